@@ -12,12 +12,20 @@ REMOTE = ["aiohttp>=3.9", "fsspec>=2024.2"]
 VAD = ["silero-vad>=5.1"]
 MEDIA = ["av>=14"]
 PRETRAINED = ["transformers>=5.20"]  # encoders of wav2vec 2.0, HuBERT, WavLM, w2v-BERT 2.0, Whisper
-EXPORT = ["onnx>=1.18", "onnxscript>=0.5", "onnxruntime>=1.22"]  # torch's exporter needs the first two
+EXPORT = [
+    "onnx>=1.18",
+    "onnxscript>=0.5",
+    "onnxruntime>=1.22",
+]  # torch's exporter needs the first two
 KENLM = ["kenlm>=0.3"]  # compiled at installation
 APP = ["starlette>=1.0", "uvicorn>=0.30"]  # `wenet-hs app`
 TREES = ["panphon>=0.20"]
 BROWSER = ["playwright>=1.50"]  # `pytest -m browser`, with a Chromium of the system
-STUDIES = ["snakemake>=9.20", "packaging<26", "smart-open<8"]  # without the bounds pip finds no solution for minutes
+STUDIES = [
+    "snakemake>=9.20",
+    "packaging<26",
+    "smart-open<8",
+]  # without the bounds pip finds no solution for minutes
 DEV = [
     "build>=1.2",
     "gensim>=4.3",  # the tests compare word vectors with it
@@ -70,7 +78,9 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11",
-    package_dir={"": "."},  # so an editable install also works in the folder above a folder that is called wenet_hs
+    package_dir={
+        "": "."
+    },  # so an editable install also works in the folder above a folder that is called wenet_hs
     cmdclass={"build_py": BuildWithConfigs},
     packages=find_packages(include=["wenet_hs", "wenet_hs.*"]),
     package_data={

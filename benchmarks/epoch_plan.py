@@ -39,12 +39,20 @@ def write_list(path: Path, num_utterances: int) -> None:
         for first in range(0, num_utterances, LINES_AT_ONCE):
             count = min(LINES_AT_ONCE, num_utterances - first)
             seconds = np.clip(rng.lognormal(1.6, 0.5, count), 1.0, 20.0).round(2).tolist()
-            starts, sizes = rng.integers(99_000, size=count).tolist(), rng.integers(10, 60, size=count).tolist()
+            starts, sizes = (
+                rng.integers(99_000, size=count).tolist(),
+                rng.integers(10, 60, size=count).tolist(),
+            )
             langs = rng.choice(LANGS, p=LANG_SHARES, size=count).tolist()
             for i in range(count):
                 key = f"utterance_{first + i:09d}"
                 txt = text[starts[i] : starts[i] + min(sizes[i], int(10 * seconds[i]))]
-                record = {"key": key, "wav": f"/data/clips/{key}.flac", "txt": txt, "lang": langs[i]}
+                record = {
+                    "key": key,
+                    "wav": f"/data/clips/{key}.flac",
+                    "txt": txt,
+                    "lang": langs[i],
+                }
                 file.write(json.dumps({**record, "duration": seconds[i]}) + "\n")
 
 
@@ -60,12 +68,16 @@ def measure(path: Path, units: UnitTable) -> dict[str, float]:
     table = open_lists((path,))
     facts["open_s"], start = time.process_time() - start, time.process_time()
     facts["table_mb"] = resident_mb() - before_mb
-    dataset = SpeechDataset(table, tokenizer, conf, training=True, seed=0, output_length=lambda n: n // 4)
+    dataset = SpeechDataset(
+        table, tokenizer, conf, training=True, seed=0, output_length=lambda n: n // 4
+    )
     facts["dataset_s"], start = time.process_time() - start, time.process_time()
     facts["dataset_mb"] = resident_mb() - before_mb
     facts["batches"] = len(dataset.plan(1))
     facts["plan_s"] = time.process_time() - start
-    return facts | {"peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before_mb}
+    return facts | {
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before_mb
+    }
 
 
 def resident_mb() -> float:
@@ -76,11 +88,19 @@ def resident_mb() -> float:
 
 def main() -> None:
     """Measure and publish."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--millions", type=float, nargs="+", default=[0.1, 1.0], help="lengths of the lists")
-    parser.add_argument("--folder", type=Path, help="where to write the lists (default: a temporary folder)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--millions", type=float, nargs="+", default=[0.1, 1.0], help="lengths of the lists"
+    )
+    parser.add_argument(
+        "--folder", type=Path, help="where to write the lists (default: a temporary folder)"
+    )
     parser.add_argument("--out", type=Path, help="write OUT.md and OUT.json (default: print only)")
-    parser.add_argument("--list", type=Path, help="measure this list, in this process, and print its record only")
+    parser.add_argument(
+        "--list", type=Path, help="measure this list, in this process, and print its record only"
+    )
     parser.add_argument("--units", type=Path, help="unit table of --list (default: letters)")
     args = parser.parse_args()
     if args.list:
@@ -95,13 +115,28 @@ def main() -> None:
             list_mb = path.stat().st_size / 2**20
             measured = json.loads(in_a_process_of_its_own(Path(__file__), "--list", str(path)))
             records[millions] = {"list_mb": list_mb, **measured}
-    columns = ("list_mb", "table_mb", "dataset_mb", "peak_mb", "open_s", "dataset_s", "plan_s", "batches")
+    columns = (
+        "list_mb",
+        "table_mb",
+        "dataset_mb",
+        "peak_mb",
+        "open_s",
+        "dataset_s",
+        "plan_s",
+        "batches",
+    )
     rows = [
         [number(millions), *(f"{facts[name]:.1f}" for name in columns)]  # one row per list
         for millions, facts in records.items()
     ]
     text = markdown_table(["million utterances", *columns], rows)
-    publish("From a list to the plan of an epoch", text, {"records": records}, device="cpu", out=args.out)
+    publish(
+        "From a list to the plan of an epoch",
+        text,
+        {"records": records},
+        device="cpu",
+        out=args.out,
+    )
 
 
 if __name__ == "__main__":

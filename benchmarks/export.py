@@ -41,7 +41,9 @@ from wenet_hs.score.tables import markdown_table
 
 RATE, CHUNK = 16000, Chunk(16, 4)
 FILES = {"onnxruntime": "model.onnx", "onnxruntime int8": "model.int8.onnx"}
-SILENCE_N = np.zeros(round(0.66 * RATE), np.float32)  # sherpa-onnx waits for more features than a chunk needs
+SILENCE_N = np.zeros(
+    round(0.66 * RATE), np.float32
+)  # sherpa-onnx waits for more features than a chunk needs
 LONG_S = 300
 DECODES = 5
 """Of each clip with dither."""
@@ -76,7 +78,10 @@ class Model:
 
     def describe(self) -> str:
         """Its size and its training."""
-        config, parameters = self.experiment.config, sum(value.numel() for value in self.model.parameters())
+        config, parameters = (
+            self.experiment.config,
+            sum(value.numel() for value in self.model.parameters()),
+        )
         steps = getattr(config.scheduler_conf, "total_steps", None)
         profile = config.dataset_conf.fbank_conf.profile
         return f"{parameters / 1e6:.1f} M parameters, {self.model.num_units} units, {steps} steps, profile {profile}"
@@ -84,7 +89,11 @@ class Model:
     def sides(self, *, streaming: bool) -> dict[str, LogProbs]:
         """PyTorch and both files."""
         encoder = self.model.encoder
-        window = chunk_window(encoder, CHUNK) if streaming and isinstance(encoder, EncoderStack) else None
+        window = (
+            chunk_window(encoder, CHUNK)
+            if streaming and isinstance(encoder, EncoderStack)
+            else None
+        )
 
         @torch.no_grad()
         def torch_side(features: Tensor) -> Tensor:
@@ -92,7 +101,9 @@ class Model:
             if window is None:
                 return self.model.ctc.log_probs(self.model.encode(*given)[0])[0]
             memory, _ = encode_streamed(encoder, *given, CHUNK)
-            whole = (1 + (len(features) - window[0]) // window[1]) * CHUNK.size  # frames of whole chunks
+            whole = (
+                1 + (len(features) - window[0]) // window[1]
+            ) * CHUNK.size  # frames of whole chunks
             return self.model.ctc.log_probs(memory[:, :whole])[0]
 
         def file_side(file: OnnxFile) -> LogProbs:
@@ -101,7 +112,9 @@ class Model:
             return lambda features: file.run(features[None], torch.tensor([len(features)]))[0][0]
 
         folder = self.out / ("sherpa-streaming" if streaming else "sherpa")
-        return {"PyTorch": torch_side} | {name: file_side(OnnxFile(folder / file)) for name, file in FILES.items()}
+        return {"PyTorch": torch_side} | {
+            name: file_side(OnnxFile(folder / file)) for name, file in FILES.items()
+        }
 
     def text(self, log_probs: Tensor) -> str:
         return self.experiment.tokenizer.decode(greedy_ids(log_probs, self.model.ctc.blank))
@@ -145,7 +158,13 @@ def dithered_agreement(model: Model, ours: Sequence[str]) -> str:
     dithered = Fbank(RATE, num_mel_bins=frontend.width, dither=1.0, profile=profile)
     decodes = [
         [
-            model.text(side(dithered.compute(torch.from_numpy(wave), torch.Generator().manual_seed(seed + row))))
+            model.text(
+                side(
+                    dithered.compute(
+                        torch.from_numpy(wave), torch.Generator().manual_seed(seed + row)
+                    )
+                )
+            )
             for row, wave in enumerate(model.waves)
         ]
         for seed in range(0, 10_000 * DECODES, 10_000)
@@ -156,7 +175,9 @@ def dithered_agreement(model: Model, ours: Sequence[str]) -> str:
 
 def rescoring_agreement(model: Model, num_clips: int = 30) -> str:
     """Attention rescoring with decoder.onnx against ours: texts, and the largest difference of a score."""
-    whole, decoder = (OnnxFile(model.out / "onnxruntime" / name) for name in ("model.onnx", "decoder.onnx"))
+    whole, decoder = (
+        OnnxFile(model.out / "onnxruntime" / name) for name in ("model.onnx", "decoder.onnx")
+    )
     special, options, equal, worst = model.model.special, DecodeOptions(beam_size=10), 0, 0.0
     for wave in model.waves[:num_clips]:
         features = model.features(wave)[None]
@@ -166,12 +187,17 @@ def rescoring_agreement(model: Model, num_clips: int = 30) -> str:
         (nbest,) = prefix_beam_search(*best, frames, blank=model.model.ctc.blank, beam_size=10)
         longest = max(len(one.ids) for one in nbest) + 1
         rows = [[special.sos, *one.ids, *[0] * (longest - 1 - len(one.ids))] for one in nbest]
-        scores = decoder.run(torch.tensor(rows), torch.tensor([len(one.ids) + 1 for one in nbest]), memory)[0]
+        scores = decoder.run(
+            torch.tensor(rows), torch.tensor([len(one.ids) + 1 for one in nbest]), memory
+        )[0]
         totals = [
-            sum(float(score[place, unit]) for place, unit in enumerate([*one.ids, special.eos])) + 0.5 * one.score
+            sum(float(score[place, unit]) for place, unit in enumerate([*one.ids, special.eos]))
+            + 0.5 * one.score
             for score, one in zip(scores, nbest, strict=True)
         ]
-        found = decode(model.model, features, lengths, ["attention_rescoring"], options)["attention_rescoring"][0][0]
+        found = decode(model.model, features, lengths, ["attention_rescoring"], options)[
+            "attention_rescoring"
+        ][0][0]
         row = int(np.argmax(totals))
         equal += nbest[row].ids == found.ids
         worst = max(worst, abs(totals[row] - found.score) / max(1, abs(found.score)))
@@ -191,7 +217,13 @@ def compare_texts(whole: Model | None, stream: Model | None) -> list[list[str]]:
     if whole is not None:
         ours = [model_text(whole, wave) for wave in whole.waves]
         int8 = offline_texts(whole, "fire_red_asr_ctc", "model.int8.onnx")
-        rows.append(["sherpa-onnx fire_red_asr_ctc", share(offline_texts(whole, "fire_red_asr_ctc"), ours), ""])
+        rows.append(
+            [
+                "sherpa-onnx fire_red_asr_ctc",
+                share(offline_texts(whole, "fire_red_asr_ctc"), ours),
+                "",
+            ]
+        )
         rates = f"CER {error_rate(whole, ours)}, int8 {error_rate(whole, int8)}"
         rows.append(["the same, int8", share(int8, ours), rates])
         if whole.model.decoder is not None:
@@ -200,14 +232,31 @@ def compare_texts(whole: Model | None, stream: Model | None) -> list[list[str]]:
         ours = [model_text(stream, wave) for wave in stream.waves]
         found = sum((offline_texts(stream, "wenet_ctc") for _ in range(DECODES)), [])
         note = dithered_agreement(stream, ours)
-        rows.append(["sherpa-onnx wenet_ctc, with its dither", share(found, [*ours] * DECODES), note])
+        rows.append(
+            ["sherpa-onnx wenet_ctc, with its dither", share(found, [*ours] * DECODES), note]
+        )
         waves = [np.concatenate([wave, SILENCE_N]) for wave in stream.waves]
-        ours, found = [model_text(stream, wave, True) for wave in waves], [online_text(stream, wave) for wave in waves]
-        rows.append(["sherpa-onnx online, chunks of 16, 4 left", share(found, ours), f"CER {error_rate(stream, ours)}"])
+        ours, found = (
+            [model_text(stream, wave, True) for wave in waves],
+            [online_text(stream, wave) for wave in waves],
+        )
+        rows.append(
+            [
+                "sherpa-onnx online, chunks of 16, 4 left",
+                share(found, ours),
+                f"CER {error_rate(stream, ours)}",
+            ]
+        )
         repeats = -(-LONG_S * RATE // sum(map(len, waves)))
         long = np.concatenate(waves * repeats)[: LONG_S * RATE]
         text = model_text(stream, long, True)
-        rows.append([f"a stream of {LONG_S} s", share([online_text(stream, long)], [text]), f"{len(text)} characters"])
+        rows.append(
+            [
+                f"a stream of {LONG_S} s",
+                share([online_text(stream, long)], [text]),
+                f"{len(text)} characters",
+            ]
+        )
     return rows
 
 
@@ -226,17 +275,26 @@ def measure(model: Model, rounds: int, *, streaming: bool) -> tuple[list[list[st
     times = alternate(sides, rounds, seconds=0.05)
     ms, faster = medians_ms(times), ratios(times, "PyTorch")
     what = "chunks of 16, 4 left" if streaming else "whole clips"
-    rows = [[what, name, f"{ms[name] / 1e3 / seconds:.4f}", f"{number(faster[name])}×"] for name in sides]
+    rows = [
+        [what, name, f"{ms[name] / 1e3 / seconds:.4f}", f"{number(faster[name])}×"]
+        for name in sides
+    ]
     return rows, {"what": what, "audio_s": seconds, "ms": ms, "faster": faster}
 
 
 def main() -> None:
     """Compare, measure and publish."""
     parser = make_parser(__doc__, rounds=11)
-    parser.add_argument("--whole", type=Path, help="model folder, trained with fbank_conf.profile wenet")
-    parser.add_argument("--stream", type=Path, help="model folder of a causal model, trained with profile sherpa")
+    parser.add_argument(
+        "--whole", type=Path, help="model folder, trained with fbank_conf.profile wenet"
+    )
+    parser.add_argument(
+        "--stream", type=Path, help="model folder of a causal model, trained with profile sherpa"
+    )
     parser.add_argument("--test_data", type=Path, required=True, help="data.list of the clips")
-    parser.add_argument("--num_clips", type=int, default=100, help="its first clips (default: %(default)s)")
+    parser.add_argument(
+        "--num_clips", type=int, default=100, help="its first clips (default: %(default)s)"
+    )
     args = parser.parse_args()
     if args.device != "cpu" or args.threads != 1:
         parser.error("--device and --threads: the exports are compared on one thread of a CPU")
@@ -248,7 +306,10 @@ def main() -> None:
             if folder is not None
         }
         texts = compare_texts(models.get("whole"), models.get("stream"))
-        measured = [measure(model, args.rounds, streaming=name == "stream") for name, model in models.items()]
+        measured = [
+            measure(model, args.rounds, streaming=name == "stream")
+            for name, model in models.items()
+        ]
         lines = [f"- {name}: {model.describe()}" for name, model in models.items()]
         lines += [
             f"- {name}, {kind}: {line}"
@@ -257,7 +318,8 @@ def main() -> None:
             for line in found
         ]
     speeds = markdown_table(
-        ["input", "side", "real-time factor", "faster by"], [row for rows, _ in measured for row in rows]
+        ["input", "side", "real-time factor", "faster by"],
+        [row for rows, _ in measured for row in rows],
     )
     table = markdown_table(["runtime", "same text", "note"], texts)
     text = f"{body_of(__doc__)}\n\n{table}\n\n{speeds}\n\n" + "\n".join(lines)

@@ -32,7 +32,9 @@ CONFIG = Path(__file__).parents[1] / "conf" / "paper_cv.yaml"
 def make_dataset(utterances: list[Utterance], conf: DatasetConf) -> SpeechDataset:
     """A training set whose encoder keeps a quarter of the frames."""
     tokenizer = make_tokenizer("char", UnitTable.from_units("ab"))
-    return SpeechDataset(utterances, tokenizer, conf, training=True, seed=0, output_length=lambda frames: frames // 4)
+    return SpeechDataset(
+        utterances, tokenizer, conf, training=True, seed=0, output_length=lambda frames: frames // 4
+    )
 
 
 def audio_per_second(dataset: SpeechDataset, rounds: int) -> float:
@@ -49,9 +51,18 @@ def audio_per_second(dataset: SpeechDataset, rounds: int) -> float:
 def main() -> None:
     """Measure and publish."""
     parser = make_parser(__doc__, rounds=5)
-    parser.add_argument("--config", type=Path, default=CONFIG, help="YAML of the experiment (default: paper_cv.yaml)")
-    parser.add_argument("--clips", type=int, default=200, help="clips per round (default: %(default)s)")
-    parser.add_argument("--hours", type=float, default=450.0, help="hours of an epoch (default: %(default)s)")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        default=CONFIG,
+        help="YAML of the experiment (default: paper_cv.yaml)",
+    )
+    parser.add_argument(
+        "--clips", type=int, default=200, help="clips per round (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--hours", type=float, default=450.0, help="hours of an epoch (default: %(default)s)"
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     config = load_config(args.config)
@@ -61,14 +72,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         clips = write_clips(Path(folder) / "clips", args.clips)
         utterances = [
-            Utterance(key=f"u{i}", wav=str(path), txt="ab", duration=seconds) for i, (path, seconds) in enumerate(clips)
+            Utterance(key=f"u{i}", wav=str(path), txt="ab", duration=seconds)
+            for i, (path, seconds) in enumerate(clips)
         ]
         speeds = {
             name: audio_per_second(make_dataset(utterances, conf), args.rounds)
             for name, conf in (("worker", on_worker), ("device", on_device))
         }
     core_hours = {name: args.hours * config.max_epoch / speed for name, speed in speeds.items()}
-    columns = ["features_on", "audio s per core-second", f"core-hours, {args.hours:g} h × {config.max_epoch} epochs"]
+    columns = [
+        "features_on",
+        "audio s per core-second",
+        f"core-hours, {args.hours:g} h × {config.max_epoch} epochs",
+    ]
     rows = [[name, number(speed), number(core_hours[name])] for name, speed in speeds.items()]
     text = f"{body_of(__doc__)}\n\n{markdown_table(columns, rows)}"
     facts = {"audio_seconds_per_second": speeds, "core_hours": core_hours}

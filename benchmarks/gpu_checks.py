@@ -82,7 +82,9 @@ def losses_of(size: Size, head: str, side: str, device: str, num_steps: int) -> 
 
 def with_trees(size: Size) -> Size:
     """The same with CTC over a tree and smoothing of the decisions on the path."""
-    smoothed = size.config.model_copy(update={"model_conf": size.config.model_conf.model_copy(update=NODE)})
+    smoothed = size.config.model_copy(
+        update={"model_conf": size.config.model_conf.model_copy(update=NODE)}
+    )
     return replace(size, config=changed(smoothed, ctc_conf=CTC_TREE))
 
 
@@ -105,7 +107,9 @@ def check_steps(args: argparse.Namespace, dtype: str) -> str:
                 f"{head}: losses {found[0]:.3f} … {found[-1]:.3f}, CPU {expected[-1]:.3f}, {largest:.1e}"
             )
         name = head if size is mini else f"{head}, node smoothing, CTC over a tree"
-        shown.append(f"{name} differs by at most {largest:.1e} ({1000 * seconds / args.steps:.0f} ms per step)")
+        shown.append(
+            f"{name} differs by at most {largest:.1e} ({1000 * seconds / args.steps:.0f} ms per step)"
+        )
     return f"{args.steps} steps: {'; '.join(shown)}"
 
 
@@ -115,15 +119,23 @@ def check_one_rank(args: argparse.Namespace) -> str:
     model = make_state(mini, "hsoftmax", "fp32", torch.device(args.device))[0].model
     batch = batch_of(mini).to(args.device)
     model(batch).total.backward()
-    expected = {name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None}
+    expected = {
+        name: value.grad.clone()
+        for name, value in model.named_parameters()
+        if value.grad is not None
+    }
     model.zero_grad()
     backend = "gloo" if args.device == "cpu" else "cpu:gloo,cuda:nccl"
     with tempfile.TemporaryDirectory() as folder:
-        distributed.init_process_group(backend, init_method=f"file://{folder}/store", rank=0, world_size=1)
+        distributed.init_process_group(
+            backend, init_method=f"file://{folder}/store", rank=0, world_size=1
+        )
         counts, values = torch.tensor([3.0], dtype=torch.float64), torch.ones(4, device=args.device)
         distributed.all_reduce(counts)
         distributed.all_reduce(values)
-        parallel = DistributedDataParallel(model, broadcast_buffers=False, find_unused_parameters=True)
+        parallel = DistributedDataParallel(
+            model, broadcast_buffers=False, find_unused_parameters=True
+        )
         parallel(batch).total.backward()
         del parallel
         distributed.destroy_process_group()
@@ -139,7 +151,10 @@ def check_one_rank(args: argparse.Namespace) -> str:
 
 def make_models(said: Speech, *, quick: bool) -> dict[str, AsrModel]:
     """Models of random weights that find hypotheses of different lengths, and one with trees everywhere."""
-    models = {head: spread_ctc(make_model(300, head=head, device="cpu", quick=quick), said) for head in HEADS}
+    models = {
+        head: spread_ctc(make_model(300, head=head, device="cpu", quick=quick), said)
+        for head in HEADS
+    }
     set_end(models["softmax"], said, [8.0 * float(length) / 100 for length in said.lengths])
     torch.manual_seed(0)
     of_trees = build_with_head(paper_config(quick=quick, ctc_conf=CTC_TREE), "hsoftmax", 300).eval()
@@ -149,11 +164,16 @@ def make_models(said: Speech, *, quick: bool) -> dict[str, AsrModel]:
     return {**models, "CTC over a tree": of_trees}
 
 
-def make_search(model: AsrModel, said: Speech, options: DecodeOptions, *, lm: LanguageModel | None = None) -> Search:
+def make_search(
+    model: AsrModel, said: Speech, options: DecodeOptions, *, lm: LanguageModel | None = None
+) -> Search:
     """Features → the best hypothesis of each utterance, by mode."""
 
     def search(mode: str) -> list[Hypothesis]:
-        return [nbest[0] for nbest in decode(model, said.features, said.lengths, [mode], options, lm=lm)[mode]]
+        return [
+            nbest[0]
+            for nbest in decode(model, said.features, said.lengths, [mode], options, lm=lm)[mode]
+        ]
 
     return search
 
@@ -192,8 +212,12 @@ def make_lms(num_units: int, device: str) -> Iterator[LanguageModel]:
     """An n-gram model of few units, and recurrent models with either head; `device`: of these."""
     names = ("<blank>", "<unk>", "<sos/eos>", *(f"u{number}" for number in range(3, num_units)))
     units = UnitTable(names, SPECIAL)
-    ones = "".join(f"-{2 + number / 100:.2f}\t{name}\t-0.3\n" for number, name in enumerate(names[3:]))
-    twos = "".join(f"-0.5\t{one} {other}\n" for one, other in zip(names[3:-1], names[4:], strict=True))
+    ones = "".join(
+        f"-{2 + number / 100:.2f}\t{name}\t-0.3\n" for number, name in enumerate(names[3:])
+    )
+    twos = "".join(
+        f"-0.5\t{one} {other}\n" for one, other in zip(names[3:-1], names[4:], strict=True)
+    )
     counts = f"ngram 1={len(names)}\nngram 2={len(names) - 4}\n\n"
     arpa = f"\\data\\\n{counts}\\1-grams:\n-3\t<unk>\n-99\t<s>\t-0.5\n-1.8\t</s>\n{ones}\n\\2-grams:\n{twos}\n\\end\\\n"
     with tempfile.TemporaryDirectory() as folder:
@@ -203,7 +227,11 @@ def make_lms(num_units: int, device: str) -> Iterator[LanguageModel]:
         torch.manual_seed(3)
         tree = Tree.huffman(1.0 / np.arange(1, num_units + 1))
         head = HSoftmaxHead(64, tree) if kind == "lstm" else SoftmaxHead(64, num_units)
-        model = RnnLm(head, kind=kind, embedding_size=32, num_layers=2, dropout_rate=0.0).eval().to(device)
+        model = (
+            RnnLm(head, kind=kind, embedding_size=32, num_layers=2, dropout_rate=0.0)
+            .eval()
+            .to(device)
+        )
         yield RecurrentModel("lm", model, units, units)
 
 
@@ -216,7 +244,10 @@ def check_language_models(args: argparse.Namespace) -> str:
     measured = copy.deepcopy(model).to(args.device)
     equal = np.zeros(2, int)
     for own, other in zip(make_lms(300, "cpu"), make_lms(300, args.device), strict=True):
-        sides = make_search(measured, there, options, lm=other), make_search(model, here, options, lm=own)
+        sides = (
+            make_search(measured, there, options, lm=other),
+            make_search(model, here, options, lm=own),
+        )
         for mode in MODES:
             if not MODES[mode].is_greedy:
                 equal += count_equal(*(side(mode) for side in sides))
@@ -243,7 +274,10 @@ def check_commands(args: argparse.Namespace) -> str:
             (units, f"{data} --kind char --out {table}"),
             (tree, f"build --kind huffman {data} --units {table} --out {name}/tree.json"),
             (cmvn, f"{data} --config {MINI} --out {name}/cmvn"),
-            (train, f"--config {MINI} {lists} --model_dir {exp} --device {args.device} --override_config {override}"),
+            (
+                train,
+                f"--config {MINI} {lists} --model_dir {exp} --device {args.device} --override_config {override}",
+            ),
             (average, f"--model_dir {exp} --num 1"),
             (recognize, f"{decoded} --result_dir {exp}/test"),
             (recognize, f"{decoded} --result_dir {exp}/test-{dtype} --dtype {dtype}"),
@@ -270,14 +304,18 @@ PARTS: dict[str, Callable[[argparse.Namespace], str]] = {
 
 def main() -> None:
     """Run the parts and write what they found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("parts", nargs="+", choices=PARTS)
     parser.add_argument("--device", default="cuda", help="cpu or cuda (default: %(default)s)")
     parser.add_argument("--small", action="store_true", help="small models, 5 steps")
     parser.add_argument("--out", type=Path, required=True, help="folder for PART.json of each part")
     args = parser.parse_args()
     args.steps = 5 if args.small else 50
-    torch.backends.cudnn.allow_tf32 = False  # the default for convolutions; it keeps 10 bits of float32's 23
+    torch.backends.cudnn.allow_tf32 = (
+        False  # the default for convolutions; it keeps 10 bits of float32's 23
+    )
     args.out.mkdir(parents=True, exist_ok=True)
     codes = []
     for name in args.parts:

@@ -32,7 +32,12 @@ def make_pairs(num_units: int, device: str) -> Iterator[tuple[OutputHead, Output
     counts = 1.0 / np.arange(1, num_units + 1)  # Zipf's law
     tree, classes = Tree.huffman(counts), NaryTree.frequency_bins(counts)
     by_all_nodes = HSoftmaxHead(DIM, tree, route="all", search="all")
-    plain = (by_all_nodes, ClassHead(DIM, classes), AdaptiveHead(DIM, counts), SoftmaxHead(DIM, num_units))
+    plain = (
+        by_all_nodes,
+        ClassHead(DIM, classes),
+        AdaptiveHead(DIM, counts),
+        SoftmaxHead(DIM, num_units),
+    )
     others = (
         (HSoftmaxHead(DIM, tree), HSoftmaxHead(DIM, tree, sparse_grad=True)),
         (plain[1], ClassHead(DIM, classes, sparse_grad=True)),
@@ -101,7 +106,9 @@ def check_ctc(args: argparse.Namespace) -> str:
     """CTC over every head, of utterances of different lengths; one has more labels than frames, one has no label."""
     found = []
     lengths, labels = torch.tensor([60, 41, 5, 17]), torch.tensor([20, 9, 8, 0])
-    for num_units in (150,) if args.small else (300, 600):  # a tree of 600 units computes those of the labels only
+    for num_units in (
+        (150,) if args.small else (300, 600)
+    ):  # a tree of 600 units computes those of the labels only
         generator = torch.Generator().manual_seed(1)
         memory = torch.randn(4, 60, DIM, generator=generator)
         targets = torch.randint(1, num_units, (4, 20), generator=generator)
@@ -119,7 +126,9 @@ def check_ctc(args: argparse.Namespace) -> str:
 def check_search(args: argparse.Namespace) -> str:
     """The k best units of the tree head against those that a CPU takes from all log-probabilities."""
     num_equal = num_ids = 0
-    for num_units, scale in product((300,) if args.small else (300, 5_000, 50_000, 267_735), (1.0, 10.0)):
+    for num_units, scale in product(
+        (300,) if args.small else (300, 5_000, 50_000, 267_735), (1.0, 10.0)
+    ):
         torch.manual_seed(0)
         plain = HSoftmaxHead(DIM, Tree.huffman(1.0 / np.arange(1, num_units + 1)), search="all")
         plain.inner_vector.weight.mul_(scale)
@@ -130,7 +139,10 @@ def check_search(args: argparse.Namespace) -> str:
             values, ids = plain.topk(hidden, k)
             found_values, found_ids = measured.topk(hidden.to(args.device), k)
             difference(found_values, values)
-            num_equal, num_ids = num_equal + int((found_ids.cpu() == ids).sum()), num_ids + ids.numel()
+            num_equal, num_ids = (
+                num_equal + int((found_ids.cpu() == ids).sum()),
+                num_ids + ids.numel(),
+            )
     if num_equal < 0.99 * num_ids:
         raise AssertionError(f"{num_equal} of {num_ids} units are equal")
     return f"{num_equal:,} of {num_ids:,} units equal"

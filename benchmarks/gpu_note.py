@@ -17,15 +17,25 @@ GPU_ONLY = "not measured (small form on the CPU: {})"
 
 def main() -> None:
     """Write OUT.md and OUT.json."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="folder of parts/ and notes/; gpu.md and gpu.json")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder of parts/ and notes/; gpu.md and gpu.json"
+    )
     parser.add_argument("--device", required=True, help="cpu or cuda")
     parser.add_argument("--command", required=True, help="the command that measured")
     args = parser.parse_args()
-    parts = [json.loads(path.read_text("utf-8")) for path in sorted(args.out.glob("parts/*.json"), key=_time)]
+    parts = [
+        json.loads(path.read_text("utf-8"))
+        for path in sorted(args.out.glob("parts/*.json"), key=_time)
+    ]
     if args.device == "cpu":
         parts = [part | {"result": GPU_ONLY.format(part["result"])} for part in parts]
-    cells = [[str(part[name]).replace("|", "/") for name in ("part", "result", "seconds", "found")] for part in parts]
+    cells = [
+        [str(part[name]).replace("|", "/") for name in ("part", "result", "seconds", "found")]
+        for part in parts
+    ]
     texts, notes = [], {}
     for path in sorted(args.out.glob("notes/*.md"), key=_time):
         texts.append(path.read_text("utf-8").replace("\n## ", "\n### ").replace("# ", "## ", 1))

@@ -26,7 +26,10 @@ def read_training(folder: Path, planned: str) -> Facts:
     """What is known of a training, from its results file and its speed of recognition."""
     head, tree, seed = planned.split()
     system = head if head == "softmax" or tree == "huffman" else f"{head}-{tree}"
-    record: Facts = {"training": f"{head}, {tree} tree" if head != "softmax" else head, "seed": int(seed)}
+    record: Facts = {
+        "training": f"{head}, {tree} tree" if head != "softmax" else head,
+        "seed": int(seed),
+    }
     path = folder / "results" / f"{system}-seed{seed}.json"
     if not path.is_file():
         return record | {"result": MISSING}
@@ -46,16 +49,30 @@ def row_of(record: Facts, device: str) -> list[str]:
     """Cells of a training; – where something is missing."""
     result = GPU_ONLY.format(record["result"]) if device == "cpu" else str(record["result"])
     per, numbers = record.get("per", {}), ("steps", "train_seconds", "dev_loss")
-    cells = [record["training"], record["seed"], result, *(record.get(name) or "–" for name in numbers)]
+    cells = [
+        record["training"],
+        record["seed"],
+        result,
+        *(record.get(name) or "–" for name in numbers),
+    ]
     return [*map(str, cells), *(f"{per[mode]:.1f}" if mode in per else "–" for mode in MODES)]
 
 
 def main() -> None:
     """Write OUT/gpu_trainings.md and .json."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="folder of results/ and NAME.rtf.json; what it writes")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        help="folder of results/ and NAME.rtf.json; what it writes",
+    )
     parser.add_argument("--device", required=True, help="cpu or cuda")
-    parser.add_argument("--planned", nargs="+", required=True, help="the trainings in their order: head, tree, seed")
+    parser.add_argument(
+        "--planned", nargs="+", required=True, help="the trainings in their order: head, tree, seed"
+    )
     parser.add_argument("--changes", nargs="+", required=True, help="overrides of the YAML")
     args = parser.parse_args()
     records = [read_training(args.out, planned) for planned in args.planned]
@@ -69,7 +86,9 @@ def main() -> None:
             markdown_table(header, [row_of(record, args.device) for record in records]),
             f"Settings that are not those of conf/{PAPER.name}, and why: its schedule lies wholly in the warm-up at "
             "this size, and a step on a GPU takes about as long with more frames.",
-            markdown_table(["setting", "paper", "here"], [[str(cell) for cell in change] for change in changes]),
+            markdown_table(
+                ["setting", "paper", "here"], [[str(cell) for cell in change] for change in changes]
+            ),
         ]
     )
     facts = {"trainings": records, "changes": changes}

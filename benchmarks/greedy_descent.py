@@ -56,9 +56,17 @@ def beam_descent(head: HSoftmaxHead, hidden_ND: Tensor, beam: int) -> tuple[Tens
 @torch.no_grad()
 def main() -> None:
     """Measure and publish."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
-    add("--model_dir", type=Path, nargs="+", required=True, help="folders of language models with a tree")
+    add(
+        "--model_dir",
+        type=Path,
+        nargs="+",
+        required=True,
+        help="folders of language models with a tree",
+    )
     add("--text", type=Path, required=True, help="text whose states are used")
     add("--states", type=int, default=20_000, help="number of states (default: %(default)s)")
     add("--out", type=Path, help="write OUT.md and OUT.json (default: print only)")
@@ -69,7 +77,9 @@ def main() -> None:
         head = found.model.head
         if not isinstance(head, HSoftmaxHead):
             raise ConfigError(f"{model_dir}: has no tree; give a model with head: hsoftmax")
-        text = read_running_text([args.text], found.tokenizer, keep_empty_lines=found.config.text_conf.keep_empty_lines)
+        text = read_running_text(
+            [args.text], found.tokenizer, keep_empty_lines=found.config.text_conf.keep_empty_lines
+        )
         state, done = found.model.start(1), 0
         shares = dict.fromkeys(BEAMS, 0.0)
         losses = dict.fromkeys(BEAMS, 0.0)
@@ -84,8 +94,18 @@ def main() -> None:
             if done >= args.states:
                 break
         name = model_dir.name
-        facts[name] = {beam: {"share": shares[beam] / done, "nats": losses[beam] / done} for beam in BEAMS}
-        rows.append([name, *(f"{100 * shares[beam] / done:.1f} % ({losses[beam] / done:.3f})" for beam in BEAMS)])
+        facts[name] = {
+            beam: {"share": shares[beam] / done, "nats": losses[beam] / done} for beam in BEAMS
+        }
+        rows.append(
+            [
+                name,
+                *(
+                    f"{100 * shares[beam] / done:.1f} % ({losses[beam] / done:.3f})"
+                    for beam in BEAMS
+                ),
+            ]
+        )
     header = ["model", "greedy", *(f"beam {beam}" for beam in BEAMS[1:])]
     table = markdown_table(header, rows)
     text_of_note = (

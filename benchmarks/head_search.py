@@ -36,7 +36,9 @@ def flat_topk(head: SoftmaxHead) -> Callable[[Tensor, int], object]:
     return lambda hidden, k: F.log_softmax(F.linear(hidden, weight_VD, bias_V), dim=-1).topk(k)
 
 
-def in_turn(find: Callable[[Tensor, int], object], batches: Sequence[Tensor], k: int) -> Callable[[], object]:
+def in_turn(
+    find: Callable[[Tensor, int], object], batches: Sequence[Tensor], k: int
+) -> Callable[[], object]:
     """A search of the next batch at each call, round and round."""
     turns = itertools.cycle(batches)
     return lambda: find(next(turns), k)
@@ -57,10 +59,16 @@ def measure(num_units: int, args: argparse.Namespace) -> list[Facts]:
     records = []
     for label, scale in SCALES.items():
         heads = make_heads(num_units, scale, args.device)
-        searches = {"flat": flat_topk(heads["softmax"])} | {side: head.topk for side, head in heads.items()}
+        searches = {"flat": flat_topk(heads["softmax"])} | {
+            side: head.topk for side, head in heads.items()
+        }
         for num_rows in args.rows:
             shape = max(8, STATES // num_rows), num_rows, DIM
-            batches = torch.randn(shape, generator=torch.Generator().manual_seed(2)).to(args.device).unbind()
+            batches = (
+                torch.randn(shape, generator=torch.Generator().manual_seed(2))
+                .to(args.device)
+                .unbind()
+            )
             sides = {side: in_turn(find, batches, args.k) for side, find in searches.items()}
             times = alternate(sides, args.rounds, device=args.device)
             record = {"units": num_units, "rows": num_rows, "weights": label}
@@ -74,7 +82,12 @@ def table(records: list[Facts]) -> str:
     rows = []
     for record in records:
         ms, ratio = record["ms"], record["ratio"]
-        row = [f"{record['units']:,}", str(record["rows"]), str(record["weights"]), number(1e3 * ms[BASELINE])]
+        row = [
+            f"{record['units']:,}",
+            str(record["rows"]),
+            str(record["weights"]),
+            number(1e3 * ms[BASELINE]),
+        ]
         row.append(number(1e3 * ms["tree"]))
         rows.append(row + [f"{number(ratio[side])}×" for side in SIDES[1:]])
     names = ["softmax head", *SIDES[2:]]
@@ -84,9 +97,15 @@ def table(records: list[Facts]) -> str:
 def main() -> None:
     """Measure and publish."""
     parser = make_parser(__doc__, rounds=15)
-    parser.add_argument("--units", type=int, nargs="+", default=SIZES, help="sizes of the vocabulary")
-    parser.add_argument("--rows", type=int, nargs="+", default=ROWS, help="hidden states searched at once")
-    parser.add_argument("--k", type=int, default=10, help="best units of each (default: %(default)s)")
+    parser.add_argument(
+        "--units", type=int, nargs="+", default=SIZES, help="sizes of the vocabulary"
+    )
+    parser.add_argument(
+        "--rows", type=int, nargs="+", default=ROWS, help="hidden states searched at once"
+    )
+    parser.add_argument(
+        "--k", type=int, default=10, help="best units of each (default: %(default)s)"
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     records = [record for num_units in args.units for record in measure(num_units, args)]
@@ -94,7 +113,13 @@ def main() -> None:
         f"The {args.k} best of V units, width {DIM}, float32; × is how many times faster than the flat layer in the "
         f"same rounds (median of {args.rounds}); below 1 is slower.\n\n{table(records)}"
     )
-    publish("Search for the best units", text, {"records": records, "k": args.k}, device=args.device, out=args.out)
+    publish(
+        "Search for the best units",
+        text,
+        {"records": records, "k": args.k},
+        device=args.device,
+        out=args.out,
+    )
 
 
 if __name__ == "__main__":

@@ -63,7 +63,9 @@ def frequencies(num_units: int) -> np.ndarray:
 class FusedSoftmax(SoftmaxHead):
     """The flat softmax as under autocast: weights of float32, the product in bfloat16, the cost of it in one kernel."""
 
-    def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, kind: SmoothingKind = "leaf") -> Tensor:
+    def loss(
+        self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, kind: SmoothingKind = "leaf"
+    ) -> Tensor:
         from wenet_hs.heads.kernels.softmax_triton import softmax_cost
 
         on_target, on_all, constant = smoothing_weights(smoothing, self.num_units)
@@ -101,7 +103,10 @@ def fits(side: str, num_units: int) -> bool:
     """Whether the memory is enough for a step of the side."""
     if side != "original":
         return True
-    return bytes_needed(num_tokens(num_units), Tree.huffman(frequencies(num_units))) < MEMORY_OF_ORIGINAL
+    return (
+        bytes_needed(num_tokens(num_units), Tree.huffman(frequencies(num_units)))
+        < MEMORY_OF_ORIGINAL
+    )
 
 
 def batch(num_units: int, device: str) -> Data:
@@ -146,19 +151,27 @@ def make_step(
 
 def applies(side: str, smoothing: str) -> bool:
     """Leaf smoothing reaches every unit, so there is nothing sparse; the original knows leaf smoothing only."""
-    return not ((smoothing == "leaf" and "sparse" in side) or (smoothing == "node" and side == "original"))
+    return not (
+        (smoothing == "leaf" and "sparse" in side) or (smoothing == "node" and side == "original")
+    )
 
 
 def measure(num_units: int, args: argparse.Namespace) -> list[Facts]:
     """One record for each smoothing: milliseconds and ratios to softmax of each side, with and without optimizer."""
     data = batch(num_units, args.device)
-    heads = {side: make_head(side, num_units).to(args.device) for side in args.sides if fits(side, num_units)}
+    heads = {
+        side: make_head(side, num_units).to(args.device)
+        for side in args.sides
+        if fits(side, num_units)
+    }
     records = []
     for smoothing in args.smoothing or (["none"] if args.quick else SMOOTHINGS):
         record: Facts = {"units": num_units, "tokens": len(data[1]), "smoothing": smoothing}
         for what in ("step", "with optimizer"):
             sides = {
-                side: make_step(head, data, smoothing, steps=optimizers(head) if what != "step" else ())
+                side: make_step(
+                    head, data, smoothing, steps=optimizers(head) if what != "step" else ()
+                )
                 for side, head in heads.items()
                 if applies(side, smoothing)
             }
@@ -181,12 +194,23 @@ def memory(side: str, head: nn.Module, num_units: int, smoothing: str, device: s
     if device != "cpu":
         step = partial(make_step, head, smoothing=smoothing, steps=())
         return extra_megabytes(head, step, batch(num_units, device), device)
-    arguments = ["--memory", side, "--units", str(num_units), "--smoothing", smoothing, "--device", device]
+    arguments = [
+        "--memory",
+        side,
+        "--units",
+        str(num_units),
+        "--smoothing",
+        smoothing,
+        "--device",
+        device,
+    ]
     arguments += ["--threads", str(torch.get_num_threads())]
     return float(in_a_process_of_its_own(Path(__file__), *arguments))
 
 
-def extra_megabytes(head: nn.Module, step_of: Callable[[Data], Side], data: Data, device: str) -> float:
+def extra_megabytes(
+    head: nn.Module, step_of: Callable[[Data], Side], data: Data, device: str
+) -> float:
     """The most that forward and backward of `data` hold above the parameters."""
     few = data[0].detach()[:8].clone().requires_grad_(), data[1][:8]
     step_of(few)()  # libraries, kernels and tables of the tree load
@@ -200,7 +224,12 @@ def table(records: list[Facts], what: str, sides: Sequence[str] = SIDES[1:]) -> 
     rows = []
     for record in records:
         cells = record[what]
-        row = [f"{record['units']:,}", f"{record['tokens']:,}", str(record["smoothing"]), number(cells["ms"][BASELINE])]
+        row = [
+            f"{record['units']:,}",
+            f"{record['tokens']:,}",
+            str(record["smoothing"]),
+            number(cells["ms"][BASELINE]),
+        ]
         rows.append(row + [cell(cells, side, spread=len(sides) == 1) for side in sides])
     return markdown_table(["V", "N", "smoothing", "softmax, ms", *sides], rows)
 
@@ -226,10 +255,17 @@ def memory_table(records: list[Facts], sides: Sequence[str]) -> str:
 def main() -> None:
     """Measure and publish."""
     parser = make_parser(__doc__, rounds=7)
-    parser.add_argument("--units", type=int, nargs="+", default=SIZES, help="sizes of the vocabulary")
-    parser.add_argument("--quick", action="store_true", help="without memory, and without smoothing")
     parser.add_argument(
-        "--sides", choices=SIDES, nargs="+", help=f"with softmax (default: all, on a CPU without '{FUSED}')"
+        "--units", type=int, nargs="+", default=SIZES, help="sizes of the vocabulary"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="without memory, and without smoothing"
+    )
+    parser.add_argument(
+        "--sides",
+        choices=SIDES,
+        nargs="+",
+        help=f"with softmax (default: all, on a CPU without '{FUSED}')",
     )
     parser.add_argument("--memory", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--smoothing", choices=SMOOTHINGS, nargs="+", help="only these")
@@ -243,7 +279,9 @@ def main() -> None:
     possible = sides_of(args.device)
     lacking = [side for side in args.sides or () if side not in possible]
     if lacking:
-        parser.error(f"--sides '{lacking[0]}': needs a GPU with Triton; leave it out, or give --device cuda")
+        parser.error(
+            f"--sides '{lacking[0]}': needs a GPU with Triton; leave it out, or give --device cuda"
+        )
     args.sides = [BASELINE, *(side for side in args.sides or possible if side != BASELINE)]
     records = [record for num_units in args.units for record in measure(num_units, args)]
     between = ", in brackets the quartiles of the rounds" if len(args.sides) == 2 else ""
@@ -261,7 +299,9 @@ def main() -> None:
         title = "## Most memory held by forward and backward above the parameters, MB (gradients included)"
         parts += [title, memory_table(records, args.sides)]
     text = "\n\n".join(parts)
-    publish("Training step of the heads", text, {"records": records}, device=args.device, out=args.out)
+    publish(
+        "Training step of the heads", text, {"records": records}, device=args.device, out=args.out
+    )
 
 
 if __name__ == "__main__":

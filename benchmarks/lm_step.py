@@ -30,15 +30,24 @@ SIZES = (1_000, 3_333, 10_000, 33_278, 100_000, 267_735)
 DIM, BATCH, STEPS = 256, 20, 50
 BASELINE = "softmax"
 ROWS = (BASELINE, "nce", "blackout", "adaptive", "cHSM", "tHSM", "p-tHSM", "tree, dense", "tree")
-SIDES = {"cHSM": "class, sparse", "p-tHSM": "p-tHSM, sparse", "tree, dense": "tree", "tree": "tree, sparse"}
+SIDES = {
+    "cHSM": "class, sparse",
+    "p-tHSM": "p-tHSM, sparse",
+    "tree, dense": "tree",
+    "tree": "tree, sparse",
+}
 """Rows under their names in p_thsm_table2.py."""
 
 
-def make_loss(row: str, num_units: int, device: str) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor]]:
+def make_loss(
+    row: str, num_units: int, device: str
+) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor]]:
     """The output layer of a row, and its loss per target. `device`: of the noise."""
     if row in ("nce", "blackout"):
         head = make_head("softmax", num_units)
-        sampled = SampledLoss(row, torch.as_tensor(frequencies(num_units)), num_units // 20, 0.4).to(device)
+        sampled = SampledLoss(
+            row, torch.as_tensor(frequencies(num_units)), num_units // 20, 0.4
+        ).to(device)
         return head, lambda hidden, targets: sampled(head, hidden, targets)
     found = make_head(SIDES.get(row, row), num_units)
     return found, found.nll
@@ -86,8 +95,19 @@ def plot(ms: dict[str, dict[int, float]], path: Path) -> None:
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.subplots()
     for row, by_size in ms.items():
-        axes.plot(list(by_size), list(by_size.values()), marker="o", label=row, linewidth=2.5 if row == "tree" else 1.2)
-    axes.set(xscale="log", yscale="log", xlabel="units in the vocabulary, V", ylabel="ms per 1,000 units of text")
+        axes.plot(
+            list(by_size),
+            list(by_size.values()),
+            marker="o",
+            label=row,
+            linewidth=2.5 if row == "tree" else 1.2,
+        )
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="units in the vocabulary, V",
+        ylabel="ms per 1,000 units of text",
+    )
     axes.grid(visible=True, which="major", alpha=0.3)
     axes.legend(ncols=2, fontsize=8)
     figure.savefig(path, metadata={"Date": None})
@@ -96,19 +116,28 @@ def plot(ms: dict[str, dict[int, float]], path: Path) -> None:
 def main() -> None:
     """Measure and publish."""
     parser = make_parser(__doc__, rounds=5)
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="vocabularies (default: %(default)s)")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=SIZES, help="vocabularies (default: %(default)s)"
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     ms: dict[str, dict[int, float]] = {row: {} for row in ROWS}
     gains: dict[str, dict[int, float]] = {row: {} for row in ROWS}
     for size in args.sizes:
-        times = alternate({row: training_step(row, size, args.device) for row in ROWS}, args.rounds, device=args.device)
+        times = alternate(
+            {row: training_step(row, size, args.device) for row in ROWS},
+            args.rounds,
+            device=args.device,
+        )
         for row, value in medians_ms(times).items():
             ms[row][size] = value * 1000 / (BATCH * STEPS)
         for row, value in ratios(times, BASELINE).items():
             gains[row][size] = value
     header = ["", *(f"V = {size:,}" for size in args.sizes)]
-    cells = [[row, *(f"{number(ms[row][size])} ({number(gains[row][size])}×)" for size in args.sizes)] for row in ROWS]
+    cells = [
+        [row, *(f"{number(ms[row][size])} ({number(gains[row][size])}×)" for size in args.sizes)]
+        for row in ROWS
+    ]
     text = (
         f"Whole training step of a GRU language model, batch {BATCH} × {STEPS}, width {DIM}: milliseconds per "
         f"1,000 units of text; in brackets how many times faster than softmax in the same rounds (median of "
@@ -120,7 +149,13 @@ def main() -> None:
         image.parent.mkdir(parents=True, exist_ok=True)
         plot(ms, image)
         text += f"\n\n![Milliseconds per 1,000 units against the vocabulary]({image.name})"
-    publish("Figure 4 of the p-tHSM paper", text, {"ms_per_1000": ms, "ratio": gains}, device=args.device, out=args.out)
+    publish(
+        "Figure 4 of the p-tHSM paper",
+        text,
+        {"ms_per_1000": ms, "ratio": gains},
+        device=args.device,
+        out=args.out,
+    )
 
 
 if __name__ == "__main__":

@@ -70,7 +70,12 @@ def write_recording(path: Path, utterances: Sequence[Utterance], minutes: float)
 def run_command(arguments: Sequence[str]) -> dict[str, float]:
     """Seconds and peak memory of `wenet-hs`. The peak is that of all children, so each call needs its own process."""
     start = time.perf_counter()
-    subprocess.run(["wenet-hs", *arguments], check=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=sys.stderr)
+    subprocess.run(
+        ["wenet-hs", *arguments],
+        check=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=sys.stderr,
+    )
     peak_mb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     return {"seconds": time.perf_counter() - start, "peak_mb": peak_mb}
 
@@ -86,12 +91,15 @@ def count_words_in_place(aligned: Path, clips: Sequence[Clip]) -> tuple[int, int
     owners = [clip for clip in clips for _ in clip.txt.split()]
     pairs = list(zip(words, owners, strict=True))
     in_place = sum(
-        clip.start - TOLERANCE_S <= word["start"] and word["end"] <= clip.end + TOLERANCE_S for word, clip in pairs
+        clip.start - TOLERANCE_S <= word["start"] and word["end"] <= clip.end + TOLERANCE_S
+        for word, clip in pairs
     )
     return in_place, len(pairs)
 
 
-def measure_recording(model_dir: str, utterances: Sequence[Utterance], minutes: float) -> list[Facts]:
+def measure_recording(
+    model_dir: str, utterances: Sequence[Utterance], minutes: float
+) -> list[Facts]:
     """The rows of one recording: transcribe, align."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -103,7 +111,9 @@ def measure_recording(model_dir: str, utterances: Sequence[Utterance], minutes: 
         formats += ["--ctm", f"{name}/all.ctm", "--tsv", f"{name}/all.tsv"]
         transcribed = measure("transcribe", ["--model_dir", model_dir, *formats, str(audio)])
         lines = (folder / "all.tsv").read_text("utf-8").splitlines()[1:]
-        longest_s = max(float(end) - float(start) for _, start, end, *_ in (line.split("\t") for line in lines))
+        longest_s = max(
+            float(end) - float(start) for _, start, end, *_ in (line.split("\t") for line in lines)
+        )
         result = f"{len(lines)} segments of at most {longest_s:.1f} s for {len(clips)} utterances"
         data = ["--data_list", str(tapes), "--out", str(aligned), "--elan", f"{name}/aligned"]
         alignment = measure("align", ["--model_dir", model_dir, *data])
@@ -121,17 +131,33 @@ def measure_recording(model_dir: str, utterances: Sequence[Utterance], minutes: 
 
 def main() -> None:
     """Measure and publish."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model_dir", required=True, help="experiment folder of a model with CTC")
-    parser.add_argument("--data_lists", nargs="+", required=True, help="whose utterances the recordings are made of")
-    parser.add_argument("--minutes", type=float, nargs="+", default=[10, 60], help="lengths of the recordings")
+    parser.add_argument(
+        "--data_lists", nargs="+", required=True, help="whose utterances the recordings are made of"
+    )
+    parser.add_argument(
+        "--minutes", type=float, nargs="+", default=[10, 60], help="lengths of the recordings"
+    )
     parser.add_argument("--out", type=Path, help="write OUT.md and OUT.json (default: print only)")
     args = parser.parse_args()
     torch.set_num_threads(1)  # as in the measured commands
     utterances = [utterance for path in args.data_lists for utterance in read_data_list(path)]
-    records = [one for minutes in args.minutes for one in measure_recording(args.model_dir, utterances, minutes)]
+    records = [
+        one
+        for minutes in args.minutes
+        for one in measure_recording(args.model_dir, utterances, minutes)
+    ]
     rows = [
-        [number(one["minutes"]), one["command"], one["result"], number(one["seconds"]), number(one["peak_mb"])]
+        [
+            number(one["minutes"]),
+            one["command"],
+            one["result"],
+            number(one["seconds"]),
+            number(one["peak_mb"]),
+        ]
         for one in records
     ]
     text = markdown_table(["minutes", "command", "result", "seconds", "peak memory (MB)"], rows)

@@ -49,7 +49,9 @@ Condition = tuple[str, str]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--package_data", type=Path, help="the JSON file that the package reads")
     parser.add_argument("--out", type=Path, help="write OUT.md and OUT.json (default: print only)")
     args = parser.parse_args()
@@ -63,7 +65,9 @@ def main() -> None:
 
 def measure_spreads(paths: Iterable[Path]) -> dict[Condition, SeedSpread]:
     """The spread by metric and decoding mode, from the results files of single trainings."""
-    return {condition: spread_of(systems) for condition, systems in sorted(read_systems(paths).items())}
+    return {
+        condition: spread_of(systems) for condition, systems in sorted(read_systems(paths).items())
+    }
 
 
 def read_systems(paths: Iterable[Path]) -> dict[Condition, list[SystemRates]]:
@@ -77,7 +81,9 @@ def read_systems(paths: Iterable[Path]) -> dict[Condition, list[SystemRates]]:
             continue
         for mode, scores in results.modes.items():
             condition = (metric_of_signature(scores.signature), mode)
-            rates[condition, path.parent, results.system][results.seed] = 100 * results.rates(mode)[MACRO]
+            rates[condition, path.parent, results.system][results.seed] = (
+                100 * results.rates(mode)[MACRO]
+            )
     systems: dict[Condition, list[SystemRates]] = defaultdict(list)
     for (condition, _, _), by_seed in rates.items():
         if len(by_seed) >= MIN_TRAININGS:
@@ -100,7 +106,9 @@ def spread_of(systems: Sequence[SystemRates]) -> SeedSpread:
         for a, b in pairs:
             differences.append(abs(a - b) / fmean((a, b)))
             weights.append(1 / len(pairs))
-    median, highest_tenth = np.quantile(differences, (0.5, 0.9), weights=weights, method="inverted_cdf")
+    median, highest_tenth = np.quantile(
+        differences, (0.5, 0.9), weights=weights, method="inverted_cdf"
+    )
     return SeedSpread(
         num_systems=len(systems),
         num_pairs=len(differences),
@@ -120,7 +128,15 @@ def to_json(spreads: Mapping[Condition, SeedSpread]) -> dict[str, dict[str, obje
 
 
 def format_spreads(spreads: Mapping[Condition, SeedSpread]) -> str:
-    header = ["metric", "mode", "systems", "pairs", "rates, %", "half differ by more than", "one in ten by more than"]
+    header = [
+        "metric",
+        "mode",
+        "systems",
+        "pairs",
+        "rates, %",
+        "half differ by more than",
+        "one in ten by more than",
+    ]
     rows = [
         [
             metric.upper(),

@@ -31,7 +31,9 @@ class OriginalHead(nn.Module):
         likelihoods = (decisions * self.sign + self.offset).clamp(1e-9, 1 - 1e-9)
         return likelihoods.log().reshape(len(hidden_ND), self.num_units, -1).sum(-1)
 
-    def loss(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float = 0.0, kind: str = "leaf") -> Tensor:
+    def loss(
+        self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float = 0.0, kind: str = "leaf"
+    ) -> Tensor:
         """(N,) -(1-ε-c)·log p(target) - c·Σ_v log p(v), c = ε/(V-1): the smoothed loss up to its constant."""
         if kind != "leaf":
             raise ValueError("the original smooths over leaves only")

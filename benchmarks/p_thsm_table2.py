@@ -61,7 +61,9 @@ class LevelByLevel(nn.Module):
         for level in range(int((turns_NP != 0).sum(-1).max())):
             vectors_ND = F.embedding(nodes_NP[:, level], self.inner_vector.weight)
             turns_N = turns_NP[:, level]
-            cost_N = cost_N - F.logsigmoid((vectors_ND * hidden_ND).sum(-1) * turns_N) * turns_N.abs()
+            cost_N = (
+                cost_N - F.logsigmoid((vectors_ND * hidden_ND).sum(-1) * turns_N) * turns_N.abs()
+            )
         return cost_N
 
 
@@ -86,7 +88,9 @@ def make_head(row: str, num_units: int) -> nn.Module:
     return head_training.make_head(SIDES.get(row, row), num_units)
 
 
-def total_and_forward(head: nn.Module, data: Data) -> tuple[Callable[[], None], Callable[[], object]]:
+def total_and_forward(
+    head: nn.Module, data: Data
+) -> tuple[Callable[[], None], Callable[[], object]]:
     """Input to gradients, and input to the cost."""
     hidden, targets = data
 
@@ -105,7 +109,9 @@ def total_and_forward(head: nn.Module, data: Data) -> tuple[Callable[[], None], 
 def memory_of(row: str, head: nn.Module, data: Data, args: argparse.Namespace) -> float:
     """Megabytes. On a CPU in a process of its own; a GPU counts the memory of tensors exactly."""
     if args.device != "cpu":
-        return extra_megabytes(head, lambda some: total_and_forward(head, some)[0], data, args.device)
+        return extra_megabytes(
+            head, lambda some: total_and_forward(head, some)[0], data, args.device
+        )
     arguments = ["--memory", row, "--units", str(args.units), "--device", args.device]
     return float(in_a_process_of_its_own(Path(__file__), *arguments))
 
@@ -122,16 +128,27 @@ def main() -> None:
     data = batch(args.units, args.device)
     if args.memory:
         head = make_head(args.memory, args.units).to(args.device)
-        print(extra_megabytes(head, lambda some: total_and_forward(head, some)[0], data, args.device))
+        print(
+            extra_megabytes(head, lambda some: total_and_forward(head, some)[0], data, args.device)
+        )
         return
     heads = {row: make_head(row, args.units).to(args.device) for row in ROWS}
     sides = {row: total_and_forward(head, data) for row, head in heads.items()}
-    totals = alternate({row: side[0] for row, side in sides.items()}, args.rounds, device=args.device)
-    forwards = alternate({row: side[1] for row, side in sides.items()}, args.rounds, device=args.device)
-    memory = {} if args.quick else {row: memory_of(row, head, data, args) for row, head in heads.items()}
+    totals = alternate(
+        {row: side[0] for row, side in sides.items()}, args.rounds, device=args.device
+    )
+    forwards = alternate(
+        {row: side[1] for row, side in sides.items()}, args.rounds, device=args.device
+    )
+    memory = (
+        {} if args.quick else {row: memory_of(row, head, data, args) for row, head in heads.items()}
+    )
     ms, forward_ms = medians_ms(totals), medians_ms(forwards)
     gain, forward_gain = ratios(totals, BASELINE), ratios(forwards, BASELINE)
-    other = ["not measured", "not measured"]  # a machine has one or the other; run it there with --device
+    other = [
+        "not measured",
+        "not measured",
+    ]  # a machine has one or the other; run it there with --device
     rows = [
         [
             row,
@@ -144,7 +161,14 @@ def main() -> None:
         for row in ROWS
     ]
     here, there = ("CPU", "GPU") if args.device == "cpu" else ("GPU", "CPU")
-    header = ["", "extra memory, MB", f"{here} total, ms", f"{here} forward, ms", f"{there} total", f"{there} forward"]
+    header = [
+        "",
+        "extra memory, MB",
+        f"{here} total, ms",
+        f"{here} forward, ms",
+        f"{there} total",
+        f"{there} forward",
+    ]
     header.append("published: total CPU / GPU / forward CPU / GPU")
     device = "CPU" if args.device == "cpu" else torch.cuda.get_device_name()
     text = (

@@ -36,10 +36,22 @@ Facts = dict[str, Any]
 
 def make_parser(doc: str | None, *, rounds: int) -> argparse.ArgumentParser:
     """The flags that most benchmarks have; `doc` is the docstring of the script."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: %(default)s)")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="CPU threads (default: all cores)")
-    parser.add_argument("--rounds", type=int, default=rounds, help="timed rounds of each side (default: %(default)s)")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=torch.get_num_threads(),
+        help="CPU threads (default: all cores)",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=rounds,
+        help="timed rounds of each side (default: %(default)s)",
+    )
     parser.add_argument("--out", type=Path, help="write OUT.md and OUT.json (default: print only)")
     return parser
 
@@ -86,18 +98,24 @@ def _synchronize(device: str) -> None:
 def ratios(times: Mapping[str, Sequence[float]], baseline: str) -> dict[str, float]:
     """How many times faster than the baseline each side is: the median over the rounds."""
     return {
-        name: statistics.median(base / own for base, own in zip(times[baseline], values, strict=True))
+        name: statistics.median(
+            base / own for base, own in zip(times[baseline], values, strict=True)
+        )
         for name, values in times.items()
     }
 
 
-def quartiles(times: Mapping[str, Sequence[float]], baseline: str) -> dict[str, tuple[float, float]]:
+def quartiles(
+    times: Mapping[str, Sequence[float]], baseline: str
+) -> dict[str, tuple[float, float]]:
     """How many times faster than the baseline each side is: the first and third quartile over the rounds."""
     found = {}
     for name, values in times.items():
         of_rounds = [base / own for base, own in zip(times[baseline], values, strict=True)]
         single = len(of_rounds) == 1  # which has no quantiles before Python 3.13
-        first, _, third = of_rounds * 3 if single else statistics.quantiles(of_rounds, n=4, method="inclusive")
+        first, _, third = (
+            of_rounds * 3 if single else statistics.quantiles(of_rounds, n=4, method="inclusive")
+        )
         found[name] = first, third
     return found
 
@@ -118,7 +136,9 @@ def peak_extra_bytes(step: Side, device: str) -> int:
         torch.cuda.synchronize()
         return torch.cuda.max_memory_allocated() - before
     ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")  # sets the high-water mark to what is resident now
+    Path("/proc/self/clear_refs").write_text(
+        "5"
+    )  # sets the high-water mark to what is resident now
     before = _status("VmRSS")
     step()
     return max(0, _status("VmHWM") - before)
@@ -133,9 +153,13 @@ def _status(name: str) -> int:
 
 def in_a_process_of_its_own(script: Path, *arguments: str) -> str:
     """The standard output of `python script arguments`: memory is measured where nothing was allocated before."""
-    done = subprocess.run([sys.executable, str(script), *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, str(script), *arguments], capture_output=True, text=True, check=False
+    )
     if done.returncode:
-        raise RuntimeError(f"{script.name} {' '.join(arguments)}: {done.stderr.strip().splitlines()[-1]}")
+        raise RuntimeError(
+            f"{script.name} {' '.join(arguments)}: {done.stderr.strip().splitlines()[-1]}"
+        )
     return done.stdout.strip().splitlines()[-1]
 
 
@@ -172,7 +196,13 @@ def _git_hash() -> str:
 
 
 def publish(
-    title: str, text: str, facts: Mapping[str, object], *, device: str, out: Path | None, command: str | None = None
+    title: str,
+    text: str,
+    facts: Mapping[str, object],
+    *,
+    device: str,
+    out: Path | None,
+    command: str | None = None,
 ) -> None:
     """Print a note, and write it as OUT.md and OUT.json where asked. `command`: another one than this program's."""
     where = conditions(device) | ({"command": command} if command else {})

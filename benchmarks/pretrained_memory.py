@@ -52,14 +52,25 @@ SIDES: dict[str, dict[str, Any]] = {
 def make_state(side: str, size: str, device: torch.device) -> tuple[TrainState, ExperimentConfig]:
     """The model with what the side freezes, ready to train."""
     config = ExperimentConfig(
-        **{"encoder": "pretrained", "encoder_conf": {"path": "x", **SIDES[side]}, "decoder": "none"},
-        **{"dataset_conf": {"spec_aug": False}, "dtype": "bf16" if side.endswith("bf16") else "fp32"},
+        **{
+            "encoder": "pretrained",
+            "encoder_conf": {"path": "x", **SIDES[side]},
+            "decoder": "none",
+        },
+        **{
+            "dataset_conf": {"spec_aug": False},
+            "dtype": "bf16" if side.endswith("bf16") else "fp32",
+        },
     )
     torch.manual_seed(0)
-    model = build_model(config, NUM_UNITS, SPECIAL, pretrained=EncoderDescription({**XLS_R, **SIZES[size]}))
+    model = build_model(
+        config, NUM_UNITS, SPECIAL, pretrained=EncoderDescription({**XLS_R, **SIZES[size]})
+    )
     freeze(model, model.encoder.frozen_parts(), where=side)
     model.to(device)
-    return TrainState(model, build_optimizer(model, config), device, precision=Precision(config.dtype, device)), config
+    return TrainState(
+        model, build_optimizer(model, config), device, precision=Precision(config.dtype, device)
+    ), config
 
 
 def measure(args: argparse.Namespace) -> None:
@@ -68,7 +79,12 @@ def measure(args: argparse.Namespace) -> None:
     state, config = make_state(args.side, args.size, device)
     targets = torch.randint(3, NUM_UNITS, (args.clips, round(LABELS_A_SECOND * args.seconds)))
     clips = zip(0.1 * torch.randn(args.clips, round(RATE * args.seconds)), targets, strict=True)
-    batch = collate([Example(key="x", features=wave, target=row, audio_seconds=args.seconds) for wave, row in clips])
+    batch = collate(
+        [
+            Example(key="x", features=wave, target=row, audio_seconds=args.seconds)
+            for wave, row in clips
+        ]
+    )
     for _ in range(args.rounds + 1):
         start = time.perf_counter()
         list(run_epoch(state, [batch], config))
@@ -80,7 +96,10 @@ def measure(args: argparse.Namespace) -> None:
             kept.append(state.model(batch.to(device)).total)
 
     values = [*state.model.parameters()]
-    facts = {"parameters": sum(v.numel() for v in values), "trained": sum(v.numel() for v in values if v.requires_grad)}
+    facts = {
+        "parameters": sum(v.numel() for v in values),
+        "trained": sum(v.numel() for v in values if v.requires_grad),
+    }
     facts |= {"peak_bytes": peak, "forward_bytes": peak_extra_bytes(forward, args.device)}
     print(json.dumps({**facts, "seconds_per_step": statistics.median(times[1:])}))
 
@@ -90,13 +109,25 @@ def describe(found: dict[str, Any], args: argparse.Namespace) -> str:
     rows, audio_s = [], args.clips * args.seconds
     for side, facts in found.items():
         weights = 4e-9 * facts["parameters"] + 12e-9 * facts["trained"]
-        cells = (1e-6 * facts["trained"], weights, 1e-6 * facts["forward_bytes"] / audio_s, 1e-9 * facts["peak_bytes"])
+        cells = (
+            1e-6 * facts["trained"],
+            weights,
+            1e-6 * facts["forward_bytes"] / audio_s,
+            1e-9 * facts["peak_bytes"],
+        )
         rows.append([side, *map(number, (*cells, facts["seconds_per_step"]))])
-    header = ["", "trained, M", "weights, gradients, Adam, GB", "forward pass, MB per second of audio", "peak, GB"]
+    header = [
+        "",
+        "trained, M",
+        "weights, gradients, Adam, GB",
+        "forward pass, MB per second of audio",
+        "peak, GB",
+    ]
     text = (
         f"XLS-R-{args.size}, {args.clips} clips of {args.seconds:g} s, median of {args.rounds} steps. Third column: 4 "
         "bytes per parameter, and 12 per trained one. Fourth column: what a forward pass holds above what was there "
-        "before it. Peak: of the process, with its libraries.\n\n" + markdown_table([*header, "s per step"], rows)
+        "before it. Peak: of the process, with its libraries.\n\n"
+        + markdown_table([*header, "s per step"], rows)
     )
     if args.size != "300M":
         return text
@@ -114,9 +145,15 @@ def describe(found: dict[str, Any], args: argparse.Namespace) -> str:
 def main() -> None:
     """Measure and publish."""
     parser = make_parser(__doc__, rounds=3)
-    parser.add_argument("--size", choices=SIZES, default="300M", help="size of the encoder (default: %(default)s)")
-    parser.add_argument("--clips", type=int, default=4, help="clips of the batch (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=4.0, help="seconds of each clip (default: %(default)s)")
+    parser.add_argument(
+        "--size", choices=SIZES, default="300M", help="size of the encoder (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--clips", type=int, default=4, help="clips of the batch (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=4.0, help="seconds of each clip (default: %(default)s)"
+    )
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -127,7 +164,9 @@ def main() -> None:
     flags = [text for name in names for text in (f"--{name}", str(getattr(args, name)))]
     for side in SIDES:
         if not side.endswith("bf16") or has_native_bf16(torch.device(args.device)):
-            found[side] = json.loads(in_a_process_of_its_own(Path(__file__), "--side", side, *flags))
+            found[side] = json.loads(
+                in_a_process_of_its_own(Path(__file__), "--side", side, *flags)
+            )
             print(side, found[side], flush=True)
     title, text = "Memory of fine-tuning a pretrained encoder", describe(found, args)
     publish(title, text, {"sides": found}, device=args.device, out=args.out)

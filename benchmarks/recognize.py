@@ -86,7 +86,13 @@ def options_of(units_a_second: float | None = None) -> DecodeOptions:
 
 
 def compare_heads(
-    said: Speech, num_units: int, mode: str, args: argparse.Namespace, *, scale: float = PEAKED, dtype: str = "fp32"
+    said: Speech,
+    num_units: int,
+    mode: str,
+    args: argparse.Namespace,
+    *,
+    scale: float = PEAKED,
+    dtype: str = "fp32",
 ) -> Facts:
     """RTF of both heads, and how many times faster the tree is."""
     build = {"scale": scale, "device": args.device, "quick": args.quick}
@@ -94,7 +100,9 @@ def compare_heads(
     sides: dict[str, Side] = {
         head: ours(model, said, mode, options_of(UNITS_A_SECOND)) for head, model in models.items()
     }
-    with torch.autocast(args.device, torch.bfloat16, enabled=dtype == "bf16"):  # as `recognize --dtype`
+    with torch.autocast(
+        args.device, torch.bfloat16, enabled=dtype == "bf16"
+    ):  # as `recognize --dtype`
         times = alternate(sides, args.rounds_of_heads, device=args.device)
     rtf = {head: median(times[head]) / said.seconds for head in HEADS}
     return {"mode": mode, "dtype": dtype, "rtf": rtf, "ratio": ratios(times, "softmax")["hsoftmax"]}
@@ -104,14 +112,22 @@ def by_language_and_length(args: argparse.Namespace) -> list[Facts]:
     """Table 6's rows: languages by the mean length of their clips, and sentences of one length."""
     num, sets = 2 if args.quick else 16, dict[str, list[float]]()
     if "languages" in args.parts:
-        sets = {f"{lang}, {mean_s:g} s a clip": read_speech(mean_s, num) for lang, mean_s in LANGUAGES.items()}
+        sets = {
+            f"{lang}, {mean_s:g} s a clip": read_speech(mean_s, num)
+            for lang, mean_s in LANGUAGES.items()
+        }
     if "lengths" in args.parts:
-        sets |= {f"{tokens} tokens a sentence": [tokens / UNITS_A_SECOND] * (num // 2) for tokens in TOKENS}
+        sets |= {
+            f"{tokens} tokens a sentence": [tokens / UNITS_A_SECOND] * (num // 2)
+            for tokens in TOKENS
+        }
     records = []
     for name, seconds in sets.items():
         said = speech(seconds, args.device)
         for mode, dtype in product(MODES, args.dtypes):
-            records.append({"set": name, **compare_heads(said, NUM_CHARACTERS, mode, args, dtype=dtype)})
+            records.append(
+                {"set": name, **compare_heads(said, NUM_CHARACTERS, mode, args, dtype=dtype)}
+            )
             print(json.dumps(records[-1]), flush=True)
     return records
 
@@ -177,9 +193,12 @@ def against_wenet(args: argparse.Namespace) -> list[Facts]:
     said = speech([5.0] * (2 if args.quick else 8), args.device)
     build = {"device": args.device, "quick": args.quick}
     endless, ending = (
-        set_end(spread_ctc(make_model(300, **build), said), said, ends) for ends in (None, ENDS[: len(said.lengths)])
+        set_end(spread_ctc(make_model(300, **build), said), said, ends)
+        for ends in (None, ENDS[: len(said.lengths)])
     )
-    records = [compare_wholes(name, endless if "limit" in name else ending, said, args) for name in CASES]
+    records = [
+        compare_wholes(name, endless if "limit" in name else ending, said, args) for name in CASES
+    ]
     return [*records, compare_prefix_searches(ending, said, args)]
 
 
@@ -188,7 +207,13 @@ def table_of_heads(records: Sequence[Facts], names: Sequence[str]) -> str:
     rows = []
     for record in records:
         rtf, ratio = record["rtf"], record["ratio"]
-        rows.append([*(str(record[name]) for name in names), *(f"{rtf[head]:.4f}" for head in HEADS), f"{ratio:.2f}×"])
+        rows.append(
+            [
+                *(str(record[name]) for name in names),
+                *(f"{rtf[head]:.4f}" for head in HEADS),
+                f"{ratio:.2f}×",
+            ]
+        )
     return markdown_table([*names, *(f"{head}, RTF" for head in HEADS), "tree faster by"], rows)
 
 
@@ -197,11 +222,31 @@ def table_of_wholes(records: Sequence[Facts]) -> str:
     rows = []
     for record in records:
         rtf, ratio, same = record["rtf"], record["ratio"], record["same_places"]
-        cells = [f"{rtf[side]:.4f}" if side in rtf else "–" for side in ("wenet", "ours", "encoder", "products")]
+        cells = [
+            f"{rtf[side]:.4f}" if side in rtf else "–"
+            for side in ("wenet", "ours", "encoder", "products")
+        ]
         floor = rtf.get("encoder", 0.0) + rtf.get("products", 0.0)
         over = f"{number(rtf['ours'] / floor)}×" if floor else "–"
-        rows.append([str(record["case"]), *cells[:2], f"{number(ratio)}×", *cells[2:], over, f"{100 * same:.0f} %"])
-    header = ["mode", "WeNet's, RTF", "ours, RTF", "faster by", "encoder alone", "decoder's products", "ours / floor"]
+        rows.append(
+            [
+                str(record["case"]),
+                *cells[:2],
+                f"{number(ratio)}×",
+                *cells[2:],
+                over,
+                f"{100 * same:.0f} %",
+            ]
+        )
+    header = [
+        "mode",
+        "WeNet's, RTF",
+        "ours, RTF",
+        "faster by",
+        "encoder alone",
+        "decoder's products",
+        "ours / floor",
+    ]
     return markdown_table([*header, "same places in the lists"], rows)
 
 
@@ -209,11 +254,26 @@ def main() -> None:
     """Measure and publish."""
     parser = make_parser(__doc__, rounds=5)
     parser.add_argument(
-        "--rounds_of_heads", type=int, default=5, help="timed rounds of each head (default: %(default)s)"
+        "--rounds_of_heads",
+        type=int,
+        default=5,
+        help="timed rounds of each head (default: %(default)s)",
     )
-    parser.add_argument("--quick", action="store_true", help="small models and one round: whether it runs, no figures")
-    parser.add_argument("--parts", choices=PARTS, nargs="+", default=PARTS, help="only these (default: all)")
-    parser.add_argument("--dtypes", choices=("fp32", "bf16"), nargs="+", default=("fp32",), help="by language, length")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="small models and one round: whether it runs, no figures",
+    )
+    parser.add_argument(
+        "--parts", choices=PARTS, nargs="+", default=PARTS, help="only these (default: all)"
+    )
+    parser.add_argument(
+        "--dtypes",
+        choices=("fp32", "bf16"),
+        nargs="+",
+        default=("fp32",),
+        help="by language, length",
+    )
     args = parser.parse_args()
     if args.quick:
         args.rounds = args.rounds_of_heads = 1
@@ -221,12 +281,20 @@ def main() -> None:
     wholes = against_wenet(args) if "wenet" in args.parts else []
     sets = by_language_and_length(args)
     sizes = by_vocabulary(args) if "vocabularies" in args.parts else []
-    size = "tiny layers, no figures" if args.quick else "12 conformer blocks × 256 and 6 decoder blocks"
+    size = (
+        "tiny layers, no figures"
+        if args.quick
+        else "12 conformer blocks × 256 and 6 decoder blocks"
+    )
     by_set = table_of_heads(sets, ("set", "mode", "dtype"))
     tables = {
-        "Against WeNet's searches (8 × 5 s, V = 300)": f"{table_of_wholes(wholes)}\n\n{NOT_PAIRED}" if wholes else "",
+        "Against WeNet's searches (8 × 5 s, V = 300)": f"{table_of_wholes(wholes)}\n\n{NOT_PAIRED}"
+        if wholes
+        else "",
         f"By language and length of sentence (V = {NUM_CHARACTERS})": by_set if sets else "",
-        "By vocabulary (8 × 5 s, attention)": table_of_heads(sizes, ("vocabulary", "weights")) if sizes else "",
+        "By vocabulary (8 × 5 s, attention)": table_of_heads(sizes, ("vocabulary", "weights"))
+        if sizes
+        else "",
     }
     text = "\n\n".join(
         [

@@ -52,7 +52,8 @@ def speech(seconds: Sequence[float], device: str) -> Speech:
     voices_BF = 2 * torch.randn(len(seconds), FEATURES, generator=generator)
     sizes = [round(100 * length) for length in seconds]
     rows = [
-        torch.randn(size, FEATURES, generator=generator) + voice for size, voice in zip(sizes, voices_BF, strict=True)
+        torch.randn(size, FEATURES, generator=generator) + voice
+        for size, voice in zip(sizes, voices_BF, strict=True)
     ]
     lengths = torch.tensor([len(row) for row in rows])
     return Speech(pad_sequence(rows, batch_first=True).to(device), lengths.to(device))
@@ -62,10 +63,16 @@ def read_speech(mean_s: float, num: int) -> list[float]:
     """Seconds of clips in the log-normal form of read speech, of this mean on average; 1 to 20 s."""
     spread = 0.4
     centre = np.log(mean_s) - spread**2 / 2
-    return np.clip(np.random.default_rng(0).lognormal(centre, spread, num), 1.0, 20.0).round(2).tolist()
+    return (
+        np.clip(np.random.default_rng(0).lognormal(centre, spread, num), 1.0, 20.0)
+        .round(2)
+        .tolist()
+    )
 
 
-def make_model(num_units: int, *, head: str = "softmax", scale: float = 1.0, device: str, quick: bool) -> AsrModel:
+def make_model(
+    num_units: int, *, head: str = "softmax", scale: float = 1.0, device: str, quick: bool
+) -> AsrModel:
     """The paper's size with random weights; those of encoder, decoder and CTC are the same whatever the head.
 
     `scale` multiplies the weights of the decoder's head: PEAKED is about what training makes of them.
@@ -106,11 +113,15 @@ def set_end(model: AsrModel, said: Speech, ends: Sequence[float] | None = None) 
     Its weights are fitted so that it comes after about `ends` units of each utterance; without them it never comes.
     """
     memory_BTD, lengths_B = model.encode(said.features, said.lengths)
-    model.decoder.embed[0].weight.div_(np.sqrt(memory_BTD.size(-1)))  # else nothing is seen of the positions
+    model.decoder.embed[0].weight.div_(
+        np.sqrt(memory_BTD.size(-1))
+    )  # else nothing is seen of the positions
     generator = torch.Generator().manual_seed(1)
     states = []
     for _ in range(4):
-        units_BT = torch.randint(3, model.num_units, memory_BTD.shape[:2], generator=generator).to(memory_BTD.device)
+        units_BT = torch.randint(3, model.num_units, memory_BTD.shape[:2], generator=generator).to(
+            memory_BTD.device
+        )
         states.append(model.decoder(memory_BTD, lengths_B, units_BT, lengths_B))
     states_BTD = torch.cat(states)
     output = _peaked(model.head, states_BTD)
@@ -129,12 +140,16 @@ def _peaked(head: nn.Module, states_BTD: Tensor) -> nn.Linear:
 
 def _fit_end(output: nn.Linear, states_BTD: Tensor, ends_B: Tensor) -> None:
     """Ridge regression: the end is as likely as the best unit at its time, and rises by a nat in three units."""
-    wanted_BT = ((torch.arange(states_BTD.size(1), device=ends_B.device) - ends_B[:, None]) / 3).clamp(-12, 6)
+    wanted_BT = (
+        (torch.arange(states_BTD.size(1), device=ends_B.device) - ends_B[:, None]) / 3
+    ).clamp(-12, 6)
     wanted_BT = wanted_BT + output(states_BTD).amax(-1)
     mean_D = states_BTD.flatten(0, 1).mean(0)
     centred_ND = (states_BTD - mean_D).flatten(0, 1)
     ridge = 1e-4 * float(centred_ND.square().sum()) * torch.eye(len(mean_D), device=ends_B.device)
-    weight_D = torch.linalg.solve(centred_ND.T @ centred_ND + ridge, centred_ND.T @ wanted_BT.flatten())
+    weight_D = torch.linalg.solve(
+        centred_ND.T @ centred_ND + ridge, centred_ND.T @ wanted_BT.flatten()
+    )
     output.weight[SPECIAL.eos] = weight_D
     output.bias[SPECIAL.eos] = wanted_BT.mean() - weight_D @ mean_D
 
@@ -165,7 +180,9 @@ def wenets(model: AsrModel, said: Speech, mode: str) -> Whole:
             found = wenet_search.attention_beam(model, memory, lengths, BEAM)
         else:
             log_probs = model.ctc.log_probs(memory)
-            found = wenet_search.prefix_beam(log_probs, lengths, blank=SPECIAL.blank, beam_size=BEAM)
+            found = wenet_search.prefix_beam(
+                log_probs, lengths, blank=SPECIAL.blank, beam_size=BEAM
+            )
         if mode == "attention_rescoring":
             found = wenet_search.rescore(model, memory, lengths, found, CTC_WEIGHT)
         return [[Hypothesis(ids, score) for ids, score in nbest] for nbest in found]
@@ -180,7 +197,9 @@ def share_equal(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
         ours_best, theirs_best = nbest[0], others[0]
         near = abs(ours_best.score - theirs_best.score) <= 1e-4 * max(1.0, abs(theirs_best.score))
         if ours_best.ids != theirs_best.ids or not near:
-            raise RuntimeError(f"utterance {number}: the sides disagree: {ours_best} and {theirs_best}")
+            raise RuntimeError(
+                f"utterance {number}: the sides disagree: {ours_best} and {theirs_best}"
+            )
         total += len(others)
         same += sum(left.ids == right.ids for left, right in zip(nbest, others, strict=False))
     return same / total
@@ -215,13 +234,17 @@ def rows_of_steps(model: AsrModel, whole: Whole) -> list[int]:
 
 def products_alone(model: AsrModel, said: Speech, rows: Sequence[int]) -> Side:
     """The decoder's linear layers, of the memory once and of these rows, and nothing else: no attention, no search."""
-    layers = [cast(TransformerDecoderLayer, layer) for layer in cast(TransformerDecoder, model.decoder).decoders]
+    layers = [
+        cast(TransformerDecoderLayer, layer)
+        for layer in cast(TransformerDecoder, model.decoder).decoders
+    ]
     with torch.no_grad():
         memory_BTD = model.encode(said.features, said.lengths)[0]
     wide = layers[0].feed_forward.w_1.out_features
     device, size = memory_BTD.device, memory_BTD.size(-1)
     inputs = {
-        count: (torch.randn(count, size, device=device), torch.randn(count, wide, device=device)) for count in rows
+        count: (torch.randn(count, size, device=device), torch.randn(count, wide, device=device))
+        for count in rows
     }
 
     @torch.no_grad()
@@ -232,9 +255,19 @@ def products_alone(model: AsrModel, said: Speech, rows: Sequence[int]) -> Side:
             narrow_ND, wide_ND = inputs[count]
             for layer in layers:
                 own, other = layer.self_attn, layer.src_attn
-                for product in (own.linear_q, own.linear_k, own.linear_v, own.linear_out, other.linear_q):
+                for product in (
+                    own.linear_q,
+                    own.linear_k,
+                    own.linear_v,
+                    own.linear_out,
+                    other.linear_q,
+                ):
                     product(narrow_ND)
-                other.linear_out(narrow_ND), layer.feed_forward.w_1(narrow_ND), layer.feed_forward.w_2(wide_ND)
+                (
+                    other.linear_out(narrow_ND),
+                    layer.feed_forward.w_1(narrow_ND),
+                    layer.feed_forward.w_2(wide_ND),
+                )
             cast(SoftmaxHead, model.head).output(narrow_ND)
 
     return multiply

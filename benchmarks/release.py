@@ -80,7 +80,10 @@ def write_release(folder: Path, num_rows: int, clips: list[tuple[Path, float]]) 
         (folder / lang / "clips").mkdir(parents=True)
         rows, durations = ["client_id\tpath\tsentence\tup_votes\tlocale"], ["clip\tduration[ms]"]
         count = num_rows // len(LANGS.split())
-        starts, sizes = rng.integers(99_000, size=count).tolist(), rng.integers(20, 80, size=count).tolist()
+        starts, sizes = (
+            rng.integers(99_000, size=count).tolist(),
+            rng.integers(20, 80, size=count).tolist(),
+        )
         speakers = (
             np.floor(count / 40 * rng.random(count) ** 2).astype(int).tolist()
         )  # some speak much more than others
@@ -111,13 +114,19 @@ def measure(folder: Path, num_rows: int, num_clips: int) -> Iterator[tuple[str, 
     for stated in ("stated", "not stated"):
         for check in ("none", "exists"):
             out = folder / f"{stated.split()[0]}-{check}"
-            yield f"prepare, durations {stated}, `--check_audio {check}`", prepare(release, out, check)
+            yield (
+                f"prepare, durations {stated}, `--check_audio {check}`",
+                prepare(release, out, check),
+            )
         for path in release.glob("*/clip_durations.tsv"):
             path.unlink()
     units, tree = folder / "units.txt", folder / "tree.json"
     yield "units", run(*WENET_HS, "units", "--data_list", trained, "--kind", "char", "--out", units)
     lists = ("--data_list", trained, "--units", units)
-    yield "tree build, Huffman", run(*WENET_HS, "tree", "build", "--kind", "huffman", *lists, "--out", tree)
+    yield (
+        "tree build, Huffman",
+        run(*WENET_HS, "tree", "build", "--kind", "huffman", *lists, "--out", tree),
+    )
     plan = (sys.executable, Path(__file__).with_name("epoch_plan.py"), "--units", units, "--list")
     yield "open the training list, plan an epoch", run(*plan, trained)
     unknown = folder / "unknown.list"
@@ -128,7 +137,18 @@ def measure(folder: Path, num_rows: int, num_clips: int) -> Iterator[tuple[str, 
 
 def prepare(release: Path, out: Path, check: str) -> Cost:
     """Cost of `wenet-hs prepare commonvoice`."""
-    options = ("--corpus", release, "--langs", LANGS, "--alpha", "1", "--ratio", "1", "--check_audio", check)
+    options = (
+        "--corpus",
+        release,
+        "--langs",
+        LANGS,
+        "--alpha",
+        "1",
+        "--ratio",
+        "1",
+        "--check_audio",
+        check,
+    )
     return run(*WENET_HS, "prepare", "commonvoice", *options, "--out", out)
 
 
@@ -142,11 +162,19 @@ def extrapolate(costs: dict[int, Cost], name: str, num_rows: float) -> float:
 
 def main() -> None:
     """Measure and publish."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, nargs="+", default=[30_000, 300_000], help="rows of the release")
-    parser.add_argument("--clips", type=int, default=NUM_CLIPS, help="files that the rows are linked to")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rows", type=int, nargs="+", default=[30_000, 300_000], help="rows of the release"
+    )
+    parser.add_argument(
+        "--clips", type=int, default=NUM_CLIPS, help="files that the rows are linked to"
+    )
     parser.add_argument("--millions", type=float, default=4.0, help="rows to extrapolate to")
-    parser.add_argument("--folder", type=Path, help="where to write the release (default: a temporary folder)")
+    parser.add_argument(
+        "--folder", type=Path, help="where to write the release (default: a temporary folder)"
+    )
     parser.add_argument("--out", type=Path, help="write OUT.md and OUT.json (default: print only)")
     args = parser.parse_args()
     costs: dict[str, dict[int, Cost]] = {}
@@ -161,17 +189,31 @@ def main() -> None:
         finally:
             shutil.rmtree(folder)
     columns = ["command", "rows", "processor, s", "clock, s", "peak, MB"]
-    columns += [f"processor at {args.millions:g} million rows (extrapolated), s", "peak there (extrapolated), GB"]
+    columns += [
+        f"processor at {args.millions:g} million rows (extrapolated), s",
+        "peak there (extrapolated), GB",
+    ]
     table = []
     for name, of_rows in costs.items():
         for num_rows, cost in of_rows.items():
             numbers = [number(value) for value in asdict(cost).values()]
             more = [number(extrapolate(of_rows, "processor_s", 1e6 * args.millions))]
             more.append(f"{extrapolate(of_rows, 'peak_mb', 1e6 * args.millions) / 1024:.1f}")
-            table.append([name, f"{num_rows:,}", *numbers, *(more if num_rows == max(of_rows) else ["", ""])])
+            table.append(
+                [name, f"{num_rows:,}", *numbers, *(more if num_rows == max(of_rows) else ["", ""])]
+            )
     text = f"{body_of(__doc__)}\n\n{markdown_table(columns, table)}"
-    records = {name: {rows: asdict(cost) for rows, cost in of_rows.items()} for name, of_rows in costs.items()}
-    publish("From a release of Common Voice to a plan", text, {"records": records}, device="cpu", out=args.out)
+    records = {
+        name: {rows: asdict(cost) for rows, cost in of_rows.items()}
+        for name, of_rows in costs.items()
+    }
+    publish(
+        "From a release of Common Voice to a plan",
+        text,
+        {"records": records},
+        device="cpu",
+        out=args.out,
+    )
 
 
 if __name__ == "__main__":

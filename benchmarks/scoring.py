@@ -67,9 +67,13 @@ def write_texts(num_utterances: int) -> None:
     for index in range(num_utterances):
         lang = list(LETTERS)[index % len(LETTERS)]
         key = f"{lang}_{index:06d}"
-        chosen = [words[lang][int(len(words[lang]) * generator.random() ** 3)] for _ in range(NUM_WORDS)]
+        chosen = [
+            words[lang][int(len(words[lang]) * generator.random() ** 3)] for _ in range(NUM_WORDS)
+        ]
         heard = [[_heard(letter, LETTERS[lang], generator) for letter in word] for word in chosen]
-        reference[key], hypothesis[key] = (" ".join("".join(word) for word in text) for text in (chosen, heard))
+        reference[key], hypothesis[key] = (
+            " ".join("".join(word) for word in text) for text in (chosen, heard)
+        )
         utterances.append(Utterance(key=key, wav="x", txt=reference[key], lang=lang))
     write_text("ref", reference)
     write_text("hyp", hypothesis)
@@ -169,8 +173,14 @@ def plain_score(steps_of: Callable[[list[str], list[str]], list[Step]]) -> int:
         wrong = len(steps) - counts["C"]
         errors += wrong
         said = " ".join(f"{kind}={counts[kind]}" for kind in "CSDI")
-        lines += [f"utt: {key}", f"WER: {100 * wrong / max(1, len(ref)):4.2f} % N={len(ref)} {said}"]
-        lines += ["lab: " + " ".join(unit for unit, _, _ in steps), "rec: " + " ".join(other for _, other, _ in steps)]
+        lines += [
+            f"utt: {key}",
+            f"WER: {100 * wrong / max(1, len(ref)):4.2f} % N={len(ref)} {said}",
+        ]
+        lines += [
+            "lab: " + " ".join(unit for unit, _, _ in steps),
+            "rec: " + " ".join(other for _, other, _ in steps),
+        ]
     io.StringIO().write("\n".join(lines))
     return errors
 
@@ -192,7 +202,9 @@ def our_sides() -> dict[str, Side]:
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             if run_command(command, arguments.split()):
                 raise RuntimeError("wenet-hs score failed")
-        return sum(int(cell.replace(",", "")) for cell in printed.getvalue().splitlines()[-1].split()[4:7])
+        return sum(
+            int(cell.replace(",", "")) for cell in printed.getvalue().splitlines()[-1].split()[4:7]
+        )
 
     return {
         "memory": memory,
@@ -220,7 +232,10 @@ def measure(args: argparse.Namespace) -> Facts:
     """Milliseconds of each side, and ratios to both plain sides."""
     write_texts(args.utterances)
     plain = DictionarySteps()
-    sides: dict[str, Side] = {"plain": lambda: plain_score(plain), "lists": lambda: plain_score(list_steps)}
+    sides: dict[str, Side] = {
+        "plain": lambda: plain_score(plain),
+        "lists": lambda: plain_score(list_steps),
+    }
     sides |= our_sides()
     errors = {name: side() for name, side in sides.items()}
     if len(set(errors.values())) > 1:
@@ -236,7 +251,9 @@ def measure(args: argparse.Namespace) -> Facts:
 def main() -> None:
     """Measure and publish."""
     parser = make_parser(__doc__, rounds=3)
-    parser.add_argument("--utterances", type=int, default=10_000, help="how many (default: %(default)s)")
+    parser.add_argument(
+        "--utterances", type=int, default=10_000, help="how many (default: %(default)s)"
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     here, out = Path.cwd(), args.out and args.out.resolve()
@@ -247,7 +264,10 @@ def main() -> None:
         finally:
             os.chdir(here)
     ms, ratio, ratio_lists = found["ms"], found["ratio"], found["ratio_lists"]
-    rows = [[side, number(ms[side]), f"{number(ratio[side])}×", f"{number(ratio_lists[side])}×"] for side in OURS]
+    rows = [
+        [side, number(ms[side]), f"{number(ratio[side])}×", f"{number(ratio_lists[side])}×"]
+        for side in OURS
+    ]
     text = (
         f"{args.utterances:,} utterances, {found['errors']:,} errors, found by every side; median of {args.rounds} "
         f"rounds, CPU time. Plain: {number(ms['plain'] / 1e3)} s, with lists {number(ms['lists'] / 1e3)} s.\n\n"

@@ -48,29 +48,43 @@ class Variances:
     """Of the macro average over seeds, as observed: within a system, pooled over the systems."""
 
 
-def read_errors(paths: Sequence[Path], mode: str) -> tuple[list[dict[str, Floats]], dict[str, Floats]]:
+def read_errors(
+    paths: Sequence[Path], mode: str
+) -> tuple[list[dict[str, Floats]], dict[str, Floats]]:
     """Errors (S, C) by language of each system, and the reference units (C,) by language.
 
     Raises DataError for results without the mode or on different test sets, ConfigError if no system has two seeds.
     """
     systems: dict[str, dict[int, Results]] = {}
-    files = [file for path in paths for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
+    files = [
+        file
+        for path in paths
+        for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])
+    ]
     for path in files:
         one = read_results(path)
         if mode not in one.modes:
-            raise DataError(f"{path}: no scores of {mode}; it has {', '.join(one.modes)}: choose one with --mode")
+            raise DataError(
+                f"{path}: no scores of {mode}; it has {', '.join(one.modes)}: choose one with --mode"
+            )
         systems.setdefault(one.system, {})[one.seed] = one
     found = [one.modes[mode] for of in systems.values() for one in of.values()]
     if len({one.keys for one in found}) > 1:
         raise DataError(f"{paths[0]} and others: different test sets; score all on one list")
     if all(len(of) < 2 for of in systems.values()):
-        raise ConfigError(f"{paths[0]} and others: one seed per system; give two or more seeds of at least one system")
+        raise ConfigError(
+            f"{paths[0]} and others: one seed per system; give two or more seeds of at least one system"
+        )
     units_of = next(one for of in systems.values() for one in of.values()).units
     first = {lang: np.array(of_lang) for lang, of_lang in units_of.items()}
-    keep = {lang: units_C > 0 for lang, units_C in first.items() if (units_C > 0).sum() > 1}  # the others have no rate
+    keep = {
+        lang: units_C > 0 for lang, units_C in first.items() if (units_C > 0).sum() > 1
+    }  # the others have no rate
     errors = []
     for of in systems.values():
-        counts = {lang: np.array([one.modes[mode].errors[lang] for one in of.values()]) for lang in keep}
+        counts = {
+            lang: np.array([one.modes[mode].errors[lang] for one in of.values()]) for lang in keep
+        }
         errors.append({lang: of_lang[:, keep[lang]] for lang, of_lang in counts.items()})
     units = {lang: first[lang][kept_C].astype(float) for lang, kept_C in keep.items()}
     return errors, units
@@ -87,24 +101,41 @@ def measure(systems: Sequence[Mapping[str, Floats]], units: Mapping[str, Floats]
             freedom += (len(rest_SC) - 1) * (rest_SC.shape[1] - 1)
     residual = squares / freedom
     rates = [
-        np.array([e.sum(axis=1) / units[lang].sum() for lang, e in system.items()]) for system in several
+        np.array([e.sum(axis=1) / units[lang].sum() for lang, e in system.items()])
+        for system in several
     ]  # (L, S)
     noise_L = np.array([residual / units_C.sum() for units_C in units.values()])
     of_languages, of_macro = (
-        float(np.average([variance(rates_LS) for rates_LS in rates], weights=[of.shape[1] - 1 for of in rates]))
-        for variance in (lambda r: (r.var(axis=1, ddof=1) - noise_L).mean(), lambda r: r.mean(axis=0).var(ddof=1))
+        float(
+            np.average(
+                [variance(rates_LS) for rates_LS in rates],
+                weights=[of.shape[1] - 1 for of in rates],
+            )
+        )
+        for variance in (
+            lambda r: (r.var(axis=1, ddof=1) - noise_L).mean(),
+            lambda r: r.mean(axis=0).var(ddof=1),
+        )
     )
     num_langs = len(units)
     clean_macro = of_macro - noise_L.mean() / num_langs  # = training + training_language / L
-    training = max(0.0, (num_langs * clean_macro - of_languages) / (num_langs - 1)) if num_langs > 1 else clean_macro
-    pooled = {lang: np.concatenate([system[lang] for system in systems]).mean(axis=0) for lang in units}
+    training = (
+        max(0.0, (num_langs * clean_macro - of_languages) / (num_langs - 1))
+        if num_langs > 1
+        else clean_macro
+    )
+    pooled = {
+        lang: np.concatenate([system[lang] for system in systems]).mean(axis=0) for lang in units
+    }
     utterance = np.mean([(pooled[lang] / units_C).var(ddof=1) for lang, units_C in units.items()])
     return Variances(
         training=float(np.sqrt(max(0.0, training))),
         training_language=float(np.sqrt(max(0.0, of_languages - training))),
         utterance=float(np.sqrt(utterance)),
         residual=float(np.sqrt(residual)),
-        system_utterance=_measure_system_utterance(systems, units, residual) if len(systems) > 1 else None,
+        system_utterance=_measure_system_utterance(systems, units, residual)
+        if len(systems) > 1
+        else None,
         macro=float(np.sqrt(of_macro)),
     )
 
@@ -120,7 +151,12 @@ def _measure_system_utterance(
 ) -> float:
     values = []
     for lang, units_C in units.items():
-        rest_KC = _without_main_effects(np.array([system[lang].mean(axis=0) for system in systems]), units_C) / units_C
+        rest_KC = (
+            _without_main_effects(
+                np.array([system[lang].mean(axis=0) for system in systems]), units_C
+            )
+            / units_C
+        )
         noise = np.mean([1 / len(system[lang]) for system in systems]) * residual
         values.append((rest_KC**2).sum(axis=0) / (len(systems) - 1) - noise / units_C)
     return float(np.sqrt(max(0.0, np.concatenate(values).mean())))
@@ -141,9 +177,15 @@ def draw_null(
         drawn_C = rng.integers(len(units_C), size=len(units_C))
         n_C1 = units_C[drawn_C, None]
         rate_SC2 = rates[lang][drawn_C, None] + rng.normal(0, system_utterance, (1, len(n_C1), 2))
-        rate_SC2 = rate_SC2 + (shift_S2 + rng.normal(0, found.training_language, shift_S2.shape))[:, None]
-        expected_SC2 = n_C1 * rate_SC2 + np.sqrt(n_C1) * rng.normal(0, found.residual, rate_SC2.shape)
-        counts_SC2 = np.floor(np.maximum(expected_SC2, 0) + rng.random(expected_SC2.shape)).astype(np.int64)
+        rate_SC2 = (
+            rate_SC2 + (shift_S2 + rng.normal(0, found.training_language, shift_S2.shape))[:, None]
+        )
+        expected_SC2 = n_C1 * rate_SC2 + np.sqrt(n_C1) * rng.normal(
+            0, found.residual, rate_SC2.shape
+        )
+        counts_SC2 = np.floor(np.maximum(expected_SC2, 0) + rng.random(expected_SC2.shape)).astype(
+            np.int64
+        )
         for of_seed, counts_C2 in zip(errors.values(), counts_SC2, strict=True):
             of_seed[lang] = np.column_stack((counts_C2, n_C1.astype(np.int64)))
     return dict(errors)
@@ -151,7 +193,9 @@ def draw_null(
 
 def calibrate(nulls: Iterator[Mapping[str, Errors]], num_resamples: int) -> dict[str, float]:
     """The share of p < 0.05 and of intervals that contain 0, and the mean width of the intervals."""
-    found = [compare_seeds(errors, num_resamples=num_resamples).differences[MACRO] for errors in nulls]
+    found = [
+        compare_seeds(errors, num_resamples=num_resamples).differences[MACRO] for errors in nulls
+    ]
     intervals = [of.interval for of in found if of.interval is not None]
     return {
         "p_below_005": float(np.mean([of.p is not None and of.p < 0.05 for of in found])),
@@ -177,27 +221,48 @@ def run(args: argparse.Namespace) -> None:
     check_at_least(args, 1, "experiments", "num_resamples")
     systems, units = read_errors(args.results, args.mode)
     found = measure(systems, units)
-    rates = {lang: np.concatenate([of[lang] for of in systems]).mean(axis=0) / of_C for lang, of_C in units.items()}
-    effects = {"equal systems": 0.0, "equal over all utterances, not on each": found.system_utterance}
+    rates = {
+        lang: np.concatenate([of[lang] for of in systems]).mean(axis=0) / of_C
+        for lang, of_C in units.items()
+    }
+    effects = {
+        "equal systems": 0.0,
+        "equal over all utterances, not on each": found.system_utterance,
+    }
     nulls = {}
     for name, effect in effects.items():
         rng = np.random.default_rng(0)
         if effect is not None:
-            draws = (draw_null(rng, rates, units, found, args.seeds, effect) for _ in range(args.experiments))
+            draws = (
+                draw_null(rng, rates, units, found, args.seeds, effect)
+                for _ in range(args.experiments)
+            )
             nulls[name] = calibrate(draws, args.num_resamples)
     detectable = detectable_difference(2**0.5 * found.macro, args.seeds)
     trainings = sum(len(next(iter(of.values()))) for of in systems)
     what = f"{trainings} trainings of {len(systems)} systems, {args.mode}, {len(units)} languages"
     text = f"{what}, {sum(map(len, units.values()))} utterances. {format_note(found, nulls, detectable, args)}"
-    record = {"variances": asdict(found), "nulls": nulls, "detectable": detectable, "seeds": args.seeds}
+    record = {
+        "variances": asdict(found),
+        "nulls": nulls,
+        "detectable": detectable,
+        "seeds": args.seeds,
+    }
     publish("Calibration of comparisons over seeds", text, record, device="cpu", out=args.out)
 
 
 def format_note(
-    found: Variances, nulls: Mapping[str, Mapping[str, float]], detectable: float, args: argparse.Namespace
+    found: Variances,
+    nulls: Mapping[str, Mapping[str, float]],
+    detectable: float,
+    args: argparse.Namespace,
 ) -> str:
     """The tables of the note."""
-    components = {name.replace("_", " × "): value for name, value in asdict(found).items() if value is not None}
+    components = {
+        name.replace("_", " × "): value
+        for name, value in asdict(found).items()
+        if value is not None
+    }
     rows = [
         [
             name,
@@ -209,7 +274,10 @@ def format_note(
     first = nulls["equal systems"]["p_below_005"]
     parts = [
         "Standard deviations of the error rate, in points:",
-        markdown_table(["component", "points"], [[name, f"{100 * value:.2f}"] for name, value in components.items()]),
+        markdown_table(
+            ["component", "points"],
+            [[name, f"{100 * value:.2f}"] for name, value in components.items()],
+        ),
         f"{args.experiments} null experiments with {args.seeds} seeds, shares in % ± standard error:",
         markdown_table(["null", "p < 0.05", "intervals with 0", "mean width, points"], rows),
         f"Target: p < 0.05 in at most {TARGET:.0%} of the experiments with equal systems: "

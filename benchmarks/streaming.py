@@ -62,7 +62,9 @@ class Ours:
         self.model = wenet_hs.load_model(model_dir, options=options)
 
     def start(self) -> None:
-        self.stream = self.model.stream(endpoints=EndpointRules(silence_s=99, max_segment_s=99, no_speech_s=99))
+        self.stream = self.model.stream(
+            endpoints=EndpointRules(silence_s=99, max_segment_s=99, no_speech_s=99)
+        )
 
     def feed(self, piece: Wave) -> str:
         self.stream.feed(piece, RATE)
@@ -76,7 +78,9 @@ class Sherpa:
     def __init__(self, folder: str, size: int) -> None:
         import sherpa_onnx
 
-        self.tail = np.zeros(int((0.04 * size + 0.1) * RATE), np.float32)  # without it the last chunk is not computed
+        self.tail = np.zeros(
+            int((0.04 * size + 0.1) * RATE), np.float32
+        )  # without it the last chunk is not computed
         self.recognizer = sherpa_onnx.OnlineRecognizer.from_wenet_ctc(
             tokens=f"{folder}/tokens.txt",
             model=f"{folder}/model.onnx",
@@ -162,7 +166,9 @@ def read_clips(path: str, count: int) -> tuple[list[Wave], list[str]]:
 def error_rate(references: Sequence[str], texts: Sequence[str]) -> float:
     """Character errors per character of the references, without spaces."""
     pairs = zip(references, texts, strict=True)
-    counts = [count_errors([*ref.replace(" ", "")], [*text.replace(" ", "")]) for ref, text in pairs]
+    counts = [
+        count_errors([*ref.replace(" ", "")], [*text.replace(" ", "")]) for ref, text in pairs
+    ]
     return sum(one.errors for one in counts) / sum(one.num_units for one in counts)
 
 
@@ -186,7 +192,18 @@ def run_memory(name: str, model: str, size: str, data_list: str, count: str) -> 
 
 def export(model_dir: str, out: Path, size: int) -> None:
     sizes = ["--chunk", str(size), "--left", str(CHUNKS[size])]
-    line = ["wenet-hs", "export", "--model_dir", model_dir, "--out", str(out), "--for", "sherpa", "--streaming", *sizes]
+    line = [
+        "wenet-hs",
+        "export",
+        "--model_dir",
+        model_dir,
+        "--out",
+        str(out),
+        "--for",
+        "sherpa",
+        "--streaming",
+        *sizes,
+    ]
     subprocess.run(line, check=True, stdout=sys.stderr, env=os.environ | {"OMP_NUM_THREADS": "1"})
 
 
@@ -195,16 +212,26 @@ def measure(model_dir: str, size: int, data_list: str, count: int) -> list[Facts
     with tempfile.TemporaryDirectory() as name:
         export(model_dir, Path(name) / "exported", size)
         folders = {"ours": model_dir, "sherpa": f"{name}/exported"}
-        sides: dict[str, Any] = {"ours": Ours(model_dir, size), "sherpa": Sherpa(folders["sherpa"], size)}
-        (waves, references), timings = read_clips(data_list, count), {side: Timings() for side in sides}
+        sides: dict[str, Any] = {
+            "ours": Ours(model_dir, size),
+            "sherpa": Sherpa(folders["sherpa"], size),
+        }
+        (waves, references), timings = (
+            read_clips(data_list, count),
+            {side: Timings() for side in sides},
+        )
         for side in sides.values():
             stream_clip(side, waves[0])  # compilation, tables
         for index, wave in enumerate(waves):
             for side in list(sides)[:: -1 if index % 2 else 1]:
                 timings[side].clips.append(stream_clip(sides[side], wave))
         peaks = {side: peak_mb(side, folders[side], size, data_list, count) for side in sides}
-    errors = {side: error_rate(references, [one.text for one in of.clips]) for side, of in timings.items()}
-    shared = {side: {"chunk": size, "error_rate": errors[side], "peak_mb": peaks[side]} for side in sides}
+    errors = {
+        side: error_rate(references, [one.text for one in of.clips]) for side, of in timings.items()
+    }
+    shared = {
+        side: {"chunk": size, "error_rate": errors[side], "peak_mb": peaks[side]} for side in sides
+    }
     return [{"side": side, **shared[side], **timings[side].facts()} for side in sides]
 
 
@@ -218,15 +245,31 @@ def row(one: Facts) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and publish."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model_dir", required=True, help="a model with chunks and fbank_conf.profile sherpa")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--model_dir", required=True, help="a model with chunks and fbank_conf.profile sherpa"
+    )
     parser.add_argument("--data_list", required=True, help="clips")
-    parser.add_argument("--clips", type=int, default=60, help="the first clips of the list (default: %(default)s)")
+    parser.add_argument(
+        "--clips", type=int, default=60, help="the first clips of the list (default: %(default)s)"
+    )
     parser.add_argument("--out", type=Path, help="write OUT.md and OUT.json (default: print only)")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    records = [one for size in CHUNKS for one in measure(args.model_dir, size, args.data_list, args.clips)]
-    columns = ["chunk, ms", "recogniser", "first partial, ms", "final, ms", "RTF", "memory, MB", "CER, %"]
+    records = [
+        one for size in CHUNKS for one in measure(args.model_dir, size, args.data_list, args.clips)
+    ]
+    columns = [
+        "chunk, ms",
+        "recogniser",
+        "first partial, ms",
+        "final, ms",
+        "RTF",
+        "memory, MB",
+        "CER, %",
+    ]
     text = f"{body_of(__doc__)}\n\n{markdown_table(columns, [row(one) for one in records])}"
     publish("Streaming by chunk size", text, {"records": records}, device="cpu", out=args.out)
 

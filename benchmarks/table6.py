@@ -34,10 +34,17 @@ PAPER = (
 )
 
 
-def batches_of(utterances: Sequence[Utterance], experiment: Experiment) -> list[tuple[Tensor, Tensor]]:
+def batches_of(
+    utterances: Sequence[Utterance], experiment: Experiment
+) -> list[tuple[Tensor, Tensor]]:
     """Padded features and lengths, shortest first."""
-    features = sorted((utterance_features(utterance, experiment.frontend) for utterance in utterances), key=len)
-    return [pad_features(experiment.model, features[start : start + BATCH]) for start in range(0, len(features), BATCH)]
+    features = sorted(
+        (utterance_features(utterance, experiment.frontend) for utterance in utterances), key=len
+    )
+    return [
+        pad_features(experiment.model, features[start : start + BATCH])
+        for start in range(0, len(features), BATCH)
+    ]
 
 
 def side_of(model: AsrModel, batches: Sequence[tuple[Tensor, Tensor]], mode: str) -> Side:
@@ -49,17 +56,26 @@ def main() -> None:
     """Measure and publish."""
     parser = make_parser(__doc__, rounds=5)
     parser.add_argument(
-        "--model_dir", type=Path, action="append", required=True, help="trained model; the first is the baseline"
+        "--model_dir",
+        type=Path,
+        action="append",
+        required=True,
+        help="trained model; the first is the baseline",
     )
-    parser.add_argument("--data_list", type=Path, required=True, help="utterances with their languages")
+    parser.add_argument(
+        "--data_list", type=Path, required=True, help="utterances with their languages"
+    )
     parser.add_argument("--title", required=True, help="what the speech is, for the heading")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     experiments: dict[str, Experiment] = {
-        path.name: load_experiment(path, device=torch.device(args.device)) for path in args.model_dir
+        path.name: load_experiment(path, device=torch.device(args.device))
+        for path in args.model_dir
     }
     if len(experiments) < len(args.model_dir):
-        parser.error("--model_dir: the folders need different names, which are the names in the table")
+        parser.error(
+            "--model_dir: the folders need different names, which are the names in the table"
+        )
     first = next(iter(experiments.values()))
     by_lang: dict[str, list[Utterance]] = {}
     for utterance in read_data_list(args.data_list):
@@ -76,7 +92,10 @@ def main() -> None:
             args.rounds,
             device=args.device,
         )
-        rtf, faster = {name: median(of) / speech_s for name, of in times.items()}, ratios(times, baseline)
+        rtf, faster = (
+            {name: median(of) / speech_s for name, of in times.items()},
+            ratios(times, baseline),
+        )
         records.append({"mode": mode, "lang": lang, "tokens": tokens, "rtf": rtf, "faster": faster})
         rows.append([mode, lang, f"{tokens:.1f}", *(f"{rtf[name]:.4f}" for name in experiments)])
         rows[-1] += [f"{faster[name]:.2f}×" for name in others]

@@ -41,7 +41,11 @@ from wenet_hs.score.tables import markdown_table
 from wenet_hs.train.monitor import TAKE_OFF_SHARE
 
 ROOT = Path(__file__).parents[1]
-SLOW = ("encoder_conf.dropout_rate=0.1", "decoder_conf.dropout_rate=0.1", "dataset_conf.speed_perturb=true")
+SLOW = (
+    "encoder_conf.dropout_rate=0.1",
+    "decoder_conf.dropout_rate=0.1",
+    "dataset_conf.speed_perturb=true",
+)
 CAUSES = {
     "lr 2e-3, warm-up 200": "optim_conf.lr=2e-3 scheduler_conf.warmup_steps=200",
     "lr 2e-3, warm-up 200, layer norm": (
@@ -93,7 +97,9 @@ def recipe_runs(args: argparse.Namespace, mboshi: Path) -> Iterator[Run]:
         for name, config, tokenizer, data in sets:
             path = ROOT / f"conf/{config}.yaml"
             parts = [first_part, ()] if config == "ucla" else [()]
-            steps = sum(load_config(path, settings).scheduler_conf.total_steps or 0 for settings in parts)
+            steps = sum(
+                load_config(path, settings).scheduler_conf.total_steps or 0 for settings in parts
+            )
             yield Run(name, path, tokenizer, data, seed, round(TAKE_OFF_SHARE * steps), parts[0])
 
 
@@ -125,7 +131,9 @@ def read_clip(path: Path, row: Mapping[str, str]) -> Utterance:
     """The utterance of a row of the corpus's table."""
     duration = round(soundfile.info(path).duration, 3)
     txt = " ".join(row["sentence"].split())
-    return Utterance(key=path.stem, wav=str(path), txt=txt, lang="mdw", speaker=row["speaker"], duration=duration)
+    return Utterance(
+        key=path.stem, wav=str(path), txt=txt, lang="mdw", speaker=row["speaker"], duration=duration
+    )
 
 
 def train(run: Run, work: Path) -> None:
@@ -151,17 +159,40 @@ def train(run: Run, work: Path) -> None:
 
 def folder_of(run: Run, work: Path) -> Path:
     """The model folder of a run."""
-    name = "".join(letter if letter.isalnum() or letter == "." else "_" for letter in f"{run.name} seed{run.seed}")
+    name = "".join(
+        letter if letter.isalnum() or letter == "." else "_"
+        for letter in f"{run.name} seed{run.seed}"
+    )
     return work / name
 
 
 def command_of(run: Run, folder: Path) -> list[str]:
     """The training command; it validates at `steps` for the first time."""
-    lists = ["--train_data", f"{run.data}/train/data.list", "--cv_data", f"{run.data}/dev/data.list"]
-    settings = [f"tokenizer={run.tokenizer}", f"tokenizer_conf.symbol_table_path={run.data}/units.txt"]
-    settings += [f"cmvn_conf.cmvn_file={run.data}/global_cmvn", f"seed={run.seed}", f"save_interval={run.steps}"]
+    lists = [
+        "--train_data",
+        f"{run.data}/train/data.list",
+        "--cv_data",
+        f"{run.data}/dev/data.list",
+    ]
+    settings = [
+        f"tokenizer={run.tokenizer}",
+        f"tokenizer_conf.symbol_table_path={run.data}/units.txt",
+    ]
+    settings += [
+        f"cmvn_conf.cmvn_file={run.data}/global_cmvn",
+        f"seed={run.seed}",
+        f"save_interval={run.steps}",
+    ]
     options = ["--config", str(run.config), *lists, "--model_dir", str(folder)]
-    return ["wenet-hs", "train", *options, "--override_config", *settings, "log_interval=20", *run.overrides]
+    return [
+        "wenet-hs",
+        "train",
+        *options,
+        "--override_config",
+        *settings,
+        "log_interval=20",
+        *run.overrides,
+    ]
 
 
 def read_validation(folder: Path) -> dict[str, float] | None:
@@ -170,7 +201,9 @@ def read_validation(folder: Path) -> dict[str, float] | None:
     return found[0] if found and "plateau_ctc" in found[0] else None
 
 
-def group_runs(runs: Sequence[Run], work: Path) -> Iterator[tuple[str, list[Run], list[dict[str, float]]]]:
+def group_runs(
+    runs: Sequence[Run], work: Path
+) -> Iterator[tuple[str, list[Run], list[dict[str, float]]]]:
     """The runs of each name, and their validations."""
     for name in dict.fromkeys(run.name for run in runs):
         of_name = [run for run in runs if run.name == name]
@@ -184,10 +217,25 @@ def tabulate(runs: Sequence[Run], work: Path) -> tuple[str, list[dict[str, Any]]
         plateau, losses = validations[0]["plateau_ctc"], [of["loss_ctc"] for of in validations]
         num_off = sum(loss <= plateau - TAKE_OFF_NATS for loss in losses)
         each = " ".join(f"{loss:.2f}" for loss in losses)
-        cells = [f"{of_name[0].steps:,}", f"{plateau:.2f}", f"{fmean(losses):.2f}", f"{max(losses):.2f}"]
+        cells = [
+            f"{of_name[0].steps:,}",
+            f"{plateau:.2f}",
+            f"{fmean(losses):.2f}",
+            f"{max(losses):.2f}",
+        ]
         rows.append([name, *cells, f"**{num_off} of {len(losses)}**", each])
-        facts.append({"name": name, "steps": of_name[0].steps, "plateau": plateau, "losses": losses})
-    header = ["training", "steps", "plateau", "mean", "highest", "taken off", "validation CTC loss of each seed"]
+        facts.append(
+            {"name": name, "steps": of_name[0].steps, "plateau": plateau, "losses": losses}
+        )
+    header = [
+        "training",
+        "steps",
+        "plateau",
+        "mean",
+        "highest",
+        "taken off",
+        "validation CTC loss of each seed",
+    ]
     return markdown_table(header, rows), facts
 
 
@@ -215,10 +263,21 @@ def draw_curves(runs: Sequence[Run], work: Path, out: Path) -> list[str]:
 
 def main() -> None:
     """Train what is missing, and publish the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
-    for name, folder in (("mini", "mini/s0/data"), ("synthetic", "mini/s0/data-es-1"), ("ucla", "ucla/s0/data")):
-        add(f"--{name}", type=Path, default=ROOT / "examples" / folder, help="data folder of the recipe")
+    for name, folder in (
+        ("mini", "mini/s0/data"),
+        ("synthetic", "mini/s0/data-es-1"),
+        ("ucla", "ucla/s0/data"),
+    ):
+        add(
+            f"--{name}",
+            type=Path,
+            default=ROOT / "examples" / folder,
+            help="data folder of the recipe",
+        )
     add("--mboshi", type=Path, required=True, help="folder with mboshi.tsv and audio/")
     add("--work", type=Path, required=True, help="folder for the trainings")
     add("--seeds", type=int, default=10)
@@ -231,7 +290,9 @@ def main() -> None:
     recipes, causes = list(recipe_runs(args, mboshi)), list(cause_runs(mboshi))
     with ThreadPoolExecutor(args.jobs) as pool:
         list(pool.map(train, [*causes, *recipes], repeat(args.work)))
-    (recipe_table, recipe_facts), (cause_table, cause_facts) = (tabulate(of, args.work) for of in (recipes, causes))
+    (recipe_table, recipe_facts), (cause_table, cause_facts) = (
+        tabulate(of, args.work) for of in (recipes, causes)
+    )
     images = draw_curves(recipes, args.work, args.out) if args.out else []
     text = "\n\n".join(
         [
@@ -243,7 +304,9 @@ def main() -> None:
         ]
     )
     title = "Take-off of CTC: validation loss in nats per target after a fifth of the steps"
-    publish(title, text, {"recipes": recipe_facts, "causes": cause_facts}, device="cpu", out=args.out)
+    publish(
+        title, text, {"recipes": recipe_facts, "causes": cause_facts}, device="cpu", out=args.out
+    )
 
 
 if __name__ == "__main__":

@@ -55,7 +55,9 @@ def make_sizes(*, quick: bool) -> list[Size]:
         config = load_config(CONF / f"{name}.yaml")
         if quick:
             encoder = config.encoder_conf.model_dump() | SMALL | {"output_size": 64}
-            config = changed(config, encoder_conf=encoder, decoder_conf=config.decoder_conf.model_dump() | SMALL)
+            config = changed(
+                config, encoder_conf=encoder, decoder_conf=config.decoder_conf.model_dump() | SMALL
+            )
         frames = config.dataset_conf.batch_conf.max_frames_in_batch
         sizes.append(Size(name, config, 2 if quick else round(frames / (100 * seconds)), seconds))
     return sizes
@@ -73,7 +75,11 @@ def measure_steps(size: Size, args: argparse.Namespace) -> list[Facts]:
     device, steps, batch = torch.device(args.device), dict[str, Side](), batch_of(size)
     if is_gpu(device):
         batch = batch.pin_memory()  # as the loop has them
-    dtypes = [side for side in options(size, "hsoftmax", device, compiled=False) if side in ("bf16", "fp32")]
+    dtypes = [
+        side
+        for side in options(size, "hsoftmax", device, compiled=False)
+        if side in ("bf16", "fp32")
+    ]
     for head, dtype in product(HEADS, dtypes):
         state, config = make_state(size, head, dtype, device)
         steps[f"{head}, {dtype}"] = training_step(state, config, [batch] * config.accum_grad)
@@ -87,8 +93,15 @@ def measure_steps(size: Size, args: argparse.Namespace) -> list[Facts]:
     for name, count in operations.items():
         seconds = median(times[name])
         hours = size.audio_seconds * size.config.accum_grad / seconds
-        record = {"size": size.name, "side": name, "audio_hours_an_hour": hours, "to_fp32": to_fp32[name]}
-        records.append(record | {"share_of_matrix_rate": count / seconds / rate, "matrix_tflops": rate / 1e12})
+        record = {
+            "size": size.name,
+            "side": name,
+            "audio_hours_an_hour": hours,
+            "to_fp32": to_fp32[name],
+        }
+        records.append(
+            record | {"share_of_matrix_rate": count / seconds / rate, "matrix_tflops": rate / 1e12}
+        )
         print(records[-1], flush=True)
     return records
 
@@ -129,10 +142,20 @@ def text_of(facts: Mapping[str, list[Facts]]) -> str:
         for record in facts["steps"]
     ]
     loops = [
-        [*(str(record[name]) for name in ("size", "dtype", "num_workers", "steps")), f"{record['wait']:.1%}"]
+        [
+            *(str(record[name]) for name in ("size", "dtype", "num_workers", "steps")),
+            f"{record['wait']:.1%}",
+        ]
         for record in facts["loops"]
     ]
-    header = ["shape", "side", "audio hours an hour", "to softmax, fp32", "share of the matrix rate", "matrix TFLOP/s"]
+    header = [
+        "shape",
+        "side",
+        "audio hours an hour",
+        "to softmax, fp32",
+        "share of the matrix rate",
+        "matrix TFLOP/s",
+    ]
     of_loops = ["shape", "dtype", "num_workers", "steps", "of the time waiting for data"]
     return f"{markdown_table(header, steps)}\n\n{markdown_table(of_loops, loops)}"
 
@@ -140,7 +163,11 @@ def text_of(facts: Mapping[str, list[Facts]]) -> str:
 def main() -> None:
     """Measure and publish."""
     parser = make_parser(__doc__, rounds=5)
-    parser.add_argument("--quick", action="store_true", help="small models and one round: whether it runs, no figures")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="small models and one round: whether it runs, no figures",
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     if args.device != "cpu":
@@ -150,7 +177,9 @@ def main() -> None:
     sizes = make_sizes(quick=args.quick)
     facts = {"steps": [record for size in sizes for record in measure_steps(size, args)]}
     with tempfile.TemporaryDirectory() as name:
-        facts["loops"] = [record for size in sizes for record in measure_loops(size, Path(name) / size.name, args)]
+        facts["loops"] = [
+            record for size in sizes for record in measure_loops(size, Path(name) / size.name, args)
+        ]
     text = f"{body_of(__doc__)}\n\n{text_of(facts)}"
     publish("Rate of training", text, facts, device=args.device, out=args.out)
 

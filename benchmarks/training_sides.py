@@ -60,7 +60,10 @@ def sizes(*, quick: bool) -> list[Size]:
     mini = load_config(MINI)
     both_branches = mini.model_conf.model_copy(update={"ctc_only_steps": 0, "attention_guide": 0.0})
     mini = mini.model_copy(update={"model_conf": both_branches, "accum_grad": 1})
-    return [Size("paper", paper, 2 if quick else 8, 5.0), Size("mini", mini, 2 if quick else 7, 2.1)]
+    return [
+        Size("paper", paper, 2 if quick else 8, 5.0),
+        Size("mini", mini, 2 if quick else 7, 2.1),
+    ]
 
 
 def paper_config(*, quick: bool, **sections: object) -> ExperimentConfig:
@@ -97,7 +100,9 @@ def options(size: Size, head: str, device: torch.device, *, compiled: bool) -> l
     return [side for side in chosen if head == "softmax" or side in BOTH_HEADS]
 
 
-def make_state(size: Size, head: str, side: str, device: torch.device) -> tuple[TrainState, ExperimentConfig]:
+def make_state(
+    size: Size, head: str, side: str, device: torch.device
+) -> tuple[TrainState, ExperimentConfig]:
     """A model with one option, ready to train.
 
     `plain` is what WeNet computes, float32 with torch's dropout; `fp32` is that with our dropout, and the others change
@@ -142,7 +147,9 @@ def make_batch(frames: Sequence[int]) -> Batch:
             Example(
                 key=str(number),
                 features=torch.randn(length, 80, generator=generator),
-                target=torch.randint(3, NUM_UNITS, (max(1, length * LABELS_A_SECOND // 100),), generator=generator),
+                target=torch.randint(
+                    3, NUM_UNITS, (max(1, length * LABELS_A_SECOND // 100),), generator=generator
+                ),
                 audio_seconds=length / 100,
             )
             for number, length in enumerate(frames)
@@ -168,15 +175,21 @@ def write_corpus(folder: Path, seconds: Sequence[float]) -> list[Utterance]:
         path = folder / f"{number}.flac"
         soundfile.write(path, 0.1 * rng.standard_normal(round(duration * RATE)), RATE)
         txt = "".join(rng.choice(list(LETTERS), size=max(1, int(LABELS_A_SECOND * duration))))
-        utterances.append(Utterance(key=str(number), wav=str(path), txt=txt, duration=float(duration)))
+        utterances.append(
+            Utterance(key=str(number), wav=str(path), txt=txt, duration=float(duration))
+        )
     return utterances
 
 
-def make_dataset(utterances: Sequence[Utterance], conf: DatasetConf, changes: Mapping[str, object]) -> SpeechDataset:
+def make_dataset(
+    utterances: Sequence[Utterance], conf: DatasetConf, changes: Mapping[str, object]
+) -> SpeechDataset:
     """The dataset of training, with `changes` to its section of the config."""
     tokenizer = make_tokenizer("char", UnitTable.from_units(LETTERS))
     conf = conf.model_copy(update=dict(changes))
-    return SpeechDataset(utterances, tokenizer, conf, training=True, seed=0, output_length=_conv2d_length)
+    return SpeechDataset(
+        utterances, tokenizer, conf, training=True, seed=0, output_length=_conv2d_length
+    )
 
 
 def _conv2d_length(num_frames: int) -> int:

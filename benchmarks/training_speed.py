@@ -75,22 +75,37 @@ def measure_options(size: Size, head: str, args: argparse.Namespace) -> Facts:
         side: size.audio_seconds / statistics.median(values) for side, values in times.items()
     }
     if head == "softmax" and not (args.quick and size.name == "mini"):
-        record["peak_extra_mb"] = {side: memory(size, side, args) for side in ("fp32", "checkpointing")}
+        record["peak_extra_mb"] = {
+            side: memory(size, side, args) for side in ("fp32", "checkpointing")
+        }
     print(record, flush=True)
     return record
 
 
 def memory(size: Size, side: str, args: argparse.Namespace) -> float:
     """Megabytes that a step holds above what stood before it, in a process of its own."""
-    flags = ["--memory", side, "--size", size.name, "--device", args.device, "--threads", str(args.threads)]
-    return float(in_a_process_of_its_own(Path(__file__), *flags, *(["--quick"] if args.quick else [])))
+    flags = [
+        "--memory",
+        side,
+        "--size",
+        size.name,
+        "--device",
+        args.device,
+        "--threads",
+        str(args.threads),
+    ]
+    return float(
+        in_a_process_of_its_own(Path(__file__), *flags, *(["--quick"] if args.quick else []))
+    )
 
 
 def print_memory(args: argparse.Namespace) -> None:
     """The child of `memory`."""
     (size,) = (size for size in sizes(quick=args.quick) if size.name == args.size)
     state, config = make_state(size, "softmax", args.memory, torch.device(args.device))
-    training_step(state, config, [make_batch([60])])()  # libraries and kernels load, the optimizer's state is made
+    training_step(
+        state, config, [make_batch([60])]
+    )()  # libraries and kernels load, the optimizer's state is made
     print(peak_extra_bytes(training_step(state, config, [batch_of(size)]), args.device) / 1e6)
 
 
@@ -99,7 +114,9 @@ def measure_padding(size: Size, args: argparse.Namespace) -> Facts:
     device = torch.device(args.device)
     frames = (100 * speech_lengths(16 if args.quick else 48)).astype(int)
     conf = BatchConf(batch_type="dynamic", max_frames_in_batch=4000)
-    planned = [frames[group].tolist() for group in plan_epoch(frames.tolist(), conf, seed=0, epoch=0)]
+    planned = [
+        frames[group].tolist() for group in plan_epoch(frames.tolist(), conf, seed=0, epoch=0)
+    ]
     arrival = [group.tolist() for group in np.array_split(frames, len(planned))]
     state, config = make_state(size, "softmax", "fp32", device)
     sides = {
@@ -109,7 +126,9 @@ def measure_padding(size: Size, args: argparse.Namespace) -> Facts:
     gain = ratios(alternate(sides, args.rounds, device=args.device), "arrival")["planned"]
     many = (100 * speech_lengths(1_000 if args.quick else 100_000)).astype(int)
     conf = BatchConf(batch_type="dynamic", max_frames_in_batch=12000)
-    waste = padding([many[group].tolist() for group in plan_epoch(many.tolist(), conf, seed=0, epoch=0)])
+    waste = padding(
+        [many[group].tolist() for group in plan_epoch(many.tolist(), conf, seed=0, epoch=0)]
+    )
     return {
         "gain": gain,
         "waste_arrival": padding(arrival),
@@ -124,10 +143,16 @@ def padding(groups: Sequence[Sequence[int]]) -> float:
     return 1 - sum(map(sum, groups)) / sum(len(group) * max(group) for group in groups)
 
 
-def measure_loop(size: Size, utterances: Sequence[Utterance], args: argparse.Namespace) -> dict[str, float]:
+def measure_loop(
+    size: Size, utterances: Sequence[Utterance], args: argparse.Namespace
+) -> dict[str, float]:
     """What of the wall time of the real loop, log included, is not forward, backward or optimizer."""
     dtype = options(size, "hsoftmax", torch.device(args.device), compiled=False)[-1]
-    conf = DatasetConf(batch_conf=BatchConf(batch_type="dynamic", max_frames_in_batch=round(100 * size.audio_seconds)))
+    conf = DatasetConf(
+        batch_conf=BatchConf(
+            batch_type="dynamic", max_frames_in_batch=round(100 * size.audio_seconds)
+        )
+    )
     return run_loop(size, dtype, make_dataset(utterances, conf, {}), torch.device(args.device))
 
 
@@ -141,22 +166,35 @@ def run_loop(
     with (
         tempfile.TemporaryDirectory() as folder,
         Monitor(
-            Path(folder), state.progress, config, steps=Steps(planned=0, per_epoch=1, warmup=0), device=device
+            Path(folder),
+            state.progress,
+            config,
+            steps=Steps(planned=0, per_epoch=1, warmup=0),
+            device=device,
         ) as monitor,
     ):
         start, busy, waited, steps = time.perf_counter(), 0.0, 0.0, 0
         for stats in run_epoch(state, loaded, config):
             monitor.step(stats)
-            busy, waited, steps = busy + stats.compute_seconds, waited + stats.wait_seconds, steps + 1
+            busy, waited, steps = (
+                busy + stats.compute_seconds,
+                waited + stats.wait_seconds,
+                steps + 1,
+            )
         wall = time.perf_counter() - start
     return {"steps": steps, "outside": 1 - busy / wall, "wait": waited / wall}
 
 
-def measure_data(utterances: Sequence[Utterance], folder: Path, args: argparse.Namespace) -> dict[str, float]:
+def measure_data(
+    utterances: Sequence[Utterance], folder: Path, args: argparse.Namespace
+) -> dict[str, float]:
     """Audio seconds a second of reading, features and batches: in a thread, in two processes, and from the cache."""
     total = sum(utterance.duration or 0.0 for utterance in utterances)
     conf = DatasetConf(batch_conf=BatchConf(batch_type="dynamic", max_frames_in_batch=4000))
-    plain, cached = make_dataset(utterances, conf, {}), make_dataset(utterances, conf, {"cache_features": True})
+    plain, cached = (
+        make_dataset(utterances, conf, {}),
+        make_dataset(utterances, conf, {"cache_features": True}),
+    )
     cached.cache_in(folder / "features.bin")
     sides: dict[str, Side] = {
         "thread": lambda: sum(1 for _ in batches(plain, plain.plan(0), 0)),
@@ -171,13 +209,30 @@ def options_table(records: Sequence[Facts]) -> str:
     """A row for each size, head and option."""
     rows = []
     for record in records:
-        speed, ratio, first = (record[name] for name in ("audio_seconds_a_second", "ratio", "first_step_s"))
+        speed, ratio, first = (
+            record[name] for name in ("audio_seconds_a_second", "ratio", "first_step_s")
+        )
         held = record.get("peak_extra_mb", {})
         for side in speed:
-            row = [str(record["size"]), str(record["head"]), side, number(speed[side]), f"{number(ratio[side])}×"]
+            row = [
+                str(record["size"]),
+                str(record["head"]),
+                side,
+                number(speed[side]),
+                f"{number(ratio[side])}×",
+            ]
             rows.append([*row, number(first[side]), number(held[side]) if side in held else "–"])
     return markdown_table(
-        ["size", "head", "option", "audio s/s", "to plain", "first step, s", "memory of a step, MB"], rows
+        [
+            "size",
+            "head",
+            "option",
+            "audio s/s",
+            "to plain",
+            "first step, s",
+            "memory of a step, MB",
+        ],
+        rows,
     )
 
 
@@ -206,7 +261,9 @@ def text_of(facts: Facts) -> str:
             f"{waste['waste_arrival']:.1%}); a plan of {waste['num_utterances']:,} utterances and 12,000 frames a "
             f"batch: {waste['waste_of_plan']:.1%}.",
             "The real loop, files to log lines: " + "; ".join(loops) + ".",
-            "Audio to batches (and how many times the fastest step of a size): " + ", ".join(speeds) + ".",
+            "Audio to batches (and how many times the fastest step of a size): "
+            + ", ".join(speeds)
+            + ".",
         ]
     )
 
@@ -219,9 +276,15 @@ def _speed(name: str, speed: float, fastest: Mapping[str, float]) -> str:
 def measure(args: argparse.Namespace) -> Facts:
     """All facts of the note."""
     paper, mini = sizes(quick=args.quick)
-    records = [measure_options(size, head, args) for size in (paper, mini) for head in ("softmax", "hsoftmax")]
+    records = [
+        measure_options(size, head, args)
+        for size in (paper, mini)
+        for head in ("softmax", "hsoftmax")
+    ]
     with tempfile.TemporaryDirectory() as folder:
-        utterances = write_corpus(Path(folder), speech_lengths(12 if args.quick else 60, seed=3).tolist())
+        utterances = write_corpus(
+            Path(folder), speech_lengths(12 if args.quick else 60, seed=3).tolist()
+        )
         loop = {size.name: measure_loop(size, utterances, args) for size in (paper, mini)}
         data = measure_data(utterances, Path(folder), args)
     return {"options": records, "padding": measure_padding(mini, args), "loop": loop, "data": data}
@@ -230,8 +293,14 @@ def measure(args: argparse.Namespace) -> Facts:
 def main() -> None:
     """Measure and publish."""
     parser = make_parser(__doc__, rounds=5)
-    parser.add_argument("--quick", action="store_true", help="small models and one round: whether it runs, no figures")
-    parser.add_argument("--no_compile", action="store_true", help="without the option compile, which takes minutes")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="small models and one round: whether it runs, no figures",
+    )
+    parser.add_argument(
+        "--no_compile", action="store_true", help="without the option compile, which takes minutes"
+    )
     parser.add_argument("--memory", choices=("fp32", "checkpointing"), help=argparse.SUPPRESS)
     parser.add_argument("--size", choices=("paper", "mini"), help=argparse.SUPPRESS)
     args = parser.parse_args()

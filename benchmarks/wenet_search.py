@@ -33,7 +33,9 @@ NBest = list[tuple[tuple[int, ...], float]]
 def attention_beam(model: AsrModel, memory: Tensor, lengths: Tensor, beam_size: int) -> list[NBest]:
     """Memory (B, T, D), lengths (B,) → the beam of each utterance; limited by the frames of the longest."""
     batch, eos, device = len(memory), model.special.eos, memory.device
-    steps = _CachedDecoder(model, memory.repeat_interleave(beam_size, 0), lengths.repeat_interleave(beam_size))
+    steps = _CachedDecoder(
+        model, memory.repeat_interleave(beam_size, 0), lengths.repeat_interleave(beam_size)
+    )
     units_PL = torch.full((batch * beam_size, 1), model.special.sos, device=device)
     once_N = torch.tensor([0.0] + [-math.inf] * (beam_size - 1), device=device)
     scores_P = once_N.repeat(batch)
@@ -78,25 +80,38 @@ class _CachedDecoder:
         """(P, V) of the unit behind these."""
         num_units = units_PL.size(1)
         x_PLD = self._decoder.embed[1](self._decoder.embed[0](units_PL))[0]
-        mask_P1L = causal_mask(num_units, device=units_PL.device).expand(len(units_PL), -1, -1)[:, -1:]
+        mask_P1L = causal_mask(num_units, device=units_PL.device).expand(len(units_PL), -1, -1)[
+            :, -1:
+        ]
         for number, layer in enumerate(self._layers):
             x_PLD = self._layer(layer, number, x_PLD, mask_P1L)
         return self._model.head.log_probs(self._decoder.after_norm(x_PLD[:, -1]))
 
-    def _layer(self, layer: TransformerDecoderLayer, number: int, x_PLD: Tensor, mask_P1L: Tensor) -> Tensor:
+    def _layer(
+        self, layer: TransformerDecoderLayer, number: int, x_PLD: Tensor, mask_P1L: Tensor
+    ) -> Tensor:
         query_P1D, x_P1D = layer.norm1(x_PLD)[:, -1:], x_PLD[:, -1:]
         new, past = _keys_values(layer.self_attn, query_P1D), self._past[number]
-        kept = new if past is None else (torch.cat([past[0], new[0]], dim=2), torch.cat([past[1], new[1]], dim=2))
+        kept = (
+            new
+            if past is None
+            else (torch.cat([past[0], new[0]], dim=2), torch.cat([past[1], new[1]], dim=2))
+        )
         self._past[number] = kept
         x_P1D = x_P1D + _attend(layer.self_attn, query_P1D, kept, mask_P1L)
-        x_P1D = x_P1D + _attend(layer.src_attn, layer.norm2(x_P1D), self._memory[number], self._seen_P1T)
+        x_P1D = x_P1D + _attend(
+            layer.src_attn, layer.norm2(x_P1D), self._memory[number], self._seen_P1T
+        )
         return x_P1D + _feed_forward(layer.feed_forward, layer.norm3(x_P1D))
 
     def reorder(self, parents_P: Tensor) -> None:
         """The caches of the survivors, copied into their places."""
         for number, past in enumerate(self._past):
             if past is not None:
-                self._past[number] = past[0].index_select(0, parents_P), past[1].index_select(0, parents_P)
+                self._past[number] = (
+                    past[0].index_select(0, parents_P),
+                    past[1].index_select(0, parents_P),
+                )
 
 
 def _linear(layer: torch.nn.Module, x: Tensor) -> Tensor:
@@ -107,11 +122,15 @@ def _linear(layer: torch.nn.Module, x: Tensor) -> Tensor:
 def _keys_values(attention: MultiHeadAttention, x_PLD: Tensor) -> Pair:
     """(P, L, D) → two (P, H, L, K)."""
     shape = *x_PLD.shape[:2], attention.num_heads, attention.head_size
-    keys, values = (_linear(layer, x_PLD).view(shape) for layer in (attention.linear_k, attention.linear_v))
+    keys, values = (
+        _linear(layer, x_PLD).view(shape) for layer in (attention.linear_k, attention.linear_v)
+    )
     return keys.transpose(1, 2), values.transpose(1, 2)
 
 
-def _attend(attention: MultiHeadAttention, query_PLD: Tensor, pair: Pair, mask_PLS: Tensor) -> Tensor:
+def _attend(
+    attention: MultiHeadAttention, query_PLD: Tensor, pair: Pair, mask_PLS: Tensor
+) -> Tensor:
     """Scores, softmax, sum, each by itself."""
     shape = *query_PLD.shape[:2], attention.num_heads, attention.head_size
     query_PHLK = _linear(attention.linear_q, query_PLD).view(shape).transpose(1, 2)
@@ -137,7 +156,10 @@ def prefix_beam(log_probs: Tensor, lengths: Tensor, *, blank: int, beam_size: in
 
 
 def _next_prefixes(
-    beam: list[tuple[tuple[int, ...], tuple[float, float]]], log_probs_V: Tensor, blank: int, beam_size: int
+    beam: list[tuple[tuple[int, ...], tuple[float, float]]],
+    log_probs_V: Tensor,
+    blank: int,
+    beam_size: int,
 ) -> list[tuple[tuple[int, ...], tuple[float, float]]]:
     """Prefixes with the sums over their alignments that end in a blank, and in their unit."""
     sums: dict[tuple[int, ...], tuple[float, float]] = defaultdict(lambda: (-math.inf, -math.inf))
@@ -156,7 +178,10 @@ def _next_prefixes(
                 sums[prefix] = old_blank, _log_add(old_unit, in_unit + log_prob)
             longer = (*prefix, unit)
             old_blank, old_unit = sums[longer]
-            sums[longer] = old_blank, _log_add(old_unit, (in_blank if unit == last else both) + log_prob)
+            sums[longer] = (
+                old_blank,
+                _log_add(old_unit, (in_blank if unit == last else both) + log_prob),
+            )
     return sorted(sums.items(), key=lambda item: _log_add(*item[1]), reverse=True)[:beam_size]
 
 
@@ -167,7 +192,9 @@ def _log_add(a: float, b: float) -> float:
     return most + math.log(math.exp(a - most) + math.exp(b - most))
 
 
-def rescore(model: AsrModel, memory: Tensor, lengths: Tensor, found: list[NBest], ctc_weight: float) -> list[NBest]:
+def rescore(
+    model: AsrModel, memory: Tensor, lengths: Tensor, found: list[NBest], ctc_weight: float
+) -> list[NBest]:
     """The hypotheses of the prefix search by the decoder's score and `ctc_weight` times that of CTC."""
     results = []
     for memory_TD, length, nbest in zip(memory, lengths.tolist(), found, strict=True):
@@ -197,7 +224,9 @@ def _whole_log_probs(model: AsrModel, memory_TD: Tensor, texts: list[tuple[int, 
     for module in decoder.decoders:
         layer = cast(TransformerDecoderLayer, module)
         y_NLD = layer.norm1(x_NLD)
-        x_NLD = x_NLD + _attend(layer.self_attn, y_NLD, _keys_values(layer.self_attn, y_NLD), mask_NLL)
+        x_NLD = x_NLD + _attend(
+            layer.self_attn, y_NLD, _keys_values(layer.self_attn, y_NLD), mask_NLL
+        )
         memory_pair = _keys_values(layer.src_attn, memory_NTD)
         x_NLD = x_NLD + _attend(layer.src_attn, layer.norm2(x_NLD), memory_pair, seen_N1T)
         x_NLD = x_NLD + _feed_forward(layer.feed_forward, layer.norm3(x_NLD))

@@ -82,22 +82,40 @@ def measure(name: str, sentences: Sentences, args: argparse.Namespace) -> Facts:
     options = Word2VecOptions(
         arch=ARCHITECTURES[name], dim=args.dim, window=args.window, epochs=1, shrink_windows=False
     )
-    settings = {"sg": int(options.arch == "skipgram"), "hs": 1, "negative": 0, "min_count": 1, "sample": 0}
-    settings |= {"vector_size": options.dim, "window": options.window, "shrink_windows": False, "workers": 1}
+    settings = {
+        "sg": int(options.arch == "skipgram"),
+        "hs": 1,
+        "negative": 0,
+        "min_count": 1,
+        "sample": 0,
+    }
+    settings |= {
+        "vector_size": options.dim,
+        "window": options.window,
+        "shrink_windows": False,
+        "workers": 1,
+    }
     model = Word2Vec(**settings)
     model.build_vocab(sentences)
     first, (tree, _) = model.wv.vectors.copy(), read_gensim_tree(model)
-    ids = np.array([model.wv.key_to_index[word] for sentence in sentences for word in sentence], np.int32)
+    ids = np.array(
+        [model.wv.key_to_index[word] for sentence in sentences for word in sentence], np.int32
+    )
     text = EncodedText(ids, np.cumsum([0, *map(len, sentences)]), Counter())
     gensim = gensim_side(model, [sentences[begin:end] for begin, end in split_jobs(text.starts)])
     times = alternate(
-        {"gensim": gensim, "ours": lambda: train_word2vec(text, tree.num_units, options, tree=tree, vectors=first)},
+        {
+            "gensim": gensim,
+            "ours": lambda: train_word2vec(text, tree.num_units, options, tree=tree, vectors=first),
+        },
         args.rounds,
     )
     speeds = {side: 1000 * len(ids) / ms for side, ms in medians_ms(times).items()}
     found = train_word2vec(text, tree.num_units, options, tree=tree, vectors=first).vectors
     cosines = (
-        (found * model.wv.vectors).sum(1) / np.linalg.norm(found, axis=1) / np.linalg.norm(model.wv.vectors, axis=1)
+        (found * model.wv.vectors).sum(1)
+        / np.linalg.norm(found, axis=1)
+        / np.linalg.norm(model.wv.vectors, axis=1)
     )
     record = {"arch": name, "words_per_second": speeds, "ratio": ratios(times, "gensim")["ours"]}
     record |= {"cosine": float(np.median(cosines)), "words": len(ids), "units": tree.num_units}
@@ -112,7 +130,9 @@ def table(records: list[Facts]) -> str:
         speeds, ratio = record["words_per_second"], record["ratio"]
         row = [str(record["arch"]), *(number(speeds[side] / 1000) for side in ("gensim", "ours"))]
         rows.append([*row, f"{number(ratio)}×", f"{record['cosine']:.3f}"])
-    return markdown_table(["", "gensim, 1,000 words/s", "ours, 1,000 words/s", "ratio", "median cosine"], rows)
+    return markdown_table(
+        ["", "gensim, 1,000 words/s", "ours, 1,000 words/s", "ratio", "median cosine"], rows
+    )
 
 
 def main() -> None:
@@ -120,10 +140,21 @@ def main() -> None:
     parser = make_parser(__doc__, rounds=9)
     parser.set_defaults(threads=1)
     parser.add_argument("--text", type=Path, required=True, help="sentences, one per line")
-    parser.add_argument("--words", type=int, default=200_000, help="words that are trained on (default: %(default)s)")
-    parser.add_argument("--min_count", type=int, default=5, help="leave out rarer words (default: %(default)s)")
-    parser.add_argument("--dim", type=int, default=100, help="numbers per vector (default: %(default)s)")
-    parser.add_argument("--window", type=int, default=5, help="words on each side (default: %(default)s)")
+    parser.add_argument(
+        "--words",
+        type=int,
+        default=200_000,
+        help="words that are trained on (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--min_count", type=int, default=5, help="leave out rarer words (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--dim", type=int, default=100, help="numbers per vector (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--window", type=int, default=5, help="words on each side (default: %(default)s)"
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     sentences = read_text(args.text, args.words, args.min_count)

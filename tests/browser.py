@@ -22,10 +22,27 @@ class Page:
         self._number, self._buffer, self._session, self._loaded = 0, b"", "", False
         to_browser, self._out = os.pipe()
         self._in, from_browser = os.pipe()
-        flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
-        flags += ["--remote-debugging-pipe", "--no-first-run", f"--user-data-dir={profile}", "about:blank"]
+        flags = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--hide-scrollbars",
+        ]
+        flags += [
+            "--remote-debugging-pipe",
+            "--no-first-run",
+            f"--user-data-dir={profile}",
+            "about:blank",
+        ]
         # The shell gives the browser the two ends of the pipes as its file descriptors 3 and 4.
-        start = ["bash", "-c", 'exec 3<&"$0" 4>&"$1"; shift; exec "$@"', str(to_browser), str(from_browser)]
+        start = [
+            "bash",
+            "-c",
+            'exec 3<&"$0" 4>&"$1"; shift; exec "$@"',
+            str(to_browser),
+            str(from_browser),
+        ]
         self._process = subprocess.Popen(
             [*start, browser, *flags],
             pass_fds=(to_browser, from_browser),
@@ -70,7 +87,9 @@ class Page:
 
     def run(self, script: str) -> Any:
         """The value of a JavaScript expression."""
-        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
@@ -78,7 +97,10 @@ class Page:
         """A window of so many CSS pixels, in a light or dark theme."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.call("Emulation.setDeviceMetricsOverride", **size)
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.call(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": scheme}],
+        )
 
     def _receive(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
@@ -89,7 +111,11 @@ class Page:
         message: dict[str, Any] = json.loads(text)
         method, params = message.get("method"), message.get("params", {})
         self._loaded |= method == "Page.loadEventFired"
-        level = params.get("type") if method == "Runtime.consoleAPICalled" else params.get("entry", {}).get("level")
+        level = (
+            params.get("type")
+            if method == "Runtime.consoleAPICalled"
+            else params.get("entry", {}).get("level")
+        )
         if method == "Runtime.exceptionThrown" or level in ("error", "warning", "assert"):
             self.console.append(str(params))
         return message
@@ -97,7 +123,9 @@ class Page:
 
 def find_browser() -> str:
     """The path of a Chromium; the test is skipped without one."""
-    browser = os.environ.get("WENET_HS_BROWSER") or next(filter(None, map(shutil.which, NAMES)), None)
+    browser = os.environ.get("WENET_HS_BROWSER") or next(
+        filter(None, map(shutil.which, NAMES)), None
+    )
     if browser is None:
         pytest.skip("no Chromium on the PATH; WENET_HS_BROWSER can name one")
     return browser

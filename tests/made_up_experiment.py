@@ -33,18 +33,32 @@ def write_data(folder: Path, **marks: object) -> Path:
     clips = []
     for number, key in enumerate(REF):
         wav = folder / f"{key}.wav"
-        soundfile.write(wav, 0.1 * np.sin(2 * np.pi * (200 + 50 * number) * np.arange(8000) / 16000), 16000)
-        facts = {"key": key, "wav": str(wav), "txt": REF[key], "lang": key[:2], "duration": 0.5, "speaker": key}
+        soundfile.write(
+            wav, 0.1 * np.sin(2 * np.pi * (200 + 50 * number) * np.arange(8000) / 16000), 16000
+        )
+        facts = {
+            "key": key,
+            "wav": str(wav),
+            "txt": REF[key],
+            "lang": key[:2],
+            "duration": 0.5,
+            "speaker": key,
+        }
         clips.append(facts)
     _write_lines(folder / "test/data.list", clips)
-    counts = {"utterances": {"train": 10, "dev": 1, "test": 2}, "hours": {"train": 1.5, "dev": 0.1, "test": 0.2}}
+    counts = {
+        "utterances": {"train": 10, "dev": 1, "test": 2},
+        "hours": {"train": 1.5, "dev": 0.1, "test": 0.2},
+    }
     langs = {"ca": {**counts, "hours_before": 9.0, "lambda": 0.25}, "ky": counts}
     stats = {"corpus": "commonvoice", "langs": langs, "total": counts, **marks}
     (folder / "stats.json").write_text(json.dumps(stats))
     return folder / "stats.json"
 
 
-def write_experiment(folder: Path, *, head: str = "hsoftmax", attention: dict[str, str] = GOOD) -> Path:
+def write_experiment(
+    folder: Path, *, head: str = "hsoftmax", attention: dict[str, str] = GOOD
+) -> Path:
     """Write an experiment folder with everything in it; a softmax head has no tree."""
     folder.mkdir(parents=True)
     conf = "{tree: tree.json}" if head == "hsoftmax" else "{bias: true}"
@@ -64,16 +78,30 @@ def write_experiment(folder: Path, *, head: str = "hsoftmax", attention: dict[st
     ]  # fmt: skip
     _write_lines(folder / "metrics.jsonl", records)
     if head == "hsoftmax":
-        Tree.huffman([0, 0, 3, 5, 7], ["<blank>", "<unk>", "a", "<", "&"]).save(folder / "tree.json")
+        Tree.huffman([0, 0, 3, 5, 7], ["<blank>", "<unk>", "a", "<", "&"]).save(
+            folder / "tree.json"
+        )
     for mode, hypothesis in {"attention": attention, "ctc_greedy_search": BAD}.items():
         (folder / "test" / mode).mkdir(parents=True)
         report = score(REF, hypothesis, rules=Rules(metric="cer"), langs=LANGS, num_resamples=50)
         write_report(folder, report, mode)
-    speeds = {"attention": {"wall_seconds": 25.0, "rtf": 0.25, "sum_rtf_by_lang": {"ca": 0.3, "ky": 0.2}}}
-    conditions = {"device": "cpu", "num_threads": 2, "beam_size": 10, "finished_list": True, "nbest": None}
+    speeds = {
+        "attention": {"wall_seconds": 25.0, "rtf": 0.25, "sum_rtf_by_lang": {"ca": 0.3, "ky": 0.2}}
+    }
+    conditions = {
+        "device": "cpu",
+        "num_threads": 2,
+        "beam_size": 10,
+        "finished_list": True,
+        "nbest": None,
+    }
     rtf = {"audio_seconds": 100.0, "seconds": {"encoder": 9.0}, "modes": speeds, **conditions}
-    (folder / "test/rtf.json").write_text(json.dumps({**rtf, "lm": {"units.arpa": "0ab1"}, "model": {}}))
-    _write_lines(folder / "test/attention/hyps.jsonl", [{"key": key, "confidence": 0.5} for key in REF])
+    (folder / "test/rtf.json").write_text(
+        json.dumps({**rtf, "lm": {"units.arpa": "0ab1"}, "model": {}})
+    )
+    _write_lines(
+        folder / "test/attention/hyps.jsonl", [{"key": key, "confidence": 0.5} for key in REF]
+    )
     return folder
 
 

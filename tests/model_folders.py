@@ -22,7 +22,11 @@ HSOFTMAX: dict[str, Any] = {"head": "hsoftmax", "head_conf": {"tree": "tree.json
 
 def wenet_state_dict(model: AsrModel) -> dict[str, Tensor]:
     """The state_dict of a model with softmax heads under WeNet's names."""
-    left = "decoder.output_layer." if model.right_head is None else "decoder.left_decoder.output_layer."
+    left = (
+        "decoder.output_layer."
+        if model.right_head is None
+        else "decoder.left_decoder.output_layer."
+    )
     right = "decoder.right_decoder.output_layer."
     renames = {"head.output.": left, "right_head.output.": right, "ctc.head.output.": "ctc.ctc_lo."}
     state = {}
@@ -38,7 +42,9 @@ def write_model_folder(folder: Path, *, wenet: bool = False, **sections: Any) ->
     model = small_model(seed=5, **sections)
     special = {"<blank>": 0, "<unk>": 1, "<sos>": 2, "<eos>": 2}
     tokenizer_conf = {"symbol_table_path": "units.txt", "special_tokens": special}
-    dump_config(small_config(**{"tokenizer_conf": tokenizer_conf, **sections}), folder / "train.yaml")
+    dump_config(
+        small_config(**{"tokenizer_conf": tokenizer_conf, **sections}), folder / "train.yaml"
+    )
     TABLE.write(folder / "units.txt")
     if "head" in sections:
         Tree.huffman(range(len(TABLE)), units=TABLE.units).save(folder / "tree.json")
@@ -47,9 +53,13 @@ def write_model_folder(folder: Path, *, wenet: bool = False, **sections: Any) ->
     return folder
 
 
-def noise(seconds: float, rate: int = 16000, seed: int = 0) -> np.ndarray[Any, np.dtype[np.float32]]:
+def noise(
+    seconds: float, rate: int = 16000, seed: int = 0
+) -> np.ndarray[Any, np.dtype[np.float32]]:
     """(samples,) in [-0.5, 0.5], with a varying level."""
-    samples = np.random.default_rng(seed).uniform(-0.5, 0.5, round(seconds * rate)).astype(np.float32)
+    samples = (
+        np.random.default_rng(seed).uniform(-0.5, 0.5, round(seconds * rate)).astype(np.float32)
+    )
     return samples * np.sin(np.linspace(0, 9, len(samples), dtype=np.float32))
 
 

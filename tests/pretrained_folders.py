@@ -13,10 +13,20 @@ from wenet_hs.model.encoders.description import EncoderDescription
 from wenet_hs.model.encoders.kinds import make_pretrained
 from wenet_hs.model.encoders.pretrained import PretrainedEncoder
 
-_LAYERS = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 24}
+_LAYERS = {
+    "hidden_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+}
 _WAVES = {
     **_LAYERS,
-    **{"conv_dim": [8] * 3, "conv_kernel": [10, 8, 4], "conv_stride": [10, 8, 4], "num_feat_extract_layers": 3},
+    **{
+        "conv_dim": [8] * 3,
+        "conv_kernel": [10, 8, 4],
+        "conv_stride": [10, 8, 4],
+        "num_feat_extract_layers": 3,
+    },
     **{"num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2, "vocab_size": 8},
 }
 _STABLE = {"feat_extract_norm": "layer", "do_stable_layer_norm": True}
@@ -34,7 +44,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "mms": {"model_type": "wav2vec2", **_WAVES, **_STABLE, "adapter_attn_dim": 4},
     "wav2vec2-adapter": {"model_type": "wav2vec2", **_WAVES, **_ADAPTER, "output_hidden_size": 12},
     "hubert": {"model_type": "hubert", **_WAVES},
-    "mhubert": {"model_type": "hubert", **_WAVES, "conv_pos_batch_norm": True, "feat_proj_layer_norm": False},
+    "mhubert": {
+        "model_type": "hubert",
+        **_WAVES,
+        "conv_pos_batch_norm": True,
+        "feat_proj_layer_norm": False,
+    },
     "wavlm": {"model_type": "wavlm", **_WAVES, **_BUCKETS},
     "wavlm-large": {"model_type": "wavlm", **_WAVES, **_STABLE, **_BUCKETS},
     "w2v-bert": _BERT,
@@ -49,7 +64,9 @@ def make_encoder(name: str, **settings: Any) -> PretrainedEncoder:
     """An encoder with random weights in evaluation mode. The same name gives the same weights."""
     torch.manual_seed(0)
     settings.setdefault("adapter", "new" if name == "mms" else None)
-    encoder = make_pretrained(EncoderDescription(CONFIGS[name]), PretrainedConf(path="x", **settings)).eval()
+    encoder = make_pretrained(
+        EncoderDescription(CONFIGS[name]), PretrainedConf(path="x", **settings)
+    ).eval()
     generator = torch.Generator().manual_seed(1)
     for value in encoder.parameters():  # biases and norms, which begin as 0 and 1, are to matter
         value.data += 0.03 * torch.randn(value.shape, generator=generator)
@@ -60,7 +77,12 @@ def write_folder(folder: Path, name: str, prefix: str = "") -> Path:
     """The folder of such an encoder, with `prefix` before the names of its weights."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(CONFIGS[name]))
-    (folder / "preprocessor_config.json").write_text(json.dumps({"do_normalize": True, "sampling_rate": 16000}))
+    (folder / "preprocessor_config.json").write_text(
+        json.dumps({"do_normalize": True, "sampling_rate": 16000})
+    )
     weights = make_encoder(name).pretrained.state_dict()
-    save_file({f"{prefix}{key}": value.contiguous() for key, value in weights.items()}, folder / "model.safetensors")
+    save_file(
+        {f"{prefix}{key}": value.contiguous() for key, value in weights.items()},
+        folder / "model.safetensors",
+    )
     return folder

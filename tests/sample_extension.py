@@ -51,7 +51,9 @@ def write_metadata(folder: Path, package: str, version: str, entry_points: Entry
     """The metadata of an installed package; those in the folder are found again."""
     metadata = folder / f"{package.replace('-', '_')}-{version}.dist-info"
     metadata.mkdir(parents=True)
-    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n", "utf-8")
+    (metadata / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n", "utf-8"
+    )
     lines = list[str]()
     for group, objects in entry_points.items():
         lines += [f"[{group}]", *(f"{name} = {value}" for name, value in objects.items()), ""]

@@ -26,7 +26,12 @@ CTC_ONLY: dict[str, Any] = {"decoder": "none", "decoder_conf": None, "model_conf
 def small_config(**sections: Any) -> ExperimentConfig:
     """A conformer of two layers and width 16, changed section by section: `encoder_conf={"num_blocks": 1}`."""
     base: dict[str, Any] = {
-        "encoder_conf": {"output_size": 16, "attention_heads": 2, "linear_units": 24, "num_blocks": 2},
+        "encoder_conf": {
+            "output_size": 16,
+            "attention_heads": 2,
+            "linear_units": 24,
+            "num_blocks": 2,
+        },
         "decoder": "transformer",
         "decoder_conf": {"attention_heads": 2, "linear_units": 24, "num_blocks": 2},
         "dataset_conf": {"fbank_conf": {"num_mel_bins": NUM_BINS}},
@@ -62,7 +67,12 @@ def small_batch(frames: Sequence[int], labels: Sequence[int], seed: int = 0) -> 
 def batch_of(features: Sequence[Tensor], targets: Sequence[Tensor], first: int = 0) -> Batch:
     """A batch of these utterances, numbered from `first` on."""
     pairs = enumerate(zip(features, targets, strict=True), start=first)
-    return collate([Example(key=f"utt{i}", features=x, target=y, audio_seconds=len(x) / 100) for i, (x, y) in pairs])
+    return collate(
+        [
+            Example(key=f"utt{i}", features=x, target=y, audio_seconds=len(x) / 100)
+            for i, (x, y) in pairs
+        ]
+    )
 
 
 def row_of(batch: Batch, *indices: int) -> Batch:
@@ -76,5 +86,9 @@ def wenet_reference(folder: Path, name: str) -> tuple[Path, dict[str, Tensor], d
     """The config and the random weights of a model that WeNet itself ran, and its inputs and outputs."""
     with np.load(folder / f"{name}.npz", allow_pickle=False) as file:
         arrays = {key: torch.from_numpy(file[key]) for key in file.files}
-    weights = {key.removeprefix("param."): value for key, value in arrays.items() if key.startswith("param.")}
+    weights = {
+        key.removeprefix("param."): value
+        for key, value in arrays.items()
+        if key.startswith("param.")
+    }
     return folder / f"{name}.yaml", weights, arrays

@@ -11,14 +11,18 @@ ROOT = Path(__file__).parents[1]
 NOTES = sorted((ROOT / "docs/design").glob("*.md"))
 PACKAGES = "|".join(folder.parent.name for folder in (ROOT / "wenet_hs").glob("*/__init__.py"))
 DATA = r"(?:\w+\.)?(?:html|json|list|md|safetensors|tsv|yaml)\b"
-MODULE = re.compile(rf"(?<![\w./`-])`?(?:wenet_hs[./])?((?:{PACKAGES})[./](?!{DATA}|\w+\(|[A-Z])\w+)(?:\.py)?")
+MODULE = re.compile(
+    rf"(?<![\w./`-])`?(?:wenet_hs[./])?((?:{PACKAGES})[./](?!{DATA}|\w+\(|[A-Z])\w+)(?:\.py)?"
+)
 MODULE_FILE = re.compile(r"(?<![\w./-])wenet_hs/(\w+\.py)\b")
 """A module beside the rooms, which `MODULE` does not match."""
 FILE = re.compile(r"(?<![\w./])((?:benchmarks|conf|docs|examples|tests|tools)/[\w./-]+\.\w+)")
 SCRIPT = re.compile(r"(?<![\w./])([a-z]\w*\.py)\b")
 FLAG = re.compile(r"(?<![\w-])--([a-z]\w*)")
 COMMIT = re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{7}\b")
-SOURCES = [path for path in ROOT.glob("[!.]*/**/*.*") if path.suffix in (".py", ".sh")] + [ROOT / "examples/README.md"]
+SOURCES = [path for path in ROOT.glob("[!.]*/**/*.*") if path.suffix in (".py", ".sh")] + [
+    ROOT / "examples/README.md"
+]
 SCRIPTS = {path.name for path in SOURCES} | {"setup.py"}
 WORDS = {
     word
@@ -33,7 +37,9 @@ def current_paragraphs(text: str) -> Iterator[str]:
     title, _, _ = text.partition("\n")
     for section in re.split(r"\n(?=#)", text):
         if not COMMIT.search(title + section.partition("\n")[0]):
-            yield from (part for part in re.split(r"\n(?=\n|- |\|)", section) if not COMMIT.search(part))
+            yield from (
+                part for part in re.split(r"\n(?=\n|- |\|)", section) if not COMMIT.search(part)
+            )
 
 
 def stale_names(text: str) -> list[str]:
@@ -62,7 +68,9 @@ def test_stale_names_are_found() -> None:
     stale = "`decode/no_such.py`, lm.no_such, `no_such.py`, `tools/no_such.sh` and `--no_such_flag`"
     names = ["decode/no_such", "lm.no_such", "tools/no_such.sh", "no_such.py", "--no_such_flag"]
     assert stale_names(f"# Note\n\n{stale}\n") == names
-    assert stale_names(f"# Note\n\n{stale} (of commit 568091f)\n\n- `tree/tree.py`, `--tree`\n") == []
+    assert (
+        stale_names(f"# Note\n\n{stale} (of commit 568091f)\n\n- `tree/tree.py`, `--tree`\n") == []
+    )
     assert stale_names(f"# Note at 568091f\n\n## Part\n\n{stale}\n") == []
 
 

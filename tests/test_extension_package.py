@@ -21,7 +21,11 @@ from wenet_hs.model.experiment import load_experiment
 from wenet_hs.runs.record import read_run
 
 SETTINGS = (
-    *("head_conf.scale=8", "dataset_conf.frontend=spectrum", "dataset_conf.frontend_conf.window=80"),
+    *(
+        "head_conf.scale=8",
+        "dataset_conf.frontend=spectrum",
+        "dataset_conf.frontend_conf.window=80",
+    ),
     *("dataset_conf.fbank_conf=null", "max_epoch=1", "dataset_conf.batch_conf.batch_size=5"),
 )
 ABSENCE = "which is not installed; run `pip install wenet-hs-sample` if you trust it"
@@ -44,7 +48,14 @@ def folder(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
     corpus = write_tiny_corpus(folder)
     settings = ("--override_config", *SETTINGS)
     with importable(site):
-        statistics = ("--data_list", corpus.train_data, "--config", corpus.config, "--out", folder / "global_cmvn")
+        statistics = (
+            "--data_list",
+            corpus.train_data,
+            "--config",
+            corpus.config,
+            "--out",
+            folder / "global_cmvn",
+        )
         assert call(cmvn, *statistics, "--num_workers", 0, *settings) == 0
         arguments = corpus.arguments(folder / "exp", *SETTINGS)
         flags = ("--head", "cosine", "--tree", folder / "tree.json", "--ctc_head", "cosine")
@@ -77,7 +88,13 @@ def test_the_package_is_recorded(folder: Path) -> None:
 
 def test_the_mode_of_the_package_has_decoded(site: Path, folder: Path, capsys: Capsys) -> None:
     modes = {path.parent.name for path in (folder / "exp/test").glob("*/text")}
-    assert modes == {"confident", "ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring", "joint"}
+    assert modes == {
+        "confident",
+        "ctc_greedy_search",
+        "ctc_prefix_beam_search",
+        "attention_rescoring",
+        "joint",
+    }
     (clip, *_) = sorted((folder / "clips").glob("cv*.wav"))
     with importable(site):
         assert call(transcribe, "--model_dir", folder / "p.zip", "--mode", "confident", clip) == 0
@@ -86,24 +103,56 @@ def test_the_mode_of_the_package_has_decoded(site: Path, folder: Path, capsys: C
 
 def test_the_package_is_in_the_record_of_a_recognition(folder: Path) -> None:
     versions = json.loads((folder / "exp/test/rtf.json").read_text("utf-8"))["versions"]
-    assert versions["wenet-hs-sample"] == "1.2" and set(versions) == {"torch", "wenet_hs", "wenet-hs-sample"}
+    assert versions["wenet-hs-sample"] == "1.2" and set(versions) == {
+        "torch",
+        "wenet_hs",
+        "wenet-hs-sample",
+    }
 
 
 def test_the_card_of_the_model_names_the_package(site: Path, folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "exp", tmp_path / "exp")
     with importable(site):
-        assert call(score, "--ref", folder / "cv.list", "--hyp", tmp_path / "exp/test", "--metric", "cer") == 0
+        assert (
+            call(
+                score,
+                "--ref",
+                folder / "cv.list",
+                "--hyp",
+                tmp_path / "exp/test",
+                "--metric",
+                "cer",
+            )
+            == 0
+        )
         assert call(pack, "--model_dir", tmp_path / "exp", "--out", tmp_path / "card.md") == 0
         card = (tmp_path / "card.md").read_text("utf-8")
-    assert "\n    pip install wenet-hs-sample    # head cosine, frontend spectrum, mode confident\n" in card
-    assert "has numbers only. Code of the packages above runs; install them only if you trust them.\n" in card
+    assert (
+        "\n    pip install wenet-hs-sample    # head cosine, frontend spectrum, mode confident\n"
+        in card
+    )
+    assert (
+        "has numbers only. Code of the packages above runs; install them only if you trust them.\n"
+        in card
+    )
     assert "\n- wenet-hs-sample: 1.2\n" in card
 
 
 def test_a_recipe_can_name_the_head_and_the_mode(site: Path, folder: Path, capsys: Capsys) -> None:
-    options = ("--config", folder / "tiny.yaml", "--head", "cosine", "hsoftmax", "--tree", "huffman")
+    options = (
+        "--config",
+        folder / "tiny.yaml",
+        "--head",
+        "cosine",
+        "hsoftmax",
+        "--tree",
+        "huffman",
+    )
     with importable(site):
-        assert call(check_options, *options, "--modes", "confident", "auto", "--ctc_head", "cosine") == 0
+        assert (
+            call(check_options, *options, "--modes", "confident", "auto", "--ctc_head", "cosine")
+            == 0
+        )
         error = error_line(call(check_options, *options, "--modes", "confidant"), capsys)
         assert error.endswith("attention_rescoring, joint, auto, confident")
     error = error_line(call(check_options, *options), capsys)
@@ -119,7 +168,14 @@ def test_without_the_package_each_command_names_it(
     path, clip = folder / model, next((folder / "clips").glob("cv*.wav"))
     commands = {
         transcribe: ("--model_dir", path, clip),
-        recognize: ("--model_dir", path, "--test_data", folder / "cv.list", "--result_dir", tmp_path / "test"),
+        recognize: (
+            "--model_dir",
+            path,
+            "--test_data",
+            folder / "cv.list",
+            "--result_dir",
+            tmp_path / "test",
+        ),
         export: ("--model_dir", path, "--out", tmp_path / "onnx", "--for", "onnxruntime"),
         pack: ("--model_dir", path, "--out", tmp_path / "again.zip"),
     }
@@ -138,7 +194,14 @@ def test_without_the_package_a_training_does_not_resume_and_a_report_is_written(
     folder: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
     shutil.copytree(folder / "exp", tmp_path / "exp")
-    arguments = ["--config", tmp_path / "exp/train.yaml", "--model_dir", tmp_path / "exp", "--device", "cpu"]
+    arguments = [
+        "--config",
+        tmp_path / "exp/train.yaml",
+        "--model_dir",
+        tmp_path / "exp",
+        "--device",
+        "cpu",
+    ]
     lists = ["--train_data", folder / "train.list", "--cv_data", folder / "cv.list"]
     assert call(train_command, *arguments, *lists) == 2
     assert capsys.readouterr().err.count(ABSENCE) == 2

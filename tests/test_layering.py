@@ -168,7 +168,11 @@ def test_imports_point_downward() -> None:
 
 
 def test_the_module_of_every_import_is_known() -> None:
-    faults = [f"{FILES[name]}:{line}: {fault}" for name, module in MODULES.items() for line, fault in module.faults]
+    faults = [
+        f"{FILES[name]}:{line}: {fault}"
+        for name, module in MODULES.items()
+        for line, fault in module.faults
+    ]
     assert not faults, "\n".join(faults)
 
 
@@ -201,7 +205,10 @@ def test_every_form_of_an_import_is_found(source: str, target: str) -> None:
         ("def f(name):\n    import_module(name)", "an import of a computed name; write an import"),
         ("from wenet_hs import no_such", "wenet_hs.no_such is no module of the package"),
         ("import wenet_hs", "wenet_hs is no module of the package"),
-        ("import_module('wenet_hs.report.no_such')", "wenet_hs.report.no_such is no module of the package"),
+        (
+            "import_module('wenet_hs.report.no_such')",
+            "wenet_hs.report.no_such is no module of the package",
+        ),
     ],
 )
 def test_imports_of_unknown_modules_are_refused(source: str, fault: str) -> None:
@@ -222,13 +229,18 @@ def test_chains_of_rooms_are_short() -> None:
 def _longest_chain(graph: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
     longest: dict[str, tuple[str, ...]] = {}
     for name in TopologicalSorter(graph).static_order():
-        longest[name] = (name, *max((longest[target] for target in graph[name]), key=len, default=()))
+        longest[name] = (
+            name,
+            *max((longest[target] for target in graph[name]), key=len, default=()),
+        )
     return max(longest.values(), key=len)
 
 
 def test_no_module_imports_itself_by_a_detour() -> None:
     try:
-        TopologicalSorter({name: list(module.imports) for name, module in MODULES.items()}).prepare()
+        TopologicalSorter(
+            {name: list(module.imports) for name, module in MODULES.items()}
+        ).prepare()
     except CycleError as error:
         pytest.fail(f"a cycle of imports: {' imports '.join(reversed(error.args[1]))}")
 
@@ -282,7 +294,9 @@ def names_and_meanings(source: str, module: str) -> Iterator[tuple[str, Meaning]
     for node in ast.parse(source).body:
         if isinstance(node, ast.ClassDef):
             yield node.name.lstrip("_"), Meaning(module, f"{module} {node.lineno}")
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith(
+            "_"
+        ):
             yield node.name, Meaning(module, module)  # its overloads are one function
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             name = node.targets[0].id.lstrip("_")
@@ -339,5 +353,7 @@ def test_names_that_are_shared_by_two_rooms(first: str, second: str, shared: lis
 
 def test_names_that_are_shared_within_a_room_or_module() -> None:
     assert shared_names({"lm.a": "def count(): pass", "lm.b": "def count(): pass"}) == {}
-    assert shared_names({"lm.a": "class A: pass", "lm.b": "class _A: pass"}) == {"A": ["lm.a", "lm.b"]}
+    assert shared_names({"lm.a": "class A: pass", "lm.b": "class _A: pass"}) == {
+        "A": ["lm.a", "lm.b"]
+    }
     assert [*shared_names({"lm.a": "class A: pass\nclass _A: pass"})] == ["A"]

@@ -38,7 +38,9 @@ def test_a_page_begins_with_its_purpose_and_a_command(page: Path) -> None:
 def test_code_of_readme_does_not_scroll() -> None:
     blocks = re.findall(r"```\w*\n(.*?)```", README, re.S)
     lines = [line for block in blocks for line in block.splitlines()]
-    assert lines and max(map(len, lines)) <= MAX_COLUMNS, [line for line in lines if len(line) > MAX_COLUMNS]
+    assert lines and max(map(len, lines)) <= MAX_COLUMNS, [
+        line for line in lines if len(line) > MAX_COLUMNS
+    ]
 
 
 def test_readme_has_the_order_of_a_reader() -> None:
@@ -50,6 +52,12 @@ def test_readme_has_the_order_of_a_reader() -> None:
         "## Your own recordings",
         "## The page",
     ]
-    parts += ["## From Python", "## The head in your own model", "## Results", "## What you can rely on", "## More"]
+    parts += [
+        "## From Python",
+        "## The head in your own model",
+        "## Results",
+        "## What you can rely on",
+        "## More",
+    ]
     positions = [README.index(part) for part in parts]
     assert positions == sorted(positions)

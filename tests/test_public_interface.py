@@ -38,12 +38,16 @@ def test_trees(tmp_path: Path, build: type[Tree]) -> None:
 def test_heads(head: OutputHead) -> None:
     hidden, targets = torch.randn(2, 3, 4), torch.randint(5, (2, 3))
     assert head.log_probs(hidden).shape == (2, 3, 5)
-    assert head.nll(hidden, targets).shape == head.loss(hidden, targets, smoothing=0.1).shape == (2, 3)
+    assert (
+        head.nll(hidden, targets).shape == head.loss(hidden, targets, smoothing=0.1).shape == (2, 3)
+    )
     values, ids = head.topk(hidden, 2)
     assert values.shape == ids.shape == (2, 3, 2)
 
 
 def test_functions() -> None:
-    assert hours_to_keep({"a": 90.0, "b": 10.0}, alpha=0.5, ratio=0.1) == pytest.approx({"a": 7.5, "b": 2.5})
+    assert hours_to_keep({"a": 90.0, "b": 10.0}, alpha=0.5, ratio=0.1) == pytest.approx(
+        {"a": 7.5, "b": 2.5}
+    )
     assert "device" in inspect.signature(wenet_hs.load_model).parameters
     assert len(inspect.signature(wenet.load_model).parameters) >= 2

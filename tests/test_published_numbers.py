@@ -44,10 +44,16 @@ def sources_of(table: str) -> list[Path]:
     before, after = README.split(table)
     near = before.rstrip().rpartition("\n\n")[2] + after.lstrip().partition("\n\n")[0]
     links = re.findall(r"\]\(([^)#]+)\)", near)
-    return [ROOT / link for link in links if link.endswith("RESULTS.md") or link.startswith("benchmarks/notes/")]
+    return [
+        ROOT / link
+        for link in links
+        if link.endswith("RESULTS.md") or link.startswith("benchmarks/notes/")
+    ]
 
 
-@pytest.mark.parametrize("table", [*filter(numbers_shown, TABLES)], ids=lambda table: table.split("|")[1].strip())
+@pytest.mark.parametrize(
+    "table", [*filter(numbers_shown, TABLES)], ids=lambda table: table.split("|")[1].strip()
+)
 def test_each_number_is_in_a_generated_file(table: str) -> None:
     sources = sources_of(table)
     assert sources, "the text beside the table links to no RESULTS.md and no note of a benchmark"
@@ -75,7 +81,12 @@ def test_each_number_of_own_data_is_in_a_generated_file(name: str, title: str, s
     page = (ROOT / "docs" / name).read_text("utf-8")
     section = page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
     assert f"](../{source})" in section
-    shown = {number for row in section.splitlines() if row.startswith("|") for number in NUMBER.findall(row)}
+    shown = {
+        number
+        for row in section.splitlines()
+        if row.startswith("|")
+        for number in NUMBER.findall(row)
+    }
     assert shown and shown <= {*numbers_of(ROOT / source)}
 
 
@@ -86,7 +97,9 @@ def decimals_of(section: str) -> set[str]:
     return {number for number in NUMBER.findall(section) if "." in number}
 
 
-@pytest.mark.parametrize("section", [*filter(decimals_of, FINDINGS)], ids=lambda section: section.split("\n")[0])
+@pytest.mark.parametrize(
+    "section", [*filter(decimals_of, FINDINGS)], ids=lambda section: section.split("\n")[0]
+)
 def test_each_number_of_a_finding_is_in_a_file_that_it_links_to(section: str) -> None:
     links = re.findall(r"\]\((examples/[^)#]+|benchmarks/[^)#]+)", section)
     known = {number for link in links for number in numbers_of(ROOT / link)}
@@ -123,7 +136,11 @@ PUBLIC = "examples/ucla/s0/results/public_models.json"
             {"table": MINI, "system": "softmax", "mode": "joint"},
             f"{MINI}: softmax has no results in joint",
         ),
-        ("PublicRow", {"file": PUBLIC, "row": "zipaa"}, f"{PUBLIC} has no row zipaa; it has softmax-whisper, "),
+        (
+            "PublicRow",
+            {"file": PUBLIC, "row": "zipaa"},
+            f"{PUBLIC} has no row zipaa; it has softmax-whisper, ",
+        ),
     ],
 )
 def test_a_row_that_does_not_exist_gets_one_line(
@@ -142,14 +159,20 @@ def test_a_rate_and_a_difference_without_an_interval(results_page: ModuleType) -
 def test_a_text_without_the_mark_is_refused(results_page: ModuleType, tmp_path: Path) -> None:
     text = tmp_path / "findings.md"
     text.write_text("# Results\n")
-    with pytest.raises(results_page.DataError, match="0 lines .* write one where the table belongs"):
+    with pytest.raises(
+        results_page.DataError, match="0 lines .* write one where the table belongs"
+    ):
         results_page.write_page(ROOT / results_page.ROWS, text)
 
 
 def test_a_wrong_row_names_its_place(results_page: ModuleType, tmp_path: Path) -> None:
     rows = tmp_path / "rows.yaml"
-    rows.write_text("rows:\n  - {speech: x, system: {label: a, table: b}, against: {label: c, published: '1'}}\n")
-    with pytest.raises(results_page.ConfigError, match=r"rows\.yaml: rows\.0\.system\..*Field required"):
+    rows.write_text(
+        "rows:\n  - {speech: x, system: {label: a, table: b}, against: {label: c, published: '1'}}\n"
+    )
+    with pytest.raises(
+        results_page.ConfigError, match=r"rows\.yaml: rows\.0\.system\..*Field required"
+    ):
         results_page.read_spec(rows)
 
 

@@ -41,7 +41,12 @@ def test_every_kind_of_input_gives_the_same_text(recognizer: Recognizer, clip: P
     expected = recognizer.transcribe(clip, mode="ctc_greedy_search")
     wave = noise(0.8)
     read_only = np.frombuffer(wave.tobytes(), dtype=np.float32)
-    arrays = (wave.astype(np.float64), torch.from_numpy(wave)[None], np.stack([wave, wave]), read_only)
+    arrays = (
+        wave.astype(np.float64),
+        torch.from_numpy(wave)[None],
+        np.stack([wave, wave]),
+        read_only,
+    )
     for source in (clip.read_bytes(), *((array, 16000.0) for array in arrays)):
         found = recognizer.transcribe(source, mode="ctc_greedy_search")
         assert found.text == expected.text
@@ -64,9 +69,13 @@ def test_integers_channels_and_other_rates(recognizer: Recognizer, tmp_path: Pat
     assert resampled.text == recognizer.transcribe(tmp_path / "44k.wav").text
 
 
-def test_too_little_memory_is_one_line(recognizer: Recognizer, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_memory_is_one_line(
+    recognizer: Recognizer, clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(
-        wenet_hs.recognizer, "decode_pieces", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory."))
+        wenet_hs.recognizer,
+        "decode_pieces",
+        Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory.")),
     )
     line = rf"^out of memory with a batch of 1, the longest of 0.8 s \({clip} at 0.0 s\); lower --max_segment_s$"
     for transcribe in (recognizer.transcribe, recognizer.transcribe_recording):
@@ -80,7 +89,10 @@ def test_fields_of_a_transcript(recognizer: Recognizer, clip: Path, mode: str) -
     assert (found.text, found.score) == (found.nbest[0].text, found.nbest[0].score)
     assert len(found.nbest) == 1 if MODES[mode].is_greedy else 2 <= len(found.nbest) <= 4
     for alternative in found.nbest:
-        shown = [{"▁": " ", "<unk>": "⁇", "<blank>": "", "<sos/eos>": ""}.get(unit, unit) for unit in alternative.units]
+        shown = [
+            {"▁": " ", "<unk>": "⁇", "<blank>": "", "<sos/eos>": ""}.get(unit, unit)
+            for unit in alternative.units
+        ]
         assert alternative.text == "".join(shown)
         assert set(alternative.units) <= set(TABLE.units)
     if found.units is not None:
@@ -103,23 +115,37 @@ def test_warnings_about_silence_and_about_audio_too_short_for_the_encoder(
     assert not caplog.text
     soundfile.write(tmp_path / "silent.wav", np.full(8000, 0.25), 16000)
     recognizer.transcribe(tmp_path / "silent.wav")
-    assert f"{tmp_path / 'silent.wav'}: no speech was found in 0.500 s; its text is empty" in caplog.text
+    assert (
+        f"{tmp_path / 'silent.wav'}: no speech was found in 0.500 s; its text is empty"
+        in caplog.text
+    )
     found = recognizer.transcribe((noise(0.05), 16000))
     assert (found.text, len(found.nbest), found.units) == ("", 1, None)
     assert "the audio: no speech was found in 0.050 s; its text is empty" in caplog.text
     soundfile.write(tmp_path / "short.wav", noise(0.5), 16000)
     recognizer.transcribe_recording(tmp_path / "short.wav", spans=[(0.1, 0.15)])
-    assert f"{tmp_path / 'short.wav'}: 0.050 s is too short for the encoder: its text is empty" in caplog.text
-    with pytest.raises(DataError, match=r"short\.wav: a segment from 0\.6 to 1 s has no audio in the 0\.50 s; correct"):
+    assert (
+        f"{tmp_path / 'short.wav'}: 0.050 s is too short for the encoder: its text is empty"
+        in caplog.text
+    )
+    with pytest.raises(
+        DataError,
+        match=r"short\.wav: a segment from 0\.6 to 1 s has no audio in the 0\.50 s; correct",
+    ):
         recognizer.transcribe_recording(tmp_path / "short.wav", spans=[(0.0, 0.5), (0.6, 1.0)])
 
 
 def test_the_length_of_a_clip_that_is_too_short_is_not_that_of_a_silent_one(
     recognizer: Recognizer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    soundfile.write(tmp_path / "a.wav", np.concatenate((noise(0.5), np.zeros(8000, np.float32))), 16000)
+    soundfile.write(
+        tmp_path / "a.wav", np.concatenate((noise(0.5), np.zeros(8000, np.float32))), 16000
+    )
     recognizer.transcribe_recording(tmp_path / "a.wav", spans=[(0.1, 0.15), (0.8, 0.82)])
-    assert "a.wav: 0.050 s is too short for the encoder" in caplog.text and "0.020 s" not in caplog.text
+    assert (
+        "a.wav: 0.050 s is too short for the encoder" in caplog.text
+        and "0.020 s" not in caplog.text
+    )
 
 
 def test_no_segment_is_longer_than_the_encoder_reads_as_one_whole(
@@ -133,10 +159,16 @@ def test_no_segment_is_longer_than_the_encoder_reads_as_one_whole(
     experiment = recognizer._experiment
     monkeypatch.setattr(experiment.model.encoder, "longest_s", 3.0)  # the shortest segment is 4 s
     monkeypatch.setattr(experiment.frontend, "window_s", 4.0)  # of all models with these features
-    assert recognizer.transcribe(path, mode=mode) == expected != recognizer.transcribe(path, mode=mode, max_segment_s=0)
+    assert (
+        recognizer.transcribe(path, mode=mode)
+        == expected
+        != recognizer.transcribe(path, mode=mode, max_segment_s=0)
+    )
     assert recognizer.transcribe_recording(path, mode=mode, spans=spans) == of_spans
     (line,) = caplog.messages
-    assert line.startswith(f"{path}: the encoder cuts clips longer than 4 s in the middle of words: 1 of 1; with --max")
+    assert line.startswith(
+        f"{path}: the encoder cuts clips longer than 4 s in the middle of words: 1 of 1; with --max"
+    )
 
 
 @pytest.mark.parametrize("kind", ["zeros", "offset", "dither", "click", "speech"])
@@ -145,7 +177,10 @@ def test_a_recording_without_speech_has_no_text_whether_it_is_cut_or_not(
     recognizer: Recognizer, tmp_path: Path, kind: str, rate: int
 ) -> None:
     samples = np.zeros(2 * rate, np.float32)
-    samples += {"offset": 0.25, "dither": 4e-5 * np.random.default_rng(0).uniform(-1, 1, 2 * rate)}.get(kind, 0.0)
+    samples += {
+        "offset": 0.25,
+        "dither": 4e-5 * np.random.default_rng(0).uniform(-1, 1, 2 * rate),
+    }.get(kind, 0.0)
     samples[rate : rate + 100] += 0.5 if kind == "click" else 0.0
     if kind == "speech":
         samples[rate // 2 : rate // 2 + rate] = np.resize(noise(1.0), rate)
@@ -165,7 +200,9 @@ def test_options_of_another_mode_are_an_error_or_one_warning(
     path = tmp_path / "lm.arpa"
     path.write_text("\\data\\\nngram 1=2\n\n\\1-grams:\n-1\ta\n-1\t</s>\n\n\\end\\\n", "utf-8")
     recognizer = load_model(folder, options=DecodeOptions(lm_weight=0.1), lm=path)
-    with pytest.raises(ConfigError, match=r"ctc_greedy_search: uses no language model; add ctc_prefix_beam_search"):
+    with pytest.raises(
+        ConfigError, match=r"ctc_greedy_search: uses no language model; add ctc_prefix_beam_search"
+    ):
         recognizer.transcribe(clip, mode="ctc_greedy_search")
     caplog.clear()
     recognizer = load_model(folder, options=DecodeOptions(beam_size=2, finished_list=True))
@@ -176,8 +213,12 @@ def test_options_of_another_mode_are_an_error_or_one_warning(
     assert warning == f"finished_list: read only by {readers}, no effect on ctc_greedy_search"
 
 
-def test_folders_of_both_heads_and_of_wenet(recognizer: Recognizer, clip: Path, tmp_path: Path) -> None:
-    wenet = load_model(write_model_folder(tmp_path / "wenet", wenet=True), options=DecodeOptions(beam_size=4))
+def test_folders_of_both_heads_and_of_wenet(
+    recognizer: Recognizer, clip: Path, tmp_path: Path
+) -> None:
+    wenet = load_model(
+        write_model_folder(tmp_path / "wenet", wenet=True), options=DecodeOptions(beam_size=4)
+    )
     assert wenet.transcribe(clip).text == recognizer.transcribe(clip).text
     tree = load_model(write_model_folder(tmp_path / "hsoftmax", **HSOFTMAX))
     assert tree.transcribe(clip, mode="attention").nbest
@@ -202,15 +243,27 @@ def test_importing_the_package_does_not_import_torch() -> None:
 SECOND = np.zeros(16000, np.float32)
 WRONG_AUDIO: list[tuple[Any, str]] = [
     (b"", "audio of 0 bytes: empty"),
-    ((SECOND[:0], 16000), r"waveform: shape \(0,\), expected \(samples,\) or \(channels, samples\)"),
+    (
+        (SECOND[:0], 16000),
+        r"waveform: shape \(0,\), expected \(samples,\) or \(channels, samples\)",
+    ),
     ((SECOND[None, None], 16000), r"waveform: shape \(1, 1, 16000\), expected \(samples,\)"),
-    ((SECOND[:, None], 16000), r"waveform: 16000 channels; expected \(channels, samples\), transpose it"),
-    ((SECOND.astype(int), 16000), "waveform: torch.int64; expected floats, or integers of 16 or 32 bits"),
+    (
+        (SECOND[:, None], 16000),
+        r"waveform: 16000 channels; expected \(channels, samples\), transpose it",
+    ),
+    (
+        (SECOND.astype(int), 16000),
+        "waveform: torch.int64; expected floats, or integers of 16 or 32 bits",
+    ),
     ((SECOND + 3000, 16000), r"waveform: a peak of 3000; floats must be finite and in \[-1, 1\]"),
     ((SECOND * np.nan, 16000), "waveform: a peak of nan; floats must be finite"),
     ((SECOND, 0), "sample rate 0: must be above 0 Hz"),
     ((SECOND, "16000"), r"audio: a tuple of \(ndarray, str\), expected \(waveform, sample_rate\)"),
-    ((SECOND,), r"audio: a tuple of \(ndarray\), expected \(waveform, sample_rate\), the rate a number"),
+    (
+        (SECOND,),
+        r"audio: a tuple of \(ndarray\), expected \(waveform, sample_rate\), the rate a number",
+    ),
 ]
 
 
@@ -220,14 +273,24 @@ def test_wrong_audio(recognizer: Recognizer, source: Any, message: str) -> None:
         recognizer.transcribe(source)
 
 
-def test_wrong_files_modes_and_devices(folder: Path, recognizer: Recognizer, clip: Path, tmp_path: Path) -> None:
+def test_wrong_files_modes_and_devices(
+    folder: Path, recognizer: Recognizer, clip: Path, tmp_path: Path
+) -> None:
     (tmp_path / "page.wav").write_text("<html>")
-    for name, fault in (("gone.wav", "missing; restore the file"), ("page.wav", "not audio that can be read")):
+    for name, fault in (
+        ("gone.wav", "missing; restore the file"),
+        ("page.wav", "not audio that can be read"),
+    ):
         with pytest.raises(DataError, match=f"{name}: {fault}"):
             recognizer.transcribe(tmp_path / name)
-    with pytest.raises(CheckpointError, match=r"nowhere: no such file or folder; give the --model_dir of a training"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"nowhere: no such file or folder; give the --model_dir of a training",
+    ):
         load_model(tmp_path / "nowhere")
     with pytest.raises(ValueError, match=r"mode 'rover': must be one of ctc_greedy_search, "):
         recognizer.transcribe(clip, mode="rover")
-    with pytest.raises(ConfigError, match=r"--device abacus: not a device; use cpu, cuda or cuda:N"):
+    with pytest.raises(
+        ConfigError, match=r"--device abacus: not a device; use cpu, cuda or cuda:N"
+    ):
         load_model(folder, "abacus")

@@ -15,7 +15,9 @@ ROOT = Path(__file__).parents[1]
 
 def run(*command: str | Path, cwd: Path) -> str:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=900, check=False)
+    done = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=900, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
@@ -36,7 +38,9 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def files_below(folder: Path) -> set[str]:
     """The paths of files below a folder, without bytecode."""
-    files = [path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    files = [
+        path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    ]
     return {str(path.relative_to(folder)) for path in files}
 
 

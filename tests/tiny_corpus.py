@@ -41,13 +41,23 @@ class TinyCorpus:
     cv_data: Path
     config: Path
 
-    def options(self, model_dir: Path, *overrides: str, head: str = "softmax", **flags: Any) -> TrainOptions:
+    def options(
+        self, model_dir: Path, *overrides: str, head: str = "softmax", **flags: Any
+    ) -> TrainOptions:
         """The flags of a training with this corpus; `overrides` as for --override_config."""
         chosen = [f"head={head}"] if head != "softmax" else []
         if has_tree(head):
             chosen.append(f"head_conf.tree={self.folder / 'tree.json'}")
-        values: dict[str, Any] = {"config": self.config, "train_data": (self.train_data,), "cv_data": self.cv_data}
-        values |= {"model_dir": model_dir, "override_config": (*chosen, *overrides), "device": "cpu"}
+        values: dict[str, Any] = {
+            "config": self.config,
+            "train_data": (self.train_data,),
+            "cv_data": self.cv_data,
+        }
+        values |= {
+            "model_dir": model_dir,
+            "override_config": (*chosen, *overrides),
+            "device": "cpu",
+        }
         return TrainOptions(**{**values, **flags})
 
     def train(self, model_dir: Path, *overrides: str, head: str = "softmax", **flags: Any) -> Path:
@@ -83,11 +93,18 @@ def write_tiny_corpus(folder: Path, num_train: int = 10, num_cv: int = 3) -> Tin
         write_data_list(folder / f"{name}.list", lists[name])
     table = UnitTable.from_units(LETTERS)
     table.write(folder / "units.txt")
-    counts = [1.0, 0.0, num_train, *(1 + sum(u.txt.count(letter) for u in lists["train"]) for letter in LETTERS)]
+    counts = [
+        1.0,
+        0.0,
+        num_train,
+        *(1 + sum(u.txt.count(letter) for u in lists["train"]) for letter in LETTERS),
+    ]
     Tree.huffman(counts, units=table.units).save(folder / "tree.json")
     config = folder / "tiny.yaml"
     config.write_text(yaml.safe_dump(_config(folder)))
-    total = reduce(add, global_sums(lists["train"], build_frontend(load_config(config).dataset_conf)))
+    total = reduce(
+        add, global_sums(lists["train"], build_frontend(load_config(config).dataset_conf))
+    )
     write_cmvn(folder / "global_cmvn", total.sums)
     return TinyCorpus(folder, folder / "train.list", folder / "cv.list", config)
 
@@ -96,7 +113,10 @@ def _write_clip(path: Path, rng: np.random.Generator) -> Utterance:
     path.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(rng.choice(list(LETTERS), size=rng.integers(2, 4)))
     time = np.arange(round(rng.uniform(0.15, 0.2) * RATE)) / RATE
-    tones = [np.sin(2 * np.pi * (300 + 400 * LETTERS.index(letter)) * time) * np.hanning(len(time)) for letter in text]
+    tones = [
+        np.sin(2 * np.pi * (300 + 400 * LETTERS.index(letter)) * time) * np.hanning(len(time))
+        for letter in text
+    ]
     samples = 0.3 * np.concatenate(tones) + 0.001 * rng.normal(size=len(time) * len(text))
     soundfile.write(path, samples, RATE)
     return Utterance(key=path.stem, wav=str(path), txt=text, duration=len(samples) / RATE)
@@ -160,17 +180,31 @@ def outcome(model_dir: Path) -> dict[str, Any]:
 def bits(model_dir: Path) -> dict[str, Any]:
     """The step of the last checkpoint, and SHA-256 of its files and of final.pt."""
     last = newest(model_dir)
-    files = {name: last / name for name in ("model.pt", "optimizer.pt", "rng.pt")} | {"final": model_dir / "final.pt"}
+    files = {name: last / name for name in ("model.pt", "optimizer.pt", "rng.pt")} | {
+        "final": model_dir / "final.pt"
+    }
     sums = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
     return {"step": step_of(last), **sums}
 
 
 def metrics(model_dir: Path) -> list[dict[str, Any]]:
     """The records of metrics.jsonl without the fields that depend on time or on earlier work of the process."""
-    records = [json.loads(line) for line in (model_dir / "metrics.jsonl").read_text("utf-8").splitlines()]
-    times = {"seconds", "wait_seconds", "compute_seconds", "audio_seconds_per_second", "wait_share", "outside_share"}
+    records = [
+        json.loads(line) for line in (model_dir / "metrics.jsonl").read_text("utf-8").splitlines()
+    ]
+    times = {
+        "seconds",
+        "wait_seconds",
+        "compute_seconds",
+        "audio_seconds_per_second",
+        "wait_share",
+        "outside_share",
+    }
     left_out = times | {"peak_memory_mb"}
-    return [{name: value for name, value in record.items() if name not in left_out} for record in records]
+    return [
+        {name: value for name, value in record.items() if name not in left_out}
+        for record in records
+    ]
 
 
 def weights_of(model_dir: Path) -> dict[str, torch.Tensor]:

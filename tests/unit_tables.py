@@ -30,7 +30,11 @@ class TableCase:
 
     def write(self, folder: Path) -> Tokenizer:
         """Write `units.txt`, and `bpe.model` if there is one, and return their tokenizer."""
-        model = None if self.bpe_settings is None else _train_pieces(self.table_units, self.bpe_settings)
+        model = (
+            None
+            if self.bpe_settings is None
+            else _train_pieces(self.table_units, self.bpe_settings)
+        )
         text_units = self.table_units if model is None else bpe_units(model)
         table = UnitTable(("<blank>", "<unk>", "<sos/eos>", *text_units), SPECIAL)
         table.write(folder / "units.txt")
@@ -46,7 +50,11 @@ class TableCase:
 
 def _train_pieces(lines: Sequence[str], settings: dict[str, Any]) -> bytes:
     model = io.BytesIO()
-    defaults = {"model_type": "bpe", "normalization_rule_name": "identity", "hard_vocab_limit": False}
+    defaults = {
+        "model_type": "bpe",
+        "normalization_rule_name": "identity",
+        "hard_vocab_limit": False,
+    }
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
         model_writer=model,
@@ -71,13 +79,37 @@ CASES = (
         "tsang sat",
         ["ts", "a", "ng", SPACE, "s", "a", "t"],
     ),
-    TableCase("digraphs without their letters", "char", ["ʈʰ", "æ̃", "æ", SPACE], "ʈʰæ æ̃", ["ʈʰ", "æ", SPACE, "æ̃"]),
-    TableCase("three lengths", "char", ["a", "aː", "aːː", SPACE], "aːːaː a", ["aːː", "aː", SPACE, "a"]),
-    TableCase("digraph before a letter with a mark", "char", ["t", "ts", "s̃", SPACE], "ts̃ ts", ["t", "s̃", SPACE, "ts"]),
     TableCase(
-        "marked units", "char", ["<en>", "<noise>", *"eno", SPACE], "<en>no <noise>", ["<en>", *"no", SPACE, "<noise>"]
+        "digraphs without their letters",
+        "char",
+        ["ʈʰ", "æ̃", "æ", SPACE],
+        "ʈʰæ æ̃",
+        ["ʈʰ", "æ", SPACE, "æ̃"],
     ),
-    TableCase("Bengali without NFC", "char", [NUKTA_YA, "ক", "া", SPACE], "কায\u09bc ক", ["ক", "া", NUKTA_YA, SPACE, "ক"]),
+    TableCase(
+        "three lengths", "char", ["a", "aː", "aːː", SPACE], "aːːaː a", ["aːː", "aː", SPACE, "a"]
+    ),
+    TableCase(
+        "digraph before a letter with a mark",
+        "char",
+        ["t", "ts", "s̃", SPACE],
+        "ts̃ ts",
+        ["t", "s̃", SPACE, "ts"],
+    ),
+    TableCase(
+        "marked units",
+        "char",
+        ["<en>", "<noise>", *"eno", SPACE],
+        "<en>no <noise>",
+        ["<en>", *"no", SPACE, "<noise>"],
+    ),
+    TableCase(
+        "Bengali without NFC",
+        "char",
+        [NUKTA_YA, "ক", "া", SPACE],
+        "কায\u09bc ক",
+        ["ক", "া", NUKTA_YA, SPACE, "ক"],
+    ),
     TableCase(
         "Devanagari without NFC",
         "char",
@@ -86,9 +118,15 @@ CASES = (
         ["\u0958", "\u095c", SPACE, "क"],
     ),
     TableCase(
-        "Hebrew without NFC", "char", ["\ufb2a", "\u05e9", SPACE], "\u05e9\u05c1 \u05e9", ["\ufb2a", SPACE, "\u05e9"]
+        "Hebrew without NFC",
+        "char",
+        ["\ufb2a", "\u05e9", SPACE],
+        "\u05e9\u05c1 \u05e9",
+        ["\ufb2a", SPACE, "\u05e9"],
     ),
-    TableCase("accents as units", "char", ["e", "a", ACUTE, SPACE], "é a", ["e", ACUTE, SPACE, "a"]),
+    TableCase(
+        "accents as units", "char", ["e", "a", ACUTE, SPACE], "é a", ["e", ACUTE, SPACE, "a"]
+    ),
     TableCase(
         "tones as units",
         "char",
@@ -110,7 +148,13 @@ CASES = (
         "ক\u09cb ক",
         ["ক", "\u09c7", "\u09be", SPACE, "ক"],
     ),
-    TableCase("digraph with a tone", "char", ["ie", "i", "e", ACUTE, SPACE], "ié ie", ["ie", ACUTE, SPACE, "ie"]),
+    TableCase(
+        "digraph with a tone",
+        "char",
+        ["ie", "i", "e", ACUTE, SPACE],
+        "ié ie",
+        ["ie", ACUTE, SPACE, "ie"],
+    ),
     TableCase(
         "conjoining jamo",
         "char",
@@ -119,11 +163,17 @@ CASES = (
         ["\u1100", "\u1161", "\u11a8", SPACE, "\u1100", "\u1161"],
     ),
     TableCase(
-        "syllables and words of a script without spaces", "char", ["你", "好", "你好", SPACE], "你好你", ["你好", "你"]
+        "syllables and words of a script without spaces",
+        "char",
+        ["你", "好", "你好", SPACE],
+        "你好你",
+        ["你好", "你"],
     ),
     TableCase("phones", "phone", ["t", "ts", "ʈʰ", "ɔ̃"], "ts ʈʰ ɔ̃ t", ["ts", "ʈʰ", "ɔ̃", "t"]),
     TableCase("words", "word", ["la", "casa"], "la casa la", ["la", "casa", "la"]),
-    TableCase("pieces", "bpe", ["la casa la casa"], "la casa", ["▁la", "▁casa"], {"vocab_size": 16}),
+    TableCase(
+        "pieces", "bpe", ["la casa la casa"], "la casa", ["▁la", "▁casa"], {"vocab_size": 16}
+    ),
     TableCase(
         "pieces with the space at their end",
         "bpe",

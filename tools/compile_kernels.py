@@ -33,7 +33,10 @@ def heads() -> list[OutputHead]:
     of_trees = [HSoftmaxHead(DIM, tree, bias, route=route, search="all") for route, bias in routes]
     searching = HSoftmaxHead(DIM, tree, search="best_first")
     classes = NaryTree.from_binary(tree, 2)
-    of_classes = [ClassHead(DIM, classes, search="best_first"), ClassHead(DIM, classes, route="path", search="all")]
+    of_classes = [
+        ClassHead(DIM, classes, search="best_first"),
+        ClassHead(DIM, classes, route="path", search="all"),
+    ]
     return [*of_trees, searching, *of_classes]
 
 

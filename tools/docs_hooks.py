@@ -17,4 +17,6 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> None:
     elif path.startswith("docs/"):
         page.meta["search"] = {"boost": TASKS_BOOST}
     if recipe := re.match(r"examples/(\w+)/s0/RESULTS", path):
-        page.meta["title"] = f"Results: {recipe[1]}"  # the file begins with a comment, which hides its title
+        page.meta["title"] = (
+            f"Results: {recipe[1]}"  # the file begins with a comment, which hides its title
+        )

@@ -31,13 +31,20 @@ COMMENTS = ("[dog barks]", "[laughs]", "?? check with Ana", "")
 
 def main() -> None:
     """Write OUT/*.wav and OUT/*.eaf."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
     add("--sentences", type=Path, required=True, help="text file, one sentence per line")
     add("--lang", required=True, help="voice of espeak-ng")
     add("--out", type=Path, required=True, help="folder to write")
     add("--files", type=int, default=3, help="number of recordings (default: %(default)s)")
-    add("--minutes", type=float, default=10.0, help="length of each recording (default: %(default)s)")
+    add(
+        "--minutes",
+        type=float,
+        default=10.0,
+        help="length of each recording (default: %(default)s)",
+    )
     add("--seed", type=int, default=0, help="of every random choice (default: %(default)s)")
     args = parser.parse_args()
     try:
@@ -48,7 +55,9 @@ def main() -> None:
         parser.exit(2, f"{error}\n")
 
 
-def write_recording(folder: Path, number: int, sentences: list[str], args: argparse.Namespace) -> None:
+def write_recording(
+    folder: Path, number: int, sentences: list[str], args: argparse.Namespace
+) -> None:
     """Write one recording with its annotations; the folder is made for the first one."""
     draw = random.Random(f"{args.seed} {number}")
     name = f"REC_{number:02d}"
@@ -63,7 +72,11 @@ def record(
     sentences: list[str], lang: str, seconds: float, draw: random.Random
 ) -> tuple[NDArray[np.float32], list[tuple[str, int, int, str]]]:
     """Samples (N,) at RATE, and who speaks from when to when (ms) and what; some begin before the other has ended."""
-    samples = np.random.default_rng(draw.randrange(2**32)).normal(0, 3e-4, round(seconds * RATE)).astype(np.float32)
+    samples = (
+        np.random.default_rng(draw.randrange(2**32))
+        .normal(0, 3e-4, round(seconds * RATE))
+        .astype(np.float32)
+    )
     silent_ms = draw.uniform(0.3, 0.6) * seconds * 1000
     spans: list[tuple[str, int, int, str]] = []
     at_ms, last = 500, "Beto"
@@ -71,7 +84,9 @@ def record(
         speaker = last if draw.random() < 0.3 else next(name for name in SPEAKERS if name != last)
         variant, pitch = SPEAKERS[speaker]
         text = draw.choice(sentences)
-        wave = speak(text, voice=voice_name(lang, variant), rate_wpm=draw.randint(140, 200), pitch=pitch)
+        wave = speak(
+            text, voice=voice_name(lang, variant), rate_wpm=draw.randint(140, 200), pitch=pitch
+        )
         wave = soxr.resample(wave, SAMPLE_RATE, RATE)
         if speaker != last and spans and draw.random() < 0.1:
             at_ms = spans[-1][2] - 300
@@ -87,12 +102,16 @@ def record(
         at_ms, last = end_ms + pause_ms, speaker
 
 
-def annotate(name: str, spans: list[tuple[str, int, int, str]], out: Path, draw: random.Random) -> None:
+def annotate(
+    name: str, spans: list[tuple[str, int, int, str]], out: Path, draw: random.Random
+) -> None:
     """Write the .eaf: per speaker a tier with the participant and a dependent one, and a tier of comments."""
     eaf = Eaf(author="wenet_hs")
     eaf.remove_tier("default")
     eaf.add_linked_file(
-        f"file:///C:/Users/Ana/Feldforschung/{name}.wav", f"../../Feldforschung/{name}.wav", "audio/x-wav"
+        f"file:///C:/Users/Ana/Feldforschung/{name}.wav",
+        f"../../Feldforschung/{name}.wav",
+        "audio/x-wav",
     )
     eaf.add_language("eng")
     eaf.add_controlled_vocabulary("loudness")
@@ -105,8 +124,12 @@ def annotate(name: str, spans: list[tuple[str, int, int, str]], out: Path, draw:
         eaf.add_tier(f"loudness@{speaker}", "loudness", f"utterance@{speaker}", part=speaker)
     eaf.add_tier("comments")
     for speaker, begin_ms, end_ms, text in spans:
-        eaf.add_annotation(f"utterance@{speaker}", begin_ms, end_ms, "" if draw.random() < 0.02 else text)
-        eaf.add_ref_annotation(f"loudness@{speaker}", f"utterance@{speaker}", begin_ms + 1, draw.choice(LOUDNESS))
+        eaf.add_annotation(
+            f"utterance@{speaker}", begin_ms, end_ms, "" if draw.random() < 0.02 else text
+        )
+        eaf.add_ref_annotation(
+            f"loudness@{speaker}", f"utterance@{speaker}", begin_ms + 1, draw.choice(LOUDNESS)
+        )
         if draw.random() < 0.05:
             eaf.add_annotation("comments", begin_ms, end_ms, draw.choice(COMMENTS))
     eaf.to_file(str(out / f"{name}.eaf"))

@@ -20,7 +20,9 @@ from wenet_hs.tree.atomic import write_atomic
 
 def main() -> None:
     """Decode, score and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
     add("--exp", type=Path, required=True, help="folder of the recognisers")
     add("--head", nargs="+", required=True, help="names of the recognisers")
@@ -32,11 +34,15 @@ def main() -> None:
     args = parser.parse_args()
     names = [_name(lm) for lm in args.lm]
     if len({*names}) < len(names):
-        parser.error(f"--lm: {' '.join(names)}: give at most one n-gram model and one recurrent model")
+        parser.error(
+            f"--lm: {' '.join(names)}: give at most one n-gram model and one recurrent model"
+        )
     rows = [_row(args, head, mode) for head in args.head for mode in args.modes]
     run = read_run(args.exp / args.head[0]) or RunRecord()
     facts = describe_facts(run)
-    made = ", ".join(f"{name} {facts.get(name, 'unknown')}" for name in ("processor", "torch", "git"))
+    made = ", ".join(
+        f"{name} {facts.get(name, 'unknown')}" for name in ("processor", "torch", "git")
+    )
     header = ["recogniser", "mode", "no language model", *(f"{name} (weight)" for name in names)]
     text = (
         "## With language models of the training sentences (simulated speech)\n\n"
@@ -59,19 +65,45 @@ def _row(args: argparse.Namespace, head: str, mode: str) -> list[str]:
     return cells
 
 
-def _rate(args: argparse.Namespace, head: str, mode: str, part: str, lm: Path | None, weight: str | None) -> float:
+def _rate(
+    args: argparse.Namespace, head: str, mode: str, part: str, lm: Path | None, weight: str | None
+) -> float:
     """The macro average of a decoding, in %; what was decoded before is used again."""
     data = args.data / part
-    result = args.exp / head / f"{part}-{'no-lm' if lm is None else f'{_name(lm)}-{weight}'}"  # not that of run.sh
-    options = ["--modes", *args.modes] + ([] if lm is None else ["--lm", str(lm), "--lm_weight", str(weight)])
+    result = (
+        args.exp / head / f"{part}-{'no-lm' if lm is None else f'{_name(lm)}-{weight}'}"
+    )  # not that of run.sh
+    options = ["--modes", *args.modes] + (
+        [] if lm is None else ["--lm", str(lm), "--lm_weight", str(weight)]
+    )
     score = result / mode / "fusion.json"
-    sources = [args.exp / head / "final.pt", data / "data.list", *([] if lm is None else [_file_of(lm)])]
+    sources = [
+        args.exp / head / "final.pt",
+        data / "data.list",
+        *([] if lm is None else [_file_of(lm)]),
+    ]
     if not _is_newer(result / mode / "text", *sources):
         model = ["--model_dir", str(args.exp / head), "--test_data", str(data / "data.list")]
         _run("recognize", *model, "--result_dir", str(result), *options)
     if not _is_newer(score, result / mode / "text"):
-        files = ["--ref", str(data / "text"), "--hyp", str(result / mode / "text"), "--json", str(score)]
-        _run("score", "--metric", "cer", "--by", "lang", "--data_list", str(data / "data.list"), *files)
+        files = [
+            "--ref",
+            str(data / "text"),
+            "--hyp",
+            str(result / mode / "text"),
+            "--json",
+            str(score),
+        ]
+        _run(
+            "score",
+            "--metric",
+            "cer",
+            "--by",
+            "lang",
+            "--data_list",
+            str(data / "data.list"),
+            *files,
+        )
     rate = read_report(score).macro.rate
     assert rate is not None, "a list with text has a rate"
     return 100 * rate
@@ -79,7 +111,9 @@ def _rate(args: argparse.Namespace, head: str, mode: str, part: str, lm: Path | 
 
 def _is_newer(path: Path, *sources: Path) -> bool:
     """Whether the file exists and was written after its sources."""
-    return path.is_file() and all(path.stat().st_mtime >= source.stat().st_mtime for source in sources)
+    return path.is_file() and all(
+        path.stat().st_mtime >= source.stat().st_mtime for source in sources
+    )
 
 
 def _file_of(lm: Path) -> Path:

@@ -59,11 +59,18 @@ class TrainedSystem(Entry):
         if not trainings:
             raise DataError(ROWS, f"{self.table} has no system {self.system}", "see its table.yaml")
         if any(self.mode not in results.modes for results in trainings.values()):
-            raise DataError(ROWS, f"{self.table}: {self.system} has no results in {self.mode}", "choose another mode")
+            raise DataError(
+                ROWS,
+                f"{self.table}: {self.system} has no results in {self.mode}",
+                "choose another mode",
+            )
         return trainings
 
     def format_rate(self) -> str:
-        errors = {str(seed): errors_and_units(results, self.mode) for seed, results in self.trainings.items()}
+        errors = {
+            str(seed): errors_and_units(results, self.mode)
+            for seed, results in self.trainings.items()
+        }
         mean = mean_over_seeds(errors)
         return format_rate(mean.mean, mean.interval)
 
@@ -78,9 +85,15 @@ class PublicRow(Entry):
     @property
     def record(self) -> dict[str, Any]:
         """Raises DataError for an unknown row."""
-        systems = read_json(ROOT / self.file, "run examples/ucla/s0/public_models.py").get("systems", {})
+        systems = read_json(ROOT / self.file, "run examples/ucla/s0/public_models.py").get(
+            "systems", {}
+        )
         if self.row not in systems:
-            raise DataError(ROWS, f"{self.file} has no row {self.row}", f"it has {', '.join(systems) or 'no rows'}")
+            raise DataError(
+                ROWS,
+                f"{self.file} has no row {self.row}",
+                f"it has {', '.join(systems) or 'no rows'}",
+            )
         return dict(systems[self.row])
 
     def format_rate(self) -> str:
@@ -109,7 +122,9 @@ class Row(Entry):
         if isinstance(self.system, PublicRow) and isinstance(self.against, PublicRow):
             of_other = self.against.record["difference"]
             interval = read_interval(of_other["interval"])
-            return format_difference(-of_other["mean"], interval and Interval(-interval.high, -interval.low))
+            return format_difference(
+                -of_other["mean"], interval and Interval(-interval.high, -interval.low)
+            )
         if isinstance(self.system, TrainedSystem) and isinstance(self.against, TrainedSystem):
             return format_paired_difference(self.system, self.against)
         return ""
@@ -133,7 +148,9 @@ class ResultsSpec(Entry):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, required=True, help="the Markdown file to write")
     args = parser.parse_args()
     try:
@@ -147,10 +164,15 @@ def write_page(rows_path: Path, text_path: Path) -> str:
     """The Markdown of RESULTS.md. Raises ConfigError or DataError for a wrong row or a text without a mark."""
     text = text_path.read_text("utf-8")
     spec = read_spec(rows_path)
-    for mark, table in ((RATES_MARK, format_rows(spec.rows)), (REPEAT_MARK, format_repeat(spec.repeat))):
+    for mark, table in (
+        (RATES_MARK, format_rows(spec.rows)),
+        (REPEAT_MARK, format_repeat(spec.repeat)),
+    ):
         num_marks = text.count(mark)
         if num_marks != 1:
-            raise DataError(text_path, f"{num_marks} lines {mark!r}", "write one where the table belongs")
+            raise DataError(
+                text_path, f"{num_marks} lines {mark!r}", "write one where the table belongs"
+            )
         text = text.replace(mark, table)
     return f"{COMMENT}\n\n{text}"
 
@@ -195,7 +217,11 @@ def format_rows(rows: Sequence[Row]) -> str:
 def errors_and_units(results: Results, mode: str) -> dict[str, NDArray[np.int64]]:
     """Errors and reference units (C, 2) of each utterance, of the languages that have reference units."""
     errors = results.modes[mode].errors
-    return {lang: np.column_stack((errors[lang], units)) for lang, units in sorted(results.units.items()) if any(units)}
+    return {
+        lang: np.column_stack((errors[lang], units))
+        for lang, units in sorted(results.units.items())
+        if any(units)
+    }
 
 
 def format_paired_difference(system: TrainedSystem, against: TrainedSystem) -> str:
@@ -210,7 +236,8 @@ def format_paired_difference(system: TrainedSystem, against: TrainedSystem) -> s
         own = errors_and_units(trainings[seed], system.mode)
         other = errors_and_units(others[seed], against.mode)
         errors[str(seed)] = {
-            lang: np.column_stack((other[lang][:, 0], own[lang][:, 0], own[lang][:, 1])) for lang in own
+            lang: np.column_stack((other[lang][:, 0], own[lang][:, 0], own[lang][:, 1]))
+            for lang in own
         }
     difference = compare_seeds(errors).differences[MACRO]
     return format_difference(difference.mean, difference.interval)
@@ -241,7 +268,8 @@ def format_difference(difference: float, interval: Interval | None) -> str:
 def format_repeat(entries: Sequence[Repeat]) -> str:
     header = ["rows", "folder", "command", "training, core-hours"]
     cells = [
-        [entry.rows, f"`{entry.folder}`", f"`{entry.command}`", format_core_hours(entry.tables)] for entry in entries
+        [entry.rows, f"`{entry.folder}`", f"`{entry.command}`", format_core_hours(entry.tables)]
+        for entry in entries
     ]
     return markdown_table(header, cells)
 
@@ -258,7 +286,9 @@ def count_core_hours(tables: Sequence[str]) -> float:
         for results in read_study(folder).trainings:
             seconds[results.seed, results.train_seconds, results.system] = results.train_seconds
             if results.first is not None:
-                seconds[results.seed, results.first.train_seconds, "first part"] = results.first.train_seconds
+                seconds[results.seed, results.first.train_seconds, "first part"] = (
+                    results.first.train_seconds
+                )
     return sum(seconds.values()) / 3600
 
 

@@ -40,30 +40,51 @@ def write_table(properties: Schema, required: list[str]) -> Iterator[str]:
         yield "\n| setting | values | default | meaning |\n|---|---|---|---|"
     for name, one in rows.items():
         value = one.get("default", {})
-        default = "required" if name in required else f"`{value if isinstance(value, str) else json.dumps(value)}`"
+        default = (
+            "required"
+            if name in required
+            else f"`{value if isinstance(value, str) else json.dumps(value)}`"
+        )
         yield f"| `{name}` | {describe_values(one)} | {default} | {describe_meaning(one)} |"
 
 
-def write_sections(properties: Schema, definitions: Schema, path: str, written: dict[str, str]) -> Iterator[str]:
+def write_sections(
+    properties: Schema, definitions: Schema, path: str, written: dict[str, str]
+) -> Iterator[str]:
     """The sections among these settings, and those in them. `written`: class → path of each section so far."""
     for name, one in properties.items():
-        found = [ref["$ref"].rpartition("/")[2] for ref in (one, *one.get("anyOf", [])) if "$ref" in ref]
+        found = [
+            ref["$ref"].rpartition("/")[2] for ref in (one, *one.get("anyOf", [])) if "$ref" in ref
+        ]
         for of_kind in found:
-            section, kind = definitions[of_kind], f" with {KINDS[of_kind]}" if of_kind in KINDS else ""
+            section, kind = (
+                definitions[of_kind],
+                f" with {KINDS[of_kind]}" if of_kind in KINDS else "",
+            )
             if written.setdefault(of_kind, path + name) == path + name:
                 yield f"\n### `{path}{name}`{kind}\n\n{describe_meaning(section)}"
                 yield from write_table(section.get("properties", {}), section.get("required", []))
-                yield from write_sections(section.get("properties", {}), definitions, f"{path}{name}.", written)
+                yield from write_sections(
+                    section.get("properties", {}), definitions, f"{path}{name}.", written
+                )
 
 
 def write_page() -> str:
     asr, lm = ExperimentConfig.model_json_schema(), LmConfig.model_json_schema()
-    shared = [name for name in TrainingConfig.model_fields if lm["properties"][name] == asr["properties"][name]]
+    shared = [
+        name
+        for name in TrainingConfig.model_fields
+        if lm["properties"][name] == asr["properties"][name]
+    ]
     own = {name: one for name, one in lm["properties"].items() if name not in shared}
     lines = [INTRO, "\n## Recognisers", *write_table(asr["properties"], [])]
     lines += [*write_sections(asr["properties"], asr["$defs"], "", {}), "\n## Language models\n"]
-    lines += [f"Of the settings above `lm train` has {', '.join(f'`{name}`' for name in shared)}. Its own:"]
-    return "\n".join([*lines, *write_table(own, []), *write_sections(own, lm["$defs"], "", {})]) + "\n"
+    lines += [
+        f"Of the settings above `lm train` has {', '.join(f'`{name}`' for name in shared)}. Its own:"
+    ]
+    return (
+        "\n".join([*lines, *write_table(own, []), *write_sections(own, lm["$defs"], "", {})]) + "\n"
+    )
 
 
 if __name__ == "__main__":

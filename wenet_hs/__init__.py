@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from wenet_hs.recognizer import Recognizer, Transcript, load_model
 
 __version__ = VERSION
-__all__ = ["DecodeOptions", "EndpointRules", "Recognizer", "Transcript", "__version__", "load_model"]
+__all__ = [
+    "DecodeOptions",
+    "EndpointRules",
+    "Recognizer",
+    "Transcript",
+    "__version__",
+    "load_model",
+]
 
 _MODULES = {
     "DecodeOptions": "wenet_hs.decode",

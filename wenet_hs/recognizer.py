@@ -10,7 +10,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from wenet_hs.annotation.tiers import TimedText, TranscribedRecording, TranscribedSegment, place_segments
+from wenet_hs.annotation.tiers import (
+    TimedText,
+    TranscribedRecording,
+    TranscribedSegment,
+    place_segments,
+)
 from wenet_hs.compute.devices import find_device
 from wenet_hs.data.audio import is_silent, read_audio, read_duration, resample
 from wenet_hs.data.samples import AnySamples, mono_samples
@@ -73,7 +78,10 @@ class Recognizer:
     """A loaded model that converts audio to text, one utterance at a time."""
 
     def __init__(
-        self, experiment: Experiment, options: DecodeOptions | None = None, lm: AnyLanguageModel | None = None
+        self,
+        experiment: Experiment,
+        options: DecodeOptions | None = None,
+        lm: AnyLanguageModel | None = None,
     ) -> None:
         """`options` are the options of the searches; `lm` has the weight `options.lm_weight`.
 
@@ -84,7 +92,9 @@ class Recognizer:
         check_options(experiment.model, self.options, lm=lm)
         self._modes_used: set[str] = set()
 
-    def stream(self, *, mode: str | None = None, endpoints: EndpointRules | None = None) -> RecognitionStream:
+    def stream(
+        self, *, mode: str | None = None, endpoints: EndpointRules | None = None
+    ) -> RecognitionStream:
         """A stream of this model, which was trained with chunks; with those of `options`, or 16 frames and 4 chunks.
 
         mode: as for `transcribe`; it decodes each segment at its end.
@@ -92,7 +102,9 @@ class Recognizer:
         Raises: ConfigError if the model or the mode cannot do this.
         """
         mode = mode or self._experiment.model.default_mode()
-        return RecognitionStream(self._experiment, mode, self.options, self._lm, endpoints or EndpointRules())
+        return RecognitionStream(
+            self._experiment, mode, self.options, self._lm, endpoints or EndpointRules()
+        )
 
     @property
     def has_times(self) -> bool:
@@ -105,7 +117,11 @@ class Recognizer:
         return self._experiment.is_overfitted
 
     def transcribe(
-        self, source: AudioSource, *, mode: str | None = None, max_segment_s: float = DEFAULT_MAX_SEGMENT_S
+        self,
+        source: AudioSource,
+        *,
+        mode: str | None = None,
+        max_segment_s: float = DEFAULT_MAX_SEGMENT_S,
     ) -> Transcript:
         """The text of an utterance.
 
@@ -172,7 +188,9 @@ class Recognizer:
                 if not begin < min(end, duration_s):
                     fault = f"a segment from {begin:g} to {end:g} s has no audio in the {duration_s:.2f} s"
                     raise DataError(path, fault, "correct its times, or give the whole recording")
-            groups = [cut_span(path, begin, min(end, duration_s), max_segment_s) for begin, end in spans]
+            groups = [
+                cut_span(path, begin, min(end, duration_s), max_segment_s) for begin, end in spans
+            ]
         rate, tokenizer = self._experiment.frontend.rate, self._experiment.tokenizer
         if not groups:
             logger.warning("%s: no speech was found in %.1f s", path, duration_s)
@@ -218,18 +236,25 @@ class Recognizer:
     ) -> list[Segment]:
         """The hypotheses of each piece. `read` returns the waveform (N,) of a piece."""
         found = dict[Piece, Segment]()
-        seconds, max_batch_s = [piece.duration_s for piece in pieces], self._experiment.model.encoder.max_batch_s
+        seconds, max_batch_s = (
+            [piece.duration_s for piece in pieces],
+            self._experiment.model.encoder.max_batch_s,
+        )
         self._experiment.frontend.warn_about_windows(name, seconds, CUT_AT_PAUSES)
         job = DecodingJob(modes=(mode,), options=self.options, lm=self._lm)
         for batch in plan_batches(pieces, _BATCH_SIZE, max_batch_s=max_batch_s):
             begins = [f"{name} at {piece.begin_s:.1f} s" for piece in batch]
             with out_of_memory_as_error(begins, batch[0].duration_s, "lower --max_segment_s"):
                 waves = {piece: wave for piece in batch if not is_silent(wave := read(piece))}
-                features = {piece: self._experiment.frontend.compute(wave) for piece, wave in waves.items()}
+                features = {
+                    piece: self._experiment.frontend.compute(wave) for piece, wave in waves.items()
+                }
                 decoded, too_short = decode_pieces(self._experiment, features, job)
             if too_short:
                 shortest_s = min(piece.duration_s for piece in too_short)
-                logger.warning("%s: %.3f s is too short for the encoder: its text is empty", name, shortest_s)
+                logger.warning(
+                    "%s: %.3f s is too short for the encoder: its text is empty", name, shortest_s
+                )
             found |= {piece: segments[mode] for piece, segments in decoded.items()}
             on_progress(len(batch), len(pieces))
         return [found.get(piece, Segment(piece.begin_s, [_NO_TEXT])) for piece in pieces]
@@ -254,7 +279,11 @@ def load_model(
     Raises: CheckpointError, DataError or ConfigError naming the file that is missing, damaged or does not match.
     """
     experiment = load_experiment(model_dir, checkpoint=checkpoint, device=find_device(str(device)))
-    model = None if lm is None else load_language_model(Path(lm), experiment.tokenizer, find_device(str(device)))
+    model = (
+        None
+        if lm is None
+        else load_language_model(Path(lm), experiment.tokenizer, find_device(str(device)))
+    )
     return Recognizer(experiment, options, model)
 
 
@@ -264,11 +293,15 @@ def _read(source: AudioSource, to_rate: int) -> Tensor:
         return read_audio(source, sample_rate=to_rate)
     if len(source) != 2 or not isinstance(source[1], Real):
         kinds = ", ".join(type(part).__name__ for part in source)
-        raise ValueError(f"audio: a tuple of ({kinds}), expected (waveform, sample_rate), the rate a number")
+        raise ValueError(
+            f"audio: a tuple of ({kinds}), expected (waveform, sample_rate), the rate a number"
+        )
     waveform, rate = source
     if not rate > 0:
         raise ValueError(f"sample rate {rate}: must be above 0 Hz")
     samples_N = mono_samples(waveform)
     if not len(samples_N):
-        raise ValueError(f"waveform: shape {tuple(samples_N.shape)}, expected (samples,) or (channels, samples)")
+        raise ValueError(
+            f"waveform: shape {tuple(samples_N.shape)}, expected (samples,) or (channels, samples)"
+        )
     return resample(samples_N, rate, to_rate)

@@ -61,12 +61,16 @@ def fbank(wave_N: np.ndarray, num_bins: int, profile: str) -> np.ndarray:
     if profile == "sherpa":
         num_frames, before = (len(wave_N) + SHIFT // 2) // SHIFT, (WINDOW - SHIFT) // 2
         after = (num_frames - 1) * SHIFT + WINDOW - before - len(wave_N)
-        wave_N = np.concatenate([wave_N[:before][::-1], wave_N, wave_N[len(wave_N) - after :][::-1]])
+        wave_N = np.concatenate(
+            [wave_N[:before][::-1], wave_N, wave_N[len(wave_N) - after :][::-1]]
+        )
     windows_TS = np.lib.stride_tricks.sliding_window_view(wave_N * 32768.0, WINDOW)[::SHIFT]
     windows_TS = windows_TS - windows_TS.mean(1, keepdims=True)
     windows_TS = windows_TS - 0.97 * np.concatenate([windows_TS[:, :1], windows_TS[:, :-1]], axis=1)
     spectrum_TK = np.abs(np.fft.rfft(windows_TS * np.hanning(WINDOW) ** 0.85, FFT)) ** 2
-    energies_TF = spectrum_TK @ mel_weights(num_bins, RATE / 2 - (400 if profile == "sherpa" else 0))
+    energies_TF = spectrum_TK @ mel_weights(
+        num_bins, RATE / 2 - (400 if profile == "sherpa" else 0)
+    )
     return np.log(np.maximum(energies_TF, np.finfo(np.float32).eps))
 
 
@@ -98,7 +102,9 @@ def whisper_mel(wave_N: np.ndarray, num_bins: int, silence_frames: int) -> np.nd
     return (np.maximum(log_TF, log_TF.max() - 8.0) + 4.0) / 4.0
 
 
-def compute_inputs(session: onnxruntime.InferenceSession, name: str, wave_N: np.ndarray) -> np.ndarray:
+def compute_inputs(
+    session: onnxruntime.InferenceSession, name: str, wave_N: np.ndarray
+) -> np.ndarray:
     """Samples (N,) or features (T, F), as the model was trained with. Exits if it cannot be."""
     metadata = session.get_modelmeta().custom_metadata_map
     profile = metadata["feature_profile"]
@@ -180,7 +186,11 @@ if __name__ == "__main__":
     folder = Path(sys.argv[1])
     if not (folder / "model.onnx").exists():
         sys.exit(f"{folder}: no model.onnx; export with --for onnxruntime or sherpa")
-    model = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
-    table = [line.rsplit(" ", 1)[0] for line in (folder / "tokens.txt").read_text("utf-8").splitlines()]
+    model = onnxruntime.InferenceSession(
+        str(folder / "model.onnx"), providers=["CPUExecutionProvider"]
+    )
+    table = [
+        line.rsplit(" ", 1)[0] for line in (folder / "tokens.txt").read_text("utf-8").splitlines()
+    ]
     for name in sys.argv[2:]:
         print(f"{name}\t{decode(model, table, name)}")

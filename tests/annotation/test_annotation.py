@@ -14,7 +14,13 @@ from pympi.Elan import Eaf
 
 from wenet_hs.annotation import eaf as elan
 from wenet_hs.annotation.eaf import read_eaf, read_elan, read_segments, write_eaf
-from wenet_hs.annotation.recordings import check_tier_names, ctm_lines, find_media, tsv_lines, write_srt
+from wenet_hs.annotation.recordings import (
+    check_tier_names,
+    ctm_lines,
+    find_media,
+    tsv_lines,
+    write_srt,
+)
 from wenet_hs.annotation.textgrid import read_textgrid, write_textgrid
 from wenet_hs.annotation.tiers import (
     TimedText,
@@ -25,7 +31,9 @@ from wenet_hs.annotation.tiers import (
 )
 from wenet_hs.tree.errors import DataError
 
-pytestmark = pytest.mark.filterwarnings("ignore:Parsing unknown version of ELAN spec")  # 2.3 and 2.6
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Parsing unknown version of ELAN spec"
+)  # 2.3 and 2.6
 
 
 def word(text: str, start: float, end: float, confidence: float = 0.9) -> TimedText:
@@ -34,17 +42,23 @@ def word(text: str, start: float, end: float, confidence: float = 0.9) -> TimedT
 
 def segment(start: float, words: list[TimedText], speaker: str | None = None) -> TranscribedSegment:
     text, end = " ".join(one.text for one in words), words[-1].end + 0.2
-    return TranscribedSegment(start=start, end=end, text=text, words=tuple(words), confidence=0.75, speaker=speaker)
+    return TranscribedSegment(
+        start=start, end=end, text=text, words=tuple(words), confidence=0.75, speaker=speaker
+    )
 
 
-def recording(media: Path, *segments: TranscribedSegment, duration_s: float = 60.0) -> TranscribedRecording:
+def recording(
+    media: Path, *segments: TranscribedSegment, duration_s: float = 60.0
+) -> TranscribedRecording:
     chosen = segments or (
         segment(0.5, [word("ŋa", 0.6225, 0.9), word('"<b>&"', 0.9, 1.5, 0.2)]),
         segment(2.0, [word("dù", 2.1, 2.4)]),
         TranscribedSegment(start=4.0, end=5.0, text=""),
     )
     media.touch()
-    return TranscribedRecording(media=media, duration_s=duration_s, segments=place_segments(chosen, duration_s))
+    return TranscribedRecording(
+        media=media, duration_s=duration_s, segments=place_segments(chosen, duration_s)
+    )
 
 
 def save_textgrid(path: Path, of: TranscribedRecording, source: Path | None = None) -> None:
@@ -80,8 +94,14 @@ def check_structure(path: Path) -> None:
         constraint = types[tier.get("LINGUISTIC_TYPE_REF")].get("CONSTRAINTS")
         assert (constraint is None) == (tier.get("PARENT_REF") is None)
         assert constraint is None or constraint in stereotypes
-    last = [one.text for one in document.findall("HEADER/PROPERTY") if one.get("NAME") == "lastUsedAnnotationId"]
-    assert last == [str(max(int((one.get("ANNOTATION_ID") or "a0")[1:]) for one in document.iter()))]
+    last = [
+        one.text
+        for one in document.findall("HEADER/PROPERTY")
+        if one.get("NAME") == "lastUsedAnnotationId"
+    ]
+    assert last == [
+        str(max(int((one.get("ANNOTATION_ID") or "a0")[1:]) for one in document.iter()))
+    ]
 
 
 def test_elan(tmp_path: Path) -> None:
@@ -100,17 +120,28 @@ def test_elan(tmp_path: Path) -> None:
         "wenet_hs low confidence": "Included_In",
     }
     (media,) = eaf.media_descriptors
-    links = {"MEDIA_URL": f"file://{tmp_path}/talk one.wav", "RELATIVE_MEDIA_URL": "../talk one.wav"}
+    links = {
+        "MEDIA_URL": f"file://{tmp_path}/talk one.wav",
+        "RELATIVE_MEDIA_URL": "../talk one.wav",
+    }
     assert media == {"MIME_TYPE": "audio/x-wav", **links}
     assert find_media(Path(shutil.copy(path, tmp_path))) == tmp_path / "talk one.wav"
 
 
-def test_participants_have_tiers_of_their_own_and_a_recording_without_speech_an_empty_one(tmp_path: Path) -> None:
+def test_participants_have_tiers_of_their_own_and_a_recording_without_speech_an_empty_one(
+    tmp_path: Path,
+) -> None:
     both = [segment(1.0, [word("a", 1.1, 1.6)], "A"), segment(1.2, [word("b", 1.3, 1.9)], "B")]
     write_eaf(tmp_path / "two.eaf", recording(tmp_path / "two.wav", *both), "asr", 0.5)
     eaf = Eaf(str(tmp_path / "two.eaf"))
-    parts = {name: (eaf.get_parameters_for_tier(name)["PARTICIPANT"], of_tier(eaf, name)) for name in eaf.tiers}
-    assert parts["asr@A"] == ("A", [(1000, 1800, "a")]) and parts["asr words@B"] == ("B", [(1300, 1900, "b")])
+    parts = {
+        name: (eaf.get_parameters_for_tier(name)["PARTICIPANT"], of_tier(eaf, name))
+        for name in eaf.tiers
+    }
+    assert parts["asr@A"] == ("A", [(1000, 1800, "a")]) and parts["asr words@B"] == (
+        "B",
+        [(1300, 1900, "b")],
+    )
     assert not any("low confidence" in name for name in parts)
     empty = TranscribedRecording(media=tmp_path / "two.wav", duration_s=3.0, segments=())
     write_eaf(tmp_path / "empty.eaf", empty, "asr", 0.5)
@@ -121,7 +152,9 @@ def content_of(document: ElementTree.Element) -> list[bytes]:
     """All elements below the document that the user made, without indentation."""
     kept = []
     for one in document:
-        if one.tag not in ("HEADER", "TIME_ORDER") and not (one.get("TIER_ID") or one.tag).startswith("wenet_hs"):
+        if one.tag not in ("HEADER", "TIME_ORDER") and not (
+            one.get("TIER_ID") or one.tag
+        ).startswith("wenet_hs"):
             ElementTree.indent(one)
             one.tail = None
             kept.append(ElementTree.tostring(one))
@@ -144,14 +177,21 @@ def test_existing_tiers_stay(tmp_path: Path, shared_dir: Path, name: str) -> Non
         assert before.tiers[tier] == after.tiers[tier]
     assert {one: of_tier(after, one) for one in EXPECTED} == EXPECTED
     # A second model, with other names of tiers, in the copy of the copy.
-    with pytest.raises(DataError, match=f"{name}: has a tier 'wenet_hs' already; choose another name with --tier"):
+    with pytest.raises(
+        DataError, match=f"{name}: has a tier 'wenet_hs' already; choose another name with --tier"
+    ):
         check_tier_names(path, "wenet_hs")
     check_tier_names(path, "other")
     write_eaf(tmp_path / "twice" / name, recording(media), "other", 0.5, source=path)
     check_structure(tmp_path / "twice" / name)
     assert of_tier(Eaf(str(tmp_path / "twice" / name)), "other words") == EXPECTED["wenet_hs words"]
-    if name == "example.eaf":  # the links of the copy point to the file that was found; the video stays
-        urls = [one.get("RELATIVE_MEDIA_URL") for one in read_eaf(path).findall("HEADER/MEDIA_DESCRIPTOR")]
+    if (
+        name == "example.eaf"
+    ):  # the links of the copy point to the file that was found; the video stays
+        urls = [
+            one.get("RELATIVE_MEDIA_URL")
+            for one in read_eaf(path).findall("HEADER/MEDIA_DESCRIPTOR")
+        ]
         assert urls == [None, "../elan-example1.wav"]
 
 
@@ -190,7 +230,9 @@ SHORT = (
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-@pytest.mark.parametrize("text", [LONG, SHORT, LONG.replace("\n", "\r\n")], ids=["long", "short", "windows"])
+@pytest.mark.parametrize(
+    "text", [LONG, SHORT, LONG.replace("\n", "\r\n")], ids=["long", "short", "windows"]
+)
 def test_a_textgrid_keeps_its_tiers(tmp_path: Path, text: str, encoding: str) -> None:
     source, path = tmp_path / "a.TextGrid", tmp_path / "out" / "a.TextGrid"
     source.write_bytes(text.encode(encoding))
@@ -200,7 +242,10 @@ def test_a_textgrid_keeps_its_tiers(tmp_path: Path, text: str, encoding: str) ->
     grid = openTextgrid(str(path), False, "error")
     assert grid.maxTimestamp == 60.01
     for name, spans in EXPECTED.items():
-        entries = [(round(1000 * one.start), round(1000 * one.end), one.label) for one in grid.getTier(name)]
+        entries = [
+            (round(1000 * one.start), round(1000 * one.end), one.label)
+            for one in grid.getTier(name)
+        ]
         assert entries == [span for span in spans if span[2]]
     assert [one.label for one in grid.getTier("wenet_hs low confidence")] == ["0.20"]
     with pytest.raises(DataError, match=r"a.TextGrid: has a tier 'wenet_hs' already"):
@@ -210,7 +255,10 @@ def test_a_textgrid_keeps_its_tiers(tmp_path: Path, text: str, encoding: str) ->
 @pytest.mark.parametrize(
     ("old", "expected"),
     [
-        ('0\n2\n<exists>\n1\n"IntervalTier"\n"old"\n0\n2\n1\n0\n2\n"a"', [(0, 2, "a"), (2, 60, "")]),
+        (
+            '0\n2\n<exists>\n1\n"IntervalTier"\n"old"\n0\n2\n1\n0\n2\n"a"',
+            [(0, 2, "a"), (2, 60, "")],
+        ),
         ("0\n60\n<absent>", None),
         (
             '0\n60\n<exists>\n1\n"IntervalTier"\n"old"\n0\n60\n3\n-1\n1\n"a"\n1\n1\n"b"\n1\n60\n"c"',
@@ -219,7 +267,9 @@ def test_a_textgrid_keeps_its_tiers(tmp_path: Path, text: str, encoding: str) ->
     ],
     ids=["too short", "no tiers", "times that are no interval"],
 )
-def test_odd_textgrids(tmp_path: Path, old: str, expected: list[tuple[float, float, str]] | None) -> None:
+def test_odd_textgrids(
+    tmp_path: Path, old: str, expected: list[tuple[float, float, str]] | None
+) -> None:
     source = tmp_path / "a.TextGrid"
     source.write_text(f'File type = "ooTextFile"\nObject class = "TextGrid"\n\n{old}\n')
     check_tier_names(source, "wenet_hs")
@@ -236,12 +286,12 @@ def test_a_textgrid_of_a_part_gets_new_tiers_in_its_own_times(
 ) -> None:
     source, path = tmp_path / "a.TextGrid", tmp_path / "b.TextGrid"
     tier = '1\n"IntervalTier"\n"old"\n20 ! from the whole recording\n60\n1\n30\n31\n"a"'
-    source.write_text(f'File type = "ooTextFile"\nObject class = "TextGrid"\n\n20\n60\n<exists>\n{tier}\n')
+    source.write_text(
+        f'File type = "ooTextFile"\nObject class = "TextGrid"\n\n20\n60\n<exists>\n{tier}\n'
+    )
     found = recording(tmp_path / "a.wav", duration_s=duration_s)
     if shift is None:
-        message = (
-            "a.TextGrid: times: begins at 20 s and its audio has 50.000 s; give the audio that has 60 s .* or 40 s"
-        )
+        message = "a.TextGrid: times: begins at 20 s and its audio has 50.000 s; give the audio that has 60 s .* or 40 s"
         with pytest.raises(DataError, match=message):
             check_tier_names(source, "wenet_hs", duration_s)
         with pytest.raises(DataError, match=message):
@@ -263,7 +313,9 @@ def test_a_new_textgrid_subtitles_words_and_a_table(tmp_path: Path) -> None:
     grid = openTextgrid(str(tmp_path / "a.TextGrid"), False, "error")
     assert list(grid.tierNames) == [*EXPECTED, "wenet_hs confidence", "wenet_hs low confidence"]
     assert (grid.minTimestamp, grid.maxTimestamp) == (0, 60)
-    late = recording(tmp_path / "late.wav", segment(3600.5, [word("end", 3601, 3602)]), duration_s=4000)
+    late = recording(
+        tmp_path / "late.wav", segment(3600.5, [word("end", 3601, 3602)]), duration_s=4000
+    )
     write_srt(tmp_path / "a.srt", late)
     assert (tmp_path / "a.srt").read_text("utf-8") == "1\n01:00:00,500 --> 01:00:02,200\nend\n\n"
     assert ctm_lines("a b", found.words[:1]) == "a▁b 1 0.6230 0.2770 ŋa 0.9000\n"
@@ -300,15 +352,22 @@ def test_times_are_in_order_inside_of_the_recording(seed: int) -> None:
 
 def test_overlaps_of_a_speaker_are_refused(tmp_path: Path) -> None:
     twice = [segment(1.0, [word("a", 1.1, 1.6)]), segment(1.2, [word("b", 1.3, 1.9)])]
-    with pytest.raises(DataError, match=r"two segments of one speaker overlap at 1.200 s, which a tier cannot hold; c"):
+    with pytest.raises(
+        DataError,
+        match=r"two segments of one speaker overlap at 1.200 s, which a tier cannot hold; c",
+    ):
         place_segments(twice, 9.0)
-    touching = place_segments([segment(1.0, [word("a", 1.1, 1.6)]), segment(1.77, [word("b", 1.8, 1.9)])], 9.0)
+    touching = place_segments(
+        [segment(1.0, [word("a", 1.1, 1.6)]), segment(1.77, [word("b", 1.8, 1.9)])], 9.0
+    )
     assert touching[1].start == touching[0].end == 1.8
 
 
 def test_words_beyond_their_segment_are_clipped() -> None:
     words = [word("a", 0.5, 1.1), word("b", 1.2, 2.5), word("c", 2.1, 2.5), word("d", 2.2, 2.3)]
-    [placed] = place_segments([TranscribedSegment(start=1.0, end=2.0, text="a b c d", words=tuple(words))], 9.0)
+    [placed] = place_segments(
+        [TranscribedSegment(start=1.0, end=2.0, text="a b c d", words=tuple(words))], 9.0
+    )
     times = [(1.0, 1.1), (1.2, 1.998), (1.998, 1.999), (1.999, 2.0)]
     assert [(one.start, one.end) for one in placed.words] == times
 
@@ -321,16 +380,22 @@ def test_new_tiers_have_the_offset_of_the_recording(
     link = f'MEDIA_URL="file:///D:/{Path(name).name}" MIME_TYPE="audio/x-wav" TIME_ORIGIN="1100"'
     head = f"<HEADER><MEDIA_DESCRIPTOR {link}/><?note x?></HEADER><!-- a comment -->"
     slots = '<TIME_ORDER><TIME_SLOT TIME_SLOT_ID="b"/><TIME_SLOT TIME_SLOT_ID="c" TIME_VALUE=""/></TIME_ORDER>'
-    Path("talk.eaf").write_text(f'<ANNOTATION_DOCUMENT FORMAT="3.0">{head}{slots}</ANNOTATION_DOCUMENT>')
+    Path("talk.eaf").write_text(
+        f'<ANNOTATION_DOCUMENT FORMAT="3.0">{head}{slots}</ANNOTATION_DOCUMENT>'
+    )
     Path(name).parent.mkdir(exist_ok=True)
     found = recording(tmp_path / name)
     assert find_media(Path("talk.eaf")) == found.media
     write_eaf(Path("new.eaf"), found, "wenet_hs", 0.5, source=Path("talk.eaf"))
     check_structure(Path("new.eaf"))
-    tiers = {tier.name: list(tier.spans) for tier in read_elan(Path("new.eaf")).tiers}  # in times of the recording
+    tiers = {
+        tier.name: list(tier.spans) for tier in read_elan(Path("new.eaf")).tiers
+    }  # in times of the recording
     assert tiers["wenet_hs"] == [(1.1, 1.7, 'ŋa "<b>&"'), (2.0, 2.6, "dù"), (4.0, 5.0, "")]
     assert tiers["wenet_hs words"] == [(1.1, 1.5, '"<b>&"'), (2.1, 2.4, "dù")]
-    times = [slot.get("TIME_VALUE") for slot in read_eaf(Path("new.eaf")).findall("TIME_ORDER/TIME_SLOT")]
+    times = [
+        slot.get("TIME_VALUE") for slot in read_eaf(Path("new.eaf")).findall("TIME_ORDER/TIME_SLOT")
+    ]
     assert times[:3] == [None, "", "0"] and times[-1] == "3900"  # in times of ELAN
     [media] = read_eaf(Path("new.eaf")).findall("HEADER/MEDIA_DESCRIPTOR")
     assert (media.get("RELATIVE_MEDIA_URL"), media.get("TIME_ORIGIN")) == (f"./{name}", "1100")
@@ -339,7 +404,9 @@ def test_new_tiers_have_the_offset_of_the_recording(
 
 
 def test_links_and_line_ends_of_a_copy(tmp_path: Path) -> None:
-    links = "".join(f'<MEDIA_DESCRIPTOR RELATIVE_MEDIA_URL="{url}"/>' for url in ("../film/a.mp4", "./Talk.WAV"))
+    links = "".join(
+        f'<MEDIA_DESCRIPTOR RELATIVE_MEDIA_URL="{url}"/>' for url in ("../film/a.mp4", "./Talk.WAV")
+    )
     links += '<LINKED_FILE_DESCRIPTOR RELATIVE_LINK_URL="./../film/a.mp4" ASSOCIATED_WITH="x"/>'
     value = "<ANNOTATION_VALUE>a&#13;&#10;b</ANNOTATION_VALUE>"
     head = f"<HEADER>{links}</HEADER><TIME_ORDER/><TIER TIER_ID='old'>{value}</TIER>"
@@ -353,7 +420,9 @@ def test_links_and_line_ends_of_a_copy(tmp_path: Path) -> None:
     urls = [one.get("RELATIVE_MEDIA_URL") for one in document.findall("HEADER/MEDIA_DESCRIPTOR")]
     assert urls == ["../../film/a.mp4", "../../field/talk.wav"]
     [linked] = document.findall("HEADER/LINKED_FILE_DESCRIPTOR")
-    assert linked.get("RELATIVE_LINK_URL") == "../../film/a.mp4" and "MEDIA_URL" not in linked.attrib
+    assert (
+        linked.get("RELATIVE_LINK_URL") == "../../film/a.mp4" and "MEDIA_URL" not in linked.attrib
+    )
     values = [one.text for one in document.iter("ANNOTATION_VALUE")]
     assert values[0] == "a\r\nb" and "ab" in values, "what XML cannot hold is left out"
 
@@ -366,9 +435,7 @@ def test_the_recording_of_a_file(tmp_path: Path) -> None:
         return tmp_path / "talk.eaf"
 
     path = eaf('MEDIA_URL="file:///C:/Data/film.mp4"', r'MEDIA_URL="file:///C:\Data\my%20talk.WAV"')
-    message = (
-        r"talk.eaf: missing: no film.mp4, my%20talk.WAV, my talk.WAV, talk.wav \(.flac, .mp3 …\) in .* and its subf"
-    )
+    message = r"talk.eaf: missing: no film.mp4, my%20talk.WAV, my talk.WAV, talk.wav \(.flac, .mp3 …\) in .* and its subf"
     with pytest.raises(DataError, match=message):
         find_media(path)
     (tmp_path / "talk.flac").touch()
@@ -383,7 +450,9 @@ def test_the_recording_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other/far.wav").touch()
     both = eaf(f'MEDIA_URL="{tmp_path}/other/far.wav" RELATIVE_MEDIA_URL="./old/far.wav"')
-    assert find_media(both) == tmp_path / "other/far.wav", "a link that exists comes before a search by name"
+    assert find_media(both) == tmp_path / "other/far.wav", (
+        "a link that exists comes before a search by name"
+    )
     (tmp_path / "talk.part1.wav").touch()
     assert find_media(eaf('MEDIA_URL="talk.part1"')) == tmp_path / "talk.part1.wav"
     (tmp_path / "talk.TextGrid").write_text(SHORT, "utf-8")
@@ -395,7 +464,9 @@ def test_a_medium_with_another_offset_does_not_replace_the_recording(tmp_path: P
     links = '<MEDIA_DESCRIPTOR MIME_TYPE="audio/x-wav" RELATIVE_MEDIA_URL="./rec.wav" TIME_ORIGIN="700"/>'
     links += '<MEDIA_DESCRIPTOR MIME_TYPE="video/mp4" RELATIVE_MEDIA_URL="./rec.mp4"/>'
     path = tmp_path / "rec.eaf"
-    path.write_text(f'<ANNOTATION_DOCUMENT FORMAT="3.0"><HEADER>{links}</HEADER><TIME_ORDER/></ANNOTATION_DOCUMENT>')
+    path.write_text(
+        f'<ANNOTATION_DOCUMENT FORMAT="3.0"><HEADER>{links}</HEADER><TIME_ORDER/></ANNOTATION_DOCUMENT>'
+    )
     (tmp_path / "rec.mp4").touch()
     message = r"rec.eaf: missing: rec.mp4 is linked with another offset; restore the recording that is linked first"
     with pytest.raises(DataError, match=message):
@@ -421,7 +492,10 @@ def test_a_whole_is_divided_before_its_parts_whatever_the_order_of_tiers(tmp_pat
             )
             tiers += f'<TIER TIER_ID="{name}" LINGUISTIC_TYPE_REF="t"{parent}>{parts}</TIER>'
         (tmp_path / "a.eaf").write_text(f"{head}{tiers}</ANNOTATION_DOCUMENT>")
-        found = {tier.name: [one[:2] for one in tier.spans] for tier in read_elan(tmp_path / "a.eaf").tiers}
+        found = {
+            tier.name: [one[:2] for one in tier.spans]
+            for tier in read_elan(tmp_path / "a.eaf").tiers
+        }
         assert found["words"] == [(0.0, 6.0), (6.0, 12.0)], order
         assert found["phones"] == [(0.0, 3.0), (3.0, 6.0), (6.0, 9.0), (9.0, 12.0)], order
 
@@ -434,8 +508,16 @@ WRONG = [
         b'<ANNOTATION_DOCUMENT FORMAT="4.0"><HEADER/><TIME_ORDER/></ANNOTATION_DOCUMENT>',
         "a.eaf: EAF format 4.0; only 2 and 3 can be read, save it as EAF 3.0 in ELAN",
     ),
-    ("a.TextGrid", SHORT.encode("latin-1", "replace") + b"\xe9", "a.TextGrid: neither UTF-8 nor UTF-16; save it again"),
-    ("a.TextGrid", b"ooBinaryFile\x08TextGrid", "a.TextGrid: a binary file of Praat; save it as text file in Praat"),
+    (
+        "a.TextGrid",
+        SHORT.encode("latin-1", "replace") + b"\xe9",
+        "a.TextGrid: neither UTF-8 nor UTF-16; save it again",
+    ),
+    (
+        "a.TextGrid",
+        b"ooBinaryFile\x08TextGrid",
+        "a.TextGrid: a binary file of Praat; save it as text file in Praat",
+    ),
 ]
 
 
@@ -444,7 +526,9 @@ def test_wrong_files(tmp_path: Path, name: str, data: bytes, message: str) -> No
     (tmp_path / name).write_bytes(data)
     with pytest.raises(DataError, match=message):
         check_tier_names(tmp_path / name, "wenet_hs")
-    with pytest.raises(DataError, match=f"gone{Path(name).suffix}: cannot be read .*; check the path"):
+    with pytest.raises(
+        DataError, match=f"gone{Path(name).suffix}: cannot be read .*; check the path"
+    ):
         check_tier_names(tmp_path / f"gone{Path(name).suffix}", "wenet_hs")
 
 
@@ -453,7 +537,10 @@ DEAD_LINKS = [
     ([("audio/x-wav", "old.wav", "")], [("audio/x-wav", "./talk.wav")]),
     ([("audio/mpeg", "talk.mp3", "")], [("audio/x-wav", "./talk.wav")]),
     ([("video/mp4", "talk.mp4", "")], [("audio/x-wav", "./talk.wav"), ("video/mp4", None)]),
-    ([("video/mp4", "a.mp4", ""), ("audio/x-wav", "a.wav", "")], [("video/mp4", None), ("audio/x-wav", "./talk.wav")]),
+    (
+        [("video/mp4", "a.mp4", ""), ("audio/x-wav", "a.wav", "")],
+        [("video/mp4", None), ("audio/x-wav", "./talk.wav")],
+    ),
     (
         [("audio/x-wav", "talk.wav", ""), ("audio/x-wav", "b.wav", "")],
         [("audio/x-wav", "./talk.wav"), ("audio/x-wav", None)],
@@ -470,10 +557,18 @@ def test_a_dead_link_to_audio_is_replaced_and_not_doubled(
     header = "".join(LINK.format(*link) for link in links)
     text = f'<ANNOTATION_DOCUMENT FORMAT="3.0"><HEADER>{header}</HEADER><TIME_ORDER/></ANNOTATION_DOCUMENT>'
     (tmp_path / "talk.eaf").write_text(text)
-    write_eaf(tmp_path / "new.eaf", recording(tmp_path / "talk.wav"), "wenet_hs", 0.5, source=tmp_path / "talk.eaf")
+    write_eaf(
+        tmp_path / "new.eaf",
+        recording(tmp_path / "talk.wav"),
+        "wenet_hs",
+        0.5,
+        source=tmp_path / "talk.eaf",
+    )
     found = read_eaf(tmp_path / "new.eaf").findall("HEADER/MEDIA_DESCRIPTOR")
     assert [(one.get("MIME_TYPE"), one.get("RELATIVE_MEDIA_URL")) for one in found] == expected
-    assert [one.get("TIME_ORIGIN") for one in found if links and links[0][2]] == ["9"] * bool(links and links[0][2])
+    assert [one.get("TIME_ORIGIN") for one in found if links and links[0][2]] == ["9"] * bool(
+        links and links[0][2]
+    )
 
 
 def write_segmented(path: Path, texts: list[str], *participants: str) -> None:
@@ -499,10 +594,14 @@ def test_a_tier_is_filled_where_it_has_no_text(tmp_path: Path) -> None:
     check_structure(path)
     eaf = Eaf(str(path))
     texts = [text for *_, text in sorted(of_tier(eaf, "utt"))]
-    assert texts == ['ŋa "<b>&"', "by hand", " "], "a person's text stays; the last segment has no text"
+    assert texts == ['ŋa "<b>&"', "by hand", " "], (
+        "a person's text stays; the last segment has no text"
+    )
     assert of_tier(eaf, "wenet_hs") == EXPECTED["wenet_hs"]
     parts = {name: eaf.get_parameters_for_tier(name).get("PARTICIPANT") for name in eaf.tiers}
-    assert parts["wenet_hs"] == parts["wenet_hs words"] == "Ana", "of the tier that the segments depend on"
+    assert parts["wenet_hs"] == parts["wenet_hs words"] == "Ana", (
+        "of the tier that the segments depend on"
+    )
     for tier, message in {
         "gone": "talk.eaf: no tier 'gone'; there are: top@Ana, top@Beto, utt",
         "empty": "talk.eaf: tier 'empty' has no annotations; segment the recording in ELAN first",
@@ -520,12 +619,23 @@ def test_a_tier_is_filled_where_it_has_no_text(tmp_path: Path) -> None:
             read_segments(tmp_path / tier / "talk.eaf", tier)
 
 
-@pytest.mark.parametrize(("participants", "expected"), [(["Ana"], "Ana"), (["Ana", "Beto"], None), ([], None)])
+@pytest.mark.parametrize(
+    ("participants", "expected"), [(["Ana"], "Ana"), (["Ana", "Beto"], None), ([], None)]
+)
 def test_new_tiers_have_the_only_participant_of_the_file(
     tmp_path: Path, participants: list[str], expected: str | None
 ) -> None:
     write_segmented(tmp_path / "talk.eaf", ["a", "b", "c"], *participants)
-    assert write_eaf(tmp_path / "n.eaf", recording(tmp_path / "talk.wav"), "x", 0.5, source=tmp_path / "talk.eaf") == 0
+    assert (
+        write_eaf(
+            tmp_path / "n.eaf",
+            recording(tmp_path / "talk.wav"),
+            "x",
+            0.5,
+            source=tmp_path / "talk.eaf",
+        )
+        == 0
+    )
     eaf = Eaf(str(tmp_path / "n.eaf"))
     assert eaf.get_parameters_for_tier("x words").get("PARTICIPANT") == expected
     assert [text for *_, text in sorted(of_tier(eaf, "utt"))] == ["a", "b", "c"]
@@ -537,7 +647,9 @@ def test_what_xml_cannot_contain_is_left_out_and_stated(
 ) -> None:
     """In texts, words, names of speakers, of tiers and of files; `\\udc80` is a byte of a name that is not UTF-8."""
     media = tmp_path / f"a{character if character != chr(0) else ''}b.wav"
-    spoken = segment(1.0, [word(f"m{character}o", 1.0, 1.5, confidence=0.2)], speaker=f"An{character}a")
+    spoken = segment(
+        1.0, [word(f"m{character}o", 1.0, 1.5, confidence=0.2)], speaker=f"An{character}a"
+    )
     write_eaf(tmp_path / "a.eaf", recording(media, spoken), f"text{character}", 0.5)
     [text, words, *_] = read_elan(tmp_path / "a.eaf").tiers
     assert (text.name, text.participant, text.spans[0][2]) == ("text", "Ana", "mo")
@@ -553,14 +665,14 @@ def test_what_xml_cannot_contain_is_left_out_and_stated(
 def test_a_file_with_a_control_character_is_refused_with_its_place(tmp_path: Path) -> None:
     """ELAN cannot open it either."""
     path = tmp_path / "a.eaf"
-    write_eaf(path, recording(tmp_path / "a.wav", segment(1.0, [word("mo", 1.0, 1.5)])), "text", 0.5)
+    write_eaf(
+        path, recording(tmp_path / "a.wav", segment(1.0, [word("mo", 1.0, 1.5)])), "text", 0.5
+    )
     good = path.read_text("utf-8")
     number = next(n for n, line in enumerate(good.split("\n"), start=1) if ">mo<" in line)
     for written, code in {"\x1b": "001B", "&#27;": "001B", "&#x8;": "0008"}.items():
         path.write_text(good.replace(">mo<", f">m{written}o<"), "utf-8")
-        message = (
-            f"a.eaf: line {number} has U\\+{code}, a control character that XML cannot contain; remove it in a text"
-        )
+        message = f"a.eaf: line {number} has U\\+{code}, a control character that XML cannot contain; remove it in a text"
         with pytest.raises(DataError, match=message):
             read_elan(path)
         path.write_text(path.read_text("utf-8").replace(written, ""), "utf-8")

@@ -36,7 +36,9 @@ class App:
         """The answer to GET, with redirections followed."""
         return self.client.get(path, **options)
 
-    def post(self, path: str, headers: dict[str, str] | None = None, /, **fields: str | list[str]) -> Any:
+    def post(
+        self, path: str, headers: dict[str, str] | None = None, /, **fields: str | list[str]
+    ) -> Any:
         """The answer to a form of the page, without the redirection."""
         sent = {"Origin": ORIGIN} | (headers or {})
         return self.client.post(path, data=fields or {"": ""}, headers=sent, follow_redirects=False)
@@ -56,13 +58,18 @@ def app(tmp_path: Path) -> Iterator[App]:
     assert client.get("/", params={"token": TOKEN}).status_code == 200
     project = site.projects.create("first").folder
     write_audio(home / "talk.wav")
-    clips = [Utterance(key=f"u{n}", wav=str(home / "talk.wav"), txt="a", start=n / 2, end=n / 2 + 0.4) for n in (0, 1)]
+    clips = [
+        Utterance(key=f"u{n}", wav=str(home / "talk.wav"), txt="a", start=n / 2, end=n / 2 + 0.4)
+        for n in (0, 1)
+    ]
     write_lists(project, clips)
     yield App(client, site, home, project)
     site.projects.close()
 
 
-def write_lists(project: Path, clips: list[Utterance], findings: str = "", rejected: str = "") -> None:
+def write_lists(
+    project: Path, clips: list[Utterance], findings: str = "", rejected: str = ""
+) -> None:
     """The files of `data` that the pages show."""
     write_data_list(project / "data/train/data.list", clips)
     write_atomic(project / "data/check.tsv", "set\tkey\tkind\tdetails\n" + findings)
@@ -102,7 +109,8 @@ def write_transcript(
 ) -> None:
     """A transcribed recording of two segments."""
     words = [
-        TimedText(text=word, start=0.1 * n, end=0.1 * n + 0.1, confidence=0.35) for n, word in enumerate(text.split())
+        TimedText(text=word, start=0.1 * n, end=0.1 * n + 0.1, confidence=0.35)
+        for n, word in enumerate(text.split())
     ]
     first = TranscribedSegment(start=0.0, end=0.5, text=text, words=tuple(words), confidence=0.35)
     segments = (first, TranscribedSegment(start=0.6, end=1.0, text="end"))

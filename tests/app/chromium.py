@@ -41,7 +41,17 @@ class Server:
 
     def start(self) -> None:
         """Start it, and wait for the address with the token."""
-        command = [self._python, "-P", "-m", "wenet_hs.bin.main", "app", "--dir", str(self.projects), "--port", "0"]
+        command = [
+            self._python,
+            "-P",
+            "-m",
+            "wenet_hs.bin.main",
+            "app",
+            "--dir",
+            str(self.projects),
+            "--port",
+            "0",
+        ]
         environment = {**self._environment, "HOME": str(self.home)}
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         assert self.process.stdout is not None
@@ -68,14 +78,24 @@ def chromium(*flags: str, **options: Any) -> Iterator[Any]:
     """A page of Playwright, which must end without an error or a warning in its console."""
     from playwright import sync_api as playwright
 
-    quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+    quiet = [
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-background-networking",
+        "--disable-component-update",
+    ]
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=find_browser(), args=[*quiet, *flags])
         page, faults = browser.new_page(accept_downloads=True, **options), list[str]()
-        page.on("console", lambda one: faults.append(one.text) if one.type in ("error", "warning") else None)
+        page.on(
+            "console",
+            lambda one: faults.append(one.text) if one.type in ("error", "warning") else None,
+        )
         page.on("pageerror", lambda error: faults.append(str(error)))
         yield page
-        assert [one for one in faults if "ERR_CONNECTION_REFUSED" not in one] == [], faults  # tests kill the server
+        assert [one for one in faults if "ERR_CONNECTION_REFUSED" not in one] == [], (
+            faults
+        )  # tests kill the server
         browser.close()
 
 
@@ -96,14 +116,23 @@ def look(page: Any, name: str, heading: str = "") -> None:
         page.set_viewport_size({"width": width, "height": 1000})
         page.emulate_media(color_scheme=scheme)
         fits = partial(page.evaluate, "document.documentElement.scrollWidth <= innerWidth")
-        assert within(5, fits), (name, width)  # Playwright's own waiting is refused by the policy of the page
+        assert within(5, fits), (
+            name,
+            width,
+        )  # Playwright's own waiting is refused by the policy of the page
         page.evaluate(AXE.read_text("utf-8"))
         found = page.evaluate("rules => axe.run({ runOnly: rules })", RULES)
-        wrong = [(one["id"], one["help"], one["nodes"][0]["html"][:200]) for one in found["violations"]]
+        wrong = [
+            (one["id"], one["help"], one["nodes"][0]["html"][:200]) for one in found["violations"]
+        ]
         assert wrong == [], (name, width, scheme, wrong)
         if (folder := os.environ.get("WENET_HS_SCREENSHOTS")) and scheme == "light":
             Path(folder).mkdir(parents=True, exist_ok=True)
-            top = page.get_by_role("heading", name=heading, exact=True) if heading else page.locator("body")
+            top = (
+                page.get_by_role("heading", name=heading, exact=True)
+                if heading
+                else page.locator("body")
+            )
             page.evaluate(WITHOUT_TEST)
             top.first.evaluate("one => one.scrollIntoView()")
             page.screenshot(path=f"{folder}/{name}-{width}.png")

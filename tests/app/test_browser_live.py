@@ -24,7 +24,11 @@ def project(tmp_path: Path) -> Path:
     """A project with lists and the card of a model."""
     folder = tmp_path / "projects/Field"
     (folder / ".app").mkdir(parents=True)
-    clips = [Utterance(key="u0", wav=str(write_audio(tmp_path / "talk.wav")), txt="a", start=0.0, end=0.4)]
+    clips = [
+        Utterance(
+            key="u0", wav=str(write_audio(tmp_path / "talk.wav")), txt="a", start=0.0, end=0.4
+        )
+    ]
     write_lists(folder, clips)
     write_atomic(folder / "cards/mine.md", "# Card\n")
     return folder
@@ -71,12 +75,15 @@ def test_a_log_that_changes_keeps_the_focus_and_stays_closed(server: Server, pro
         assert not page.evaluate("document.querySelector('.job .live details').open")
         assert page.evaluate("document.body.dataset.announced") is None  # the state is the same
         (project / "go").touch()
-        page.get_by_text("Lists 0001: done").wait_for()  # nothing was typed: the page is loaded again
+        page.get_by_text(
+            "Lists 0001: done"
+        ).wait_for()  # nothing was typed: the page is loaded again
         page.get_by_text("Speech", exact=True).wait_for()
 
 
 @pytest.mark.parametrize(
-    ("kind", "step", "field"), [("pack", "share", ".draft textarea"), ("transcribe", "transcribe", ".mic input")]
+    ("kind", "step", "field"),
+    [("pack", "share", ".draft textarea"), ("transcribe", "transcribe", ".mic input")],
 )
 def test_a_page_with_changes_is_not_loaded_again_at_the_end_of_a_job(
     server: Server, project: Path, kind: str, step: str, field: str
@@ -97,7 +104,9 @@ def test_a_page_with_changes_is_not_loaded_again_at_the_end_of_a_job(
         page.get_by_text("This page has changed.").wait_for(state="hidden")
 
 
-def test_a_page_without_changes_is_loaded_again_at_the_end_of_a_job(server: Server, project: Path) -> None:
+def test_a_page_without_changes_is_loaded_again_at_the_end_of_a_job(
+    server: Server, project: Path
+) -> None:
     begin(project, "transcribe")
     with chromium() as page:
         open_step(page, server, "transcribe")
@@ -107,7 +116,9 @@ def test_a_page_without_changes_is_loaded_again_at_the_end_of_a_job(server: Serv
         page.get_by_role("link", name="talk", exact=True).wait_for()
 
 
-def test_the_file_that_is_opened_at_the_start_leads_to_the_page(server: Server, project: Path) -> None:
+def test_the_file_that_is_opened_at_the_start_leads_to_the_page(
+    server: Server, project: Path
+) -> None:
     opened = project.parents[1] / "open.html"
     opened.write_text(_OPENED_HTML.format(address=server.address), "utf-8")
     with chromium() as page:

@@ -31,9 +31,18 @@ def project(tmp_path: Path) -> Path:
     segments = []
     for number in range(NUM):
         start = 2.0 * number + 0.5
-        words = tuple(TimedText(text=f"w{n}", start=start + n, end=start + n + 0.5, confidence=0.4) for n in (0, 1))
-        segments.append(TranscribedSegment(start=start, end=start + 1.5, text="w0 w1", words=words, confidence=0.4))
-    source = write_elan(tmp_path / "talk.eaf", {"translation": [f"meaning {n}" for n in range(NUM)]}, step_ms=2000)
+        words = tuple(
+            TimedText(text=f"w{n}", start=start + n, end=start + n + 0.5, confidence=0.4)
+            for n in (0, 1)
+        )
+        segments.append(
+            TranscribedSegment(
+                start=start, end=start + 1.5, text="w0 w1", words=words, confidence=0.4
+            )
+        )
+    source = write_elan(
+        tmp_path / "talk.eaf", {"translation": [f"meaning {n}" for n in range(NUM)]}, step_ms=2000
+    )
     (folder / "transcribed").mkdir()
     recording = TranscribedRecording(media=media, duration_s=60.0, segments=tuple(segments))
     write_record(folder / "transcribed/talk.json", Record(recording, source))
@@ -55,13 +64,18 @@ def page(address: str, project: Path, tmp_path: Path) -> Iterator[Any]:
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=find_browser(), args=flags)
         page, faults = browser.new_context().new_page(), list[str]()
-        page.on("console", lambda one: faults.append(one.text) if one.type in ("error", "warning") else None)
+        page.on(
+            "console",
+            lambda one: faults.append(one.text) if one.type in ("error", "warning") else None,
+        )
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("dialog", lambda dialog: dialog.accept())  # leave the page
         page.goto(address)
         yield page
         browser.close()
-    assert [fault for fault in faults if "400 (Bad Request)" not in fault] == []  # refused requests are shown
+    assert [
+        fault for fault in faults if "400 (Bad Request)" not in fault
+    ] == []  # refused requests are shown
 
 
 def corrections(project: Path) -> Any:
@@ -126,12 +140,16 @@ def test_texts_and_borders_by_keyboard(page: Any, project: Path) -> None:
 
 def test_a_text_that_was_typed_before_the_script_ran_is_saved(page: Any, project: Path) -> None:
     early = "document.querySelector('#segment-0 textarea').value = 'typed early'"  # the deferred scripts run later
-    page.add_init_script(f"document.addEventListener('readystatechange', () => {{ {early}; }}, {{ once: true }})")
+    page.add_init_script(
+        f"document.addEventListener('readystatechange', () => {{ {early}; }}, {{ once: true }})"
+    )
     page.goto(page.url.split("?")[0] + "p/Field/text?name=talk")
     assert within(10, lambda: corrections(project) == {"0": "typed early"})
 
 
-def test_typed_text_is_saved_before_the_field_is_left_and_an_old_tab_is_told(page: Any, project: Path) -> None:
+def test_typed_text_is_saved_before_the_field_is_left_and_an_old_tab_is_told(
+    page: Any, project: Path
+) -> None:
     from playwright.sync_api import expect
 
     address = page.url.split("?")[0] + "p/Field/text?name=talk"
@@ -145,14 +163,18 @@ def test_typed_text_is_saved_before_the_field_is_left_and_an_old_tab_is_told(pag
     text.press_sequentially(" on")  # this tab knows what it has saved
     assert within(10, lambda: corrections(project) == {"0": "w0 w1 typed on"})
     old.locator("#segment-0 [name=confirmed]").check()
-    expect(old.locator("#segment-0 .status")).to_contain_text("segment 1: changed in another tab since")
+    expect(old.locator("#segment-0 .status")).to_contain_text(
+        "segment 1: changed in another tab since"
+    )
     assert corrections(project) == {"0": "w0 w1 typed on"}
     old.reload()
     assert old.get_by_label("Text of segment 1", exact=True).input_value() == "w0 w1 typed on"
     old.close()
 
 
-def test_a_click_in_the_waveform_plays_from_there_and_chooses_the_segment(page: Any, project: Path) -> None:
+def test_a_click_in_the_waveform_plays_from_there_and_chooses_the_segment(
+    page: Any, project: Path
+) -> None:
     from playwright.sync_api import expect
 
     page.goto(page.url.split("?")[0] + "p/Field/text?name=talk")
@@ -247,15 +269,21 @@ def test_a_recording_of_the_microphone_is_ready_to_be_transcribed(page: Any, pro
     page.wait_for_timeout(500)
     page.get_by_role("button", name="Stop and save").click()
     expect(page.locator("#mic [role=status]")).to_contain_text("has a file 'my word.wav' already")
-    expect(page.get_by_role("button", name="Record", exact=True)).to_be_disabled()  # it would replace this one
+    expect(
+        page.get_by_role("button", name="Record", exact=True)
+    ).to_be_disabled()  # it would replace this one
     page.get_by_label("Name of the recording").fill("another")
     page.get_by_role("button", name="Save again").click()
     assert within(10, lambda: (project / "to_transcribe/another.wav").exists())
     page.wait_for_load_state()
 
 
-@pytest.mark.parametrize(("name", "text"), [("NotAllowedError", "does not allow"), ("NotFoundError", "No microphone")])
-def test_without_a_microphone_there_is_a_sentence(page: Any, project: Path, name: str, text: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "text"), [("NotAllowedError", "does not allow"), ("NotFoundError", "No microphone")]
+)
+def test_without_a_microphone_there_is_a_sentence(
+    page: Any, project: Path, name: str, text: str
+) -> None:
     from playwright.sync_api import expect
 
     page.goto(page.url.split("?")[0] + "p/Field/transcribe")

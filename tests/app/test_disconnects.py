@@ -11,7 +11,9 @@ from app_client import ORIGIN, App
 UPLOAD, FORM = "application/octet-stream", "application/x-www-form-urlencoded"
 
 
-async def send(app: App, path: str, kind: str, parts: Sequence[bytes], *, seconds: float, is_cut: bool = False) -> Any:
+async def send(
+    app: App, path: str, kind: str, parts: Sequence[bytes], *, seconds: float, is_cut: bool = False
+) -> Any:
     """The status and the text of the answer to a request whose parts come slowly; None for no answer."""
     rest, sent = [*parts], list[Any]()
 
@@ -26,21 +28,41 @@ async def send(app: App, path: str, kind: str, parts: Sequence[bytes], *, second
 
     path, _, query = path.partition("?")
     cookie = "; ".join(f"{name}={value}" for name, value in app.client.cookies.items())
-    headers = {"host": ORIGIN.removeprefix("http://"), "origin": ORIGIN, "cookie": cookie, "content-type": kind}
-    scope = {"type": "http", "method": "POST", "scheme": "http", "path": path, "query_string": query.encode()}
-    scope |= {"headers": [(name.encode(), value.encode()) for name, value in headers.items()], "root_path": ""}
+    headers = {
+        "host": ORIGIN.removeprefix("http://"),
+        "origin": ORIGIN,
+        "cookie": cookie,
+        "content-type": kind,
+    }
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "scheme": "http",
+        "path": path,
+        "query_string": query.encode(),
+    }
+    scope |= {
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        "root_path": "",
+    }
     await app.client.app(scope, receive, keep)  # type: ignore[arg-type]
-    return (sent[0]["status"], sent[1]["body"].decode()) if sent and sent[0]["status"] < 500 else None
+    return (
+        (sent[0]["status"], sent[1]["body"].decode()) if sent and sent[0]["status"] < 500 else None
+    )
 
 
 @pytest.mark.parametrize("is_cut", [False, True])
-def test_of_two_uploads_of_one_name_the_second_is_refused_and_the_first_is_whole(app: App, is_cut: bool) -> None:
+def test_of_two_uploads_of_one_name_the_second_is_refused_and_the_first_is_whole(
+    app: App, is_cut: bool
+) -> None:
     path = "/p/first/upload?to=recordings&name=a.txt"
 
     async def both() -> Any:
         first = asyncio.create_task(send(app, path, UPLOAD, [b"A" * 1000] * 5, seconds=0.05))
         await asyncio.sleep(0.08)
-        return await asyncio.gather(first, send(app, path, UPLOAD, [b"B" * 1000] * 8, seconds=0.02, is_cut=is_cut))
+        return await asyncio.gather(
+            first, send(app, path, UPLOAD, [b"B" * 1000] * 8, seconds=0.02, is_cut=is_cut)
+        )
 
     first, second = asyncio.run(both())
     assert first == (200, "") and second[0] == 400 and "has a file 'a.txt' already" in second[1]

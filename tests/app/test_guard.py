@@ -7,7 +7,9 @@ from app_client import ORIGIN, PORT, TOKEN, App, new_client
 from wenet_hs.app.guard import MAX_FORM_BYTES
 
 
-def test_the_token_is_exchanged_for_a_cookie_that_scripts_and_other_pages_do_not_get(app: App) -> None:
+def test_the_token_is_exchanged_for_a_cookie_that_scripts_and_other_pages_do_not_get(
+    app: App,
+) -> None:
     client, site = new_client(app.home / "projects", app.home)
     assert client.get("/").status_code == 403
     assert client.get("/static/app.js").status_code == 403
@@ -35,7 +37,9 @@ def test_the_file_of_open_gets_the_cookie_by_a_page_that_goes_on(app: App) -> No
     site.projects.close()
 
 
-@pytest.mark.parametrize("host", ["evil.example", f"evil.example:{PORT}", "127.0.0.1", f"127.0.0.1:{PORT + 1}", ""])
+@pytest.mark.parametrize(
+    "host", ["evil.example", f"evil.example:{PORT}", "127.0.0.1", f"127.0.0.1:{PORT + 1}", ""]
+)
 def test_another_host_is_refused(app: App, host: str) -> None:
     assert app.get("/", headers={"Host": host}).status_code == 421
 
@@ -75,12 +79,17 @@ def test_forms_are_limited_in_kind_and_size(app: App) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/nothing", "/static/app.js", "/report/report.css", "/p/first/check", "/p/none/check"]
+    "path",
+    ["/", "/nothing", "/static/app.js", "/report/report.css", "/p/first/check", "/p/none/check"],
 )
 def test_every_answer_has_the_headers(app: App, path: str) -> None:
     for answer in (app.get(path), app.get(path, headers={"Host": "evil.example"})):
         policy = answer.headers["content-security-policy"]
-        assert "default-src 'none'" in policy and "unsafe" not in policy and "frame-ancestors 'none'" in policy
+        assert (
+            "default-src 'none'" in policy
+            and "unsafe" not in policy
+            and "frame-ancestors 'none'" in policy
+        )
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["cache-control"] == "no-store"
         assert "server" not in answer.headers
@@ -101,4 +110,7 @@ def test_pages_have_no_inline_script_or_style(app: App) -> None:
         html = app.get(f"/p/first/{step}").text
         assert "<style" not in html and " style=" not in html and " onclick" not in html
         assert html.count("<script") == html.count("<script defer src=")
-        assert "http://" not in html.replace("http://www.w3.org/2000/svg", "") and "https://" not in html
+        assert (
+            "http://" not in html.replace("http://www.w3.org/2000/svg", "")
+            and "https://" not in html
+        )

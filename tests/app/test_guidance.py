@@ -30,9 +30,18 @@ def fields_of(html: str) -> dict[str, list[str]]:
 
 def prepare(app: App, min_minutes: str = "7") -> None:
     write_elan(app.home / "field/a.eaf", {"utterance@Ana": ["Hola."] * 3, "notes": ["[x]"]})
-    fields: dict[str, str | list[str]] = {"form": "elan", "path": str(app.home / "field"), "lang": "Spanish"}
+    fields: dict[str, str | list[str]] = {
+        "form": "elan",
+        "path": str(app.home / "field"),
+        "lang": "Spanish",
+    }
     answer = app.post(
-        "/p/first/prepare", **fields, unit="char", tier=["notes"], no_normalize="yes", min_minutes=min_minutes
+        "/p/first/prepare",
+        **fields,
+        unit="char",
+        tier=["notes"],
+        no_normalize="yes",
+        min_minutes=min_minutes,
     )
     assert answer.headers["location"] == "/p/first/check"
 
@@ -51,7 +60,9 @@ def test_the_choice_of_recordings_is_kept(app: App, recipe: Path) -> None:
     html = app.get("/p/first/recordings", params={"path": str(app.home / "field")}).text
     assert '<input name="lang" value="Spanish"' in html and "Language: Spanish, es." in html
     assert 'value="notes" checked' in html and 'value="utterance@Ana" checked' not in html
-    assert 'name="no_normalize" value="yes" checked' in html and 'name="min_minutes" value="7"' in html
+    assert (
+        'name="no_normalize" value="yes" checked' in html and 'name="min_minutes" value="7"' in html
+    )
     other = {
         "path": str(app.home / "field"),
         "form": "elan",
@@ -61,16 +72,24 @@ def test_the_choice_of_recordings_is_kept(app: App, recipe: Path) -> None:
     }
     html = app.get("/p/first/recordings", params=other).text
     assert "no known code or name of a language, similar are Spanish (es)" in html
-    assert 'value="utterance@Ana" checked' in html and 'value="notes" checked' not in html, "the table stays"
+    assert 'value="utterance@Ana" checked' in html and 'value="notes" checked' not in html, (
+        "the table stays"
+    )
 
 
 def test_lists_of_a_shell_are_named_and_a_damaged_choice_too(app: App) -> None:
     write_options(app.project / "data", elan=f"{app.home}/field", lang="es")
-    assert f"made from {app.home}/field (ELAN files, language: es)" in app.get("/p/first/recordings").text
+    assert (
+        f"made from {app.home}/field (ELAN files, language: es)"
+        in app.get("/p/first/recordings").text
+    )
     for content in ("[]", "{", '{"tier": 1}'):
         write_atomic(app.project / ".app/recordings.json", content)
         answer = app.get("/p/first/recordings")
-        assert answer.status_code == 400 and "recordings.json: not the fields of a form; remove the file" in answer.text
+        assert (
+            answer.status_code == 400
+            and "recordings.json: not the fields of a form; remove the file" in answer.text
+        )
 
 
 def test_names_of_languages_are_suggested(app: App) -> None:
@@ -85,7 +104,10 @@ def test_too_little_speech_has_a_sentence_and_a_button(app: App, recipe: Path) -
     prepare(app, min_minutes="40")
     assert within(20, lambda: state(app, "0001-prepare") == "failed")
     html = app.get("/p/first/check").text
-    assert "30.0 minutes of speech are left for the training. That is less than the limit of 40 minutes" in html
+    assert (
+        "30.0 minutes of speech are left for the training. That is less than the limit of 40 minutes"
+        in html
+    )
     assert "Use these lists all the same" in html and 'class="job failed"' in html
     sent = fields_of(html)
     assert sent["min_minutes"] == ["0"] and sent["tier"] == ["notes"]
@@ -136,13 +158,20 @@ def test_projects_have_a_state(app: App) -> None:
 def test_a_limit_of_the_time_is_in_words(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     model = app.project / "exp/softmax"
     write_atomic(model / "train.yaml", "max_epoch: 3\nmax_minutes: 2.0\n")
-    records = [{"kind": "valid", "step": step, "loss": 1.0, "ctc_error_rate": 0.5} for step in (50, 105)]
+    records = [
+        {"kind": "valid", "step": step, "loss": 1.0, "ctc_error_rate": 0.5} for step in (50, 105)
+    ]
     write_atomic(model / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records))
     write_progress_of(model, 105, 3000, minutes_left=0.5, max_minutes=2.0)
     html = app.get("/p/first/live?training=exp/softmax").text
-    assert "Ended by the limit of 2 min, after step 105 of 3,000." in html and "<progress" not in html
+    assert (
+        "Ended by the limit of 2 min, after step 105 of 3,000." in html and "<progress" not in html
+    )
     monkeypatch.setattr(projects, "lock_holder", lambda _: 1)
     html = app.get("/p/first/live?training=exp/softmax").text
     assert "Step 105; this part ends after 2 min, less than a minute left" in html
-    assert '<progress max="1" value="0.75"' in html and "Wrong letters or phones of the dev set over" in html
+    assert (
+        '<progress max="1" value="0.75"' in html
+        and "Wrong letters or phones of the dev set over" in html
+    )
     assert html.index("Dev set: 50.00 %") < html.index("<details>") and "<details open" not in html

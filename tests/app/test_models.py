@@ -65,23 +65,39 @@ def state(app: App, job: str) -> str:
     return str(app.get(f"/p/first/live?job={job}").headers["x-state"])
 
 
-def test_lists_are_replaced_only_on_request_and_trainings_get_folders_of_their_own(app: App, recipe: Path) -> None:
-    fields: dict[str, str | list[str]] = {"form": "elan", "path": str(app.home), "lang": "es", "tier": "a"}
+def test_lists_are_replaced_only_on_request_and_trainings_get_folders_of_their_own(
+    app: App, recipe: Path
+) -> None:
+    fields: dict[str, str | list[str]] = {
+        "form": "elan",
+        "path": str(app.home),
+        "lang": "es",
+        "tier": "a",
+    }
     assert app.post("/p/first/prepare", **fields).headers["location"] == "/p/first/check"
     assert within(20, lambda: state(app, "0001-prepare") == "done")
     answer = app.post("/p/first/prepare", **fields | {"lang": "Basque"})
     assert answer.status_code == 400
-    assert "the lists that exist: were made with other choices; tick the box that replaces them" in answer.text
+    assert (
+        "the lists that exist: were made with other choices; tick the box that replaces them"
+        in answer.text
+    )
     assert app.post("/p/first/prepare", **fields, replace="yes").status_code == 303
     assert within(20, lambda: state(app, "0002-prepare") == "done")
     assert (app.project / "data-old-1/options.json").exists()
     assert (app.project / "data/options.json").exists()
     (app.project / "data-old-1/stats.json").rename(app.project / "data/stats.json")
-    assert app.post("/p/first/train", start="nothing", size="small", minutes="2,5").status_code == 303
+    assert (
+        app.post("/p/first/train", start="nothing", size="small", minutes="2,5").status_code == 303
+    )
     assert within(20, lambda: (app.project / "exp/options.json").exists())
     command = app.site.projects.open("first").jobs("train")[0].command
     options = dict(zip(command[2::2], command[3::2], strict=True))
-    assert options["--elan"] == "/some/where" and options["--size"] == "small" and options["--stage"] == "1"
+    assert (
+        options["--elan"] == "/some/where"
+        and options["--size"] == "small"
+        and options["--stage"] == "1"
+    )
     assert options["--override"] == "max_minutes=2.5 scheduler_conf.warmup_steps=100"
     for path in ("train", "prepare_again"):  # both write to data/
         assert app.post(f"/p/first/{path}", start="nothing").status_code == 400
@@ -92,7 +108,9 @@ def test_lists_are_replaced_only_on_request_and_trainings_get_folders_of_their_o
     assert "0003-train" in app.get("/p/first/train").text
 
 
-def test_the_expected_time_of_a_choice_is_shown_after_it_was_measured(app: App, recipe: Path) -> None:
+def test_the_expected_time_of_a_choice_is_shown_after_it_was_measured(
+    app: App, recipe: Path
+) -> None:
     line = "expected time of a training: 6.9 min + 14 min for 3000 + 3000 steps (measured …)"
     record = ExpectedRecord(
         format="wenet_hs.expected_time/1",
@@ -112,7 +130,9 @@ def test_the_expected_time_of_a_choice_is_shown_after_it_was_measured(app: App, 
         answer = app.post("/p/first/train", start="nothing", preview="yes", **fields)
         return unquote(answer.headers["x-expected"])
 
-    assert expected(size="tiny").startswith("The expected time of this choice was not measured on this computer yet")
+    assert expected(size="tiny").startswith(
+        "The expected time of this choice was not measured on this computer yet"
+    )
     answer = app.post("/p/first/train", start="nothing", size="tiny", only_time="yes")
     assert answer.headers["location"] == "/p/first/train#new"
     assert within(20, lambda: state(app, "0001-time") == "done")
@@ -133,8 +153,12 @@ def test_the_expected_time_of_a_choice_is_shown_after_it_was_measured(app: App, 
     assert expected(size="tiny") == line
     write_atomic(app.project / "data/stats.json", (app.project / "data/stats.json").read_text())
     assert expected(size="tiny") != line, "the lists were made again"
-    answer = app.post("/p/first/train", {"Accept": "text/plain"}, start="nothing", size="tiny", only_time="yes")
-    assert (answer.status_code, answer.headers["X-Next"]) == (200, "/p/first/train#new"), "for a script"
+    answer = app.post(
+        "/p/first/train", {"Accept": "text/plain"}, start="nothing", size="tiny", only_time="yes"
+    )
+    assert (answer.status_code, answer.headers["X-Next"]) == (200, "/p/first/train#new"), (
+        "for a script"
+    )
     assert within(20, lambda: state(app, "0002-time") == "done")
 
 
@@ -148,7 +172,9 @@ def test_the_form_has_all_choices_that_were_measured(app: App, recipe: Path) -> 
     assert '<option value="model" selected>' in html and f'<option value="{base}" selected>' in html
     assert 'name="minutes" inputmode="decimal" size="5" value="2.5"' in html
     html = app.get("/p/first/train", params={"encoder": "/a/whisper"}).text
-    assert '<option value="encoder" selected>' in html and 'name="encoder" value="/a/whisper"' in html
+    assert (
+        '<option value="encoder" selected>' in html and 'name="encoder" value="/a/whisper"' in html
+    )
     assert 'size="5" value=""' in html
 
 
@@ -156,9 +182,14 @@ def test_a_training_of_a_shell_is_shown_and_stopped(app: App, recipe: Path) -> N
     model = app.project / "exp-mine/softmax"
     write_atomic(model / "train.yaml", "")
     write_options(app.project / "data", elan="/some/where", lang="es")
-    write_options(model.parent, size="tiny", base="../exp/other", data="../x", config="conf/own.yaml")
+    write_options(
+        model.parent, size="tiny", base="../exp/other", data="../x", config="conf/own.yaml"
+    )
     records = [{"kind": "train", "step": step, "loss": 9.0 / step} for step in (50, 100)]
-    records += [{"kind": "valid", "step": step, "ctc_error_rate": rate} for step, rate in ((50, 0.3), (100, 0.4321))]
+    records += [
+        {"kind": "valid", "step": step, "ctc_error_rate": rate}
+        for step, rate in ((50, 0.3), (100, 0.4321))
+    ]
     write_atomic(model / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records))
     warnings = (RunWarning(code="overfitted", step=100, text="step 100: over-fits"),)
     write_progress_of(model, 100, 3000, minutes_left=4.3, warnings=warnings)
@@ -167,11 +198,16 @@ def test_a_training_of_a_shell_is_shown_and_stopped(app: App, recipe: Path) -> N
         assert answer.headers["x-state"] == "running"
         assert "Step 100 of 3,000, about 4 min left" in answer.text and "<polyline" in answer.text
         assert "step 100: over-fits" in answer.text
-        assert "Dev set: 43.21 % of the letters or phones are wrong (lowest: 30.00 %)" in answer.text
+        assert (
+            "Dev set: 43.21 % of the letters or phones are wrong (lowest: 30.00 %)" in answer.text
+        )
         assert "Unit error rate of the validation set, greedy CTC search" in answer.text
         assert "Stop exp-mine/softmax" in app.get("/p/first/train").text
         write_progress_of(model, 100, 3000, minutes_left=0.2)
-        assert "less than a minute left in this part" in app.get("/p/first/live?training=exp-mine/softmax").text
+        assert (
+            "less than a minute left in this part"
+            in app.get("/p/first/live?training=exp-mine/softmax").text
+        )
         job = start_job(
             app.project / ".app/jobs",
             "train",
@@ -179,7 +215,9 @@ def test_a_training_of_a_shell_is_shown_and_stopped(app: App, recipe: Path) -> N
             folder=app.home,
             details={"own": {"exp": str(model.parent)}},
         )
-        assert "Stop exp-mine/softmax" not in app.get("/p/first/train").text, "the job has a button of its own"
+        assert "Stop exp-mine/softmax" not in app.get("/p/first/train").text, (
+            "the job has a button of its own"
+        )
         job.stop()
         assert within(20, lambda: not job.is_running)
         assert app.post("/p/first/stop", training="exp-mine/softmax").status_code == 303
@@ -190,7 +228,9 @@ def test_a_training_of_a_shell_is_shown_and_stopped(app: App, recipe: Path) -> N
     assert "Go on with exp-mine/softmax" in app.get("/p/first/train").text
     write_atomic(model.with_name("report.html"), "")  # of a recipe that has ended
     assert "Go on with exp-mine/softmax" not in app.get("/p/first/train").text
-    shown = app.post("/p/first/resume", training="exp-mine/softmax", preview="yes").text  # heads and seeds are unknown
+    shown = app.post(
+        "/p/first/resume", training="exp-mine/softmax", preview="yes"
+    ).text  # heads and seeds are unknown
     assert f"repeat its command of run.sh there, with --exp {app.project}/exp-mine" in shown
 
 
@@ -212,7 +252,11 @@ def test_a_job_of_somebody_else_is_not_repeated(app: App, recipe: Path) -> None:
             ({"evil": "x"}, None, "has the option --evil"),
             ({"prepare": ["--out=elsewhere"]}, None, "has the option --out"),
             ({"prepare": ["--tier", "--ou", "x"]}, None, "has the option --ou"),
-            ({"override": ["max_minutes=1", "log_dir=/x"]}, 1.0, "has settings that this page does"),
+            (
+                {"override": ["max_minutes=1", "log_dir=/x"]},
+                1.0,
+                "has settings that this page does",
+            ),
             ({"override": limited}, None, "has settings that this page does not write"),
             ({"override": limited}, "2.5", "has settings that this page does not write"),
             ({"stage": "many"}, None, "has settings that this page does not write"),
@@ -229,13 +273,17 @@ def test_a_job_of_somebody_else_is_not_repeated(app: App, recipe: Path) -> None:
             assert reason in answer.text
         else:
             assert answer.text.startswith(f"{recipe} own --") and "touch" not in answer.text
-    expected = f"{recipe} own --elan /some/where --stage 1 --data {folders['data']} --exp {folders['exp']}"
+    expected = (
+        f"{recipe} own --elan /some/where --stage 1 --data {folders['data']} --exp {folders['exp']}"
+    )
     assert answer.text == expected
 
 
 def test_a_training_of_the_page_goes_on_with_its_options(app: App, recipe: Path) -> None:
     write_options(app.project / "data", elan="/some/where", lang="es", prepare="--tier 'a b'")
-    assert app.post("/p/first/train", start="nothing", size="small", minutes="2,5").status_code == 303
+    assert (
+        app.post("/p/first/train", start="nothing", size="small", minutes="2,5").status_code == 303
+    )
     project = app.site.projects.open("first")
     [job] = project.jobs("train")
     assert within(20, lambda: (app.project / "exp/options.json").exists())
@@ -266,7 +314,9 @@ def test_options_of_a_project_of_somebody_else_are_checked(app: App, recipe: Pat
     assert not (app.project / ".app/jobs").exists()
     words = "--tier 'it'\"'\"'s new' \"utterance@*\" --drop_overlaps"
     write_options(app.project / "data", elan=str(app.home), prepare=words)
-    assert app.post("/p/first/prepare_again", preview="yes").text.startswith(f"{recipe} own --elan ")
+    assert app.post("/p/first/prepare_again", preview="yes").text.startswith(
+        f"{recipe} own --elan "
+    )
 
 
 def test_lists_that_a_training_reads_are_not_moved_away(app: App, recipe: Path) -> None:
@@ -278,11 +328,17 @@ def test_lists_that_a_training_reads_are_not_moved_away(app: App, recipe: Path) 
     assert within(20, lambda: not job.is_running)
     write_atomic(app.project / "exp-mine/softmax/train.yaml", "")
     with holder(app.project / "exp-mine/softmax"):
-        answer = app.post("/p/first/prepare", form="elan", path=str(app.home), lang="es", replace="yes")
-        assert "exp-mine/softmax: is trained in a shell; wait for its end, or stop it" in answer.text
+        answer = app.post(
+            "/p/first/prepare", form="elan", path=str(app.home), lang="es", replace="yes"
+        )
+        assert (
+            "exp-mine/softmax: is trained in a shell; wait for its end, or stop it" in answer.text
+        )
     assert not (app.project / "data-old-1").exists()
     tiers = [f"{number:05}{'x' * 190}" for number in range(700)]
-    answer = app.post("/p/first/prepare", form="elan", path=str(app.home), lang="es", replace="yes", tier=tiers)
+    answer = app.post(
+        "/p/first/prepare", form="elan", path=str(app.home), lang="es", replace="yes", tier=tiers
+    )
     assert "a part of a command with more than 131,071 bytes; choose fewer" in answer.text
     assert not (app.project / "data-old-1").exists()
 
@@ -295,7 +351,10 @@ def test_results_in_a_sentence_and_the_worst_utterances_first(app: App) -> None:
     report = score(references, texts, rules=Rules(metric="cer"), num_resamples=50)
     write_atomic(folder / "test/attention_rescoring/score.json", report_to_json(report))
     html = app.get("/p/first/results").text
-    assert re.search(r"[\d.]+ % of the letters of the test set are wrong \(95 % interval: [\d.]+ to [\d.]+ %\)", html)
+    assert re.search(
+        r"[\d.]+ % of the letters of the test set are wrong \(95 % interval: [\d.]+ to [\d.]+ %\)",
+        html,
+    )
     assert (
         re.findall(r"<article.*?<code>(u\d+)</code>", html)[:2] == ["u7", "u0"]
         and len(re.findall("<article", html)) == 10
@@ -306,10 +365,17 @@ def test_results_in_a_sentence_and_the_worst_utterances_first(app: App) -> None:
     other = app.get("/p/first/results?mode=ctc_greedy_search")  # that of the training shown before
     assert 'value="attention_rescoring" selected' in other.text
     of_langs = score(
-        references, texts, rules=Rules(metric="cer"), num_resamples=50, langs=dict.fromkeys(texts, "es") | {"u7": "gn"}
+        references,
+        texts,
+        rules=Rules(metric="cer"),
+        num_resamples=50,
+        langs=dict.fromkeys(texts, "es") | {"u7": "gn"},
     )
     write_atomic(folder / "test/attention_rescoring/score.json", report_to_json(of_langs))
-    assert "are wrong, as the mean of 2 languages that count equally" in app.get("/p/first/results").text
+    assert (
+        "are wrong, as the mean of 2 languages that count equally"
+        in app.get("/p/first/results").text
+    )
     assert app.get("/p/first/report?training=exp/softmax").status_code == 400
 
 
@@ -322,10 +388,16 @@ def test_confusions_have_an_example_to_hear_and_units_are_sorted_by_their_recall
     write_atomic(folder / "test/attention_rescoring/score.json", report_to_json(report))
     html = app.get("/p/first/results").text
     confusions, recalls, _ = re.findall("<tbody>(.*?)</tbody>", html, re.DOTALL) + [""]
-    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in confusions.split("</tr>")[:-1]]
+    rows = [
+        re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL)
+        for row in confusions.split("</tr>")[:-1]
+    ]
     assert [row[:4] for row in rows] == [["a", "x", "4", "80.00"], ["c", "y", "1", "20.00"]]
     assert "audio?key=u1" in rows[0][4] and "u0" not in rows[0][4], "u1 has fewer errors"
-    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in recalls.split("</tr>")[:-1]]
+    rows = [
+        re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL)
+        for row in recalls.split("</tr>")[:-1]
+    ]
     assert rows == [["a", "20.00", "1", "5"], ["c", "80.00", "4", "5"]]
     assert "The letters that are seldom right" in html
 
@@ -339,15 +411,23 @@ def test_uploaded_recordings_are_chosen_once_until_they_are_transcribed(app: App
     write_atomic(app.project / "exp-2/base/model.safetensors", "")
     write_atomic(app.project / "exp/softmax/test/joint/score.json", "{}")
     html = app.get("/p/first/transcribe").text
-    assert re.findall(r"<option>(.*?)<", html) == ["exp/softmax", "exp-2/base"], "scored models first"
+    assert re.findall(r"<option>(.*?)<", html) == ["exp/softmax", "exp-2/base"], (
+        "scored models first"
+    )
     assert re.findall(r'to_transcribe/([\w.]+)" checked', html) == ["a.eaf", "b.flac"]
     assert "c.txt" not in html
 
 
-def test_a_zip_of_somebody_else_is_opened_or_refused(app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_zip_of_somebody_else_is_opened_or_refused(
+    app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for name, entries in {
-        "good.zip": {"m/train.yaml": "", "m/model.safetensors": "", "m/README.md": "<script>card</script>"},
+        "good.zip": {
+            "m/train.yaml": "",
+            "m/model.safetensors": "",
+            "m/README.md": "<script>card</script>",
+        },
         "evil.zip": {"m/train.yaml": "", "m/model.safetensors": "", "../../evil": "x"},
         "other.zip": {"x.txt": ""},
     }.items():
@@ -356,32 +436,53 @@ def test_a_zip_of_somebody_else_is_opened_or_refused(app: App, tmp_path: Path, m
                 archive.writestr(entry, content)
         headers = {"Origin": ORIGIN, "Content-Type": "application/octet-stream"}
         address = f"/p/first/upload?to=models&name={name}"
-        assert app.client.post(address, content=(tmp_path / name).read_bytes(), headers=headers).status_code == 200
+        assert (
+            app.client.post(
+                address, content=(tmp_path / name).read_bytes(), headers=headers
+            ).status_code
+            == 200
+        )
     html = app.get("/p/first/share").text
     assert "&lt;script&gt;card" in html
-    assert "evil.zip: has entries outside of its folder" in html and "other.zip: has 0 train.yaml" in html
+    assert (
+        "evil.zip: has entries outside of its folder" in html
+        and "other.zip: has 0 train.yaml" in html
+    )
     assert not list(tmp_path.glob("**/evil"))
     assert "models/good.zip" in app.get("/p/first/transcribe").text
 
 
 @pytest.mark.slow
-def test_from_a_recording_to_a_corrected_file_and_a_model_to_share(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_a_recording_to_a_corrected_file_and_a_model_to_share(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(app.home / "cache"))
     write_model_folder(app.project / "exp/softmax")
     write_audio(app.home / "new/talk.wav", 3.0)
     files = str(app.home / "new/talk.wav")
     assert app.post("/p/first/transcribe", model="exp/softmax", file=files).status_code == 303
-    assert within(120, lambda: state(app, "0001-transcribe") == "done"), app.get("/p/first/transcribe").text
+    assert within(120, lambda: state(app, "0001-transcribe") == "done"), app.get(
+        "/p/first/transcribe"
+    ).text
     assert "talk.wav: done" in app.get("/p/first/transcribe").text
     app.post("/p/first/text", name="talk", number="0", text="a corrected text")
     content = app.get("/p/first/download?name=talk&form=eaf").content
     write_atomic(app.home / "talk.eaf", content)
-    assert Eaf(str(app.home / "talk.eaf")).get_annotation_data_for_tier("wenet_hs")[0][2] == "a corrected text"
-    assert app.post("/p/first/pack", model="exp/softmax", name="mine", license="cc0-1.0").status_code == 303
+    assert (
+        Eaf(str(app.home / "talk.eaf")).get_annotation_data_for_tier("wenet_hs")[0][2]
+        == "a corrected text"
+    )
+    assert (
+        app.post("/p/first/pack", model="exp/softmax", name="mine", license="cc0-1.0").status_code
+        == 303
+    )
     assert within(120, lambda: state(app, "0002-pack") == "done"), app.get("/p/first/share").text
     packed = app.get("/p/first/packed?name=mine.zip").content
     headers = {"Origin": ORIGIN, "Content-Type": "application/octet-stream"}
     assert (
-        app.client.post("/p/first/upload?to=models&name=mine.zip", content=packed, headers=headers).status_code == 200
+        app.client.post(
+            "/p/first/upload?to=models&name=mine.zip", content=packed, headers=headers
+        ).status_code
+        == 200
     )
     assert "license: &#34;cc0-1.0&#34;" in app.get("/p/first/share").text

@@ -52,7 +52,8 @@ def test_links_are_resolved(tmp_path: Path, outside: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", ".", "..", "a/b", "../a", ".hidden", "a\\b", "a\nb", "-flag", "x" * 70, "a..b", "<b>"]
+    "name",
+    ["", ".", "..", "a/b", "../a", ".hidden", "a\\b", "a\nb", "-flag", "x" * 70, "a..b", "<b>"],
 )
 def test_names_that_are_paths_or_flags_are_refused(name: str) -> None:
     assert check_name("  Ɔlɛ 2 ") == "Ɔlɛ 2"
@@ -61,7 +62,8 @@ def test_names_that_are_paths_or_flags_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "../x.wav", "a/x.wav", "a\\x.wav", ".x.wav", "x.exe", "x.wav\n", "é" * 120 + ".wav"]
+    "name",
+    ["", "../x.wav", "a/x.wav", "a\\x.wav", ".x.wav", "x.exe", "x.wav\n", "é" * 120 + ".wav"],
 )
 def test_names_of_uploads_that_are_refused(name: str) -> None:
     with pytest.raises(DataError):
@@ -97,9 +99,18 @@ def test_audio_and_results_outside_are_not_sent(app: App, outside: Path) -> None
     assert app.get("/p/first/audio?name=allowed&start=0&end=0.5").status_code == 200
     for query in (
         *("audio?key=u", "audio?name=talk&start=0&end=0.5", "download?name=talk&form=eaf"),
-        *("audio?key=none", "audio?name=allowed&start=0&end=nan", "audio?name=allowed&start=0&end=9999"),
+        *(
+            "audio?key=none",
+            "audio?name=allowed&start=0&end=nan",
+            "audio?name=allowed&start=0&end=9999",
+        ),
         *("audio?name=../../x&start=0&end=1", "text?name=../x", "download?name=allowed&form=exe"),
-        *("packed?name=../data/stats.json", "report?training=exp/none", "live?job=../0001-x", "live?training=../x"),
+        *(
+            "packed?name=../data/stats.json",
+            "report?training=exp/none",
+            "live?job=../0001-x",
+            "live?training=../x",
+        ),
     ):
         assert app.get(f"/p/first/{query}").status_code == 400, query
 
@@ -121,9 +132,14 @@ def test_forms_name_nothing_outside(app: App, outside: Path) -> None:
     assert not (app.project / ".app/jobs").exists()
 
 
-def test_relative_paths_and_addresses_are_refused(app: App, outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_paths_and_addresses_are_refused(
+    app: App, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(app.home)
-    clips = [Utterance(key=f"u{n}", wav=wav, txt="x") for n, wav in enumerate((f"file://{outside}", "talk.wav"))]
+    clips = [
+        Utterance(key=f"u{n}", wav=wav, txt="x")
+        for n, wav in enumerate((f"file://{outside}", "talk.wav"))
+    ]
     write_data_list(app.project / "data/train/data.list", clips)
     for clip in clips:
         answer = app.get(f"/p/first/audio?key={clip.key}")
@@ -152,8 +168,12 @@ def test_links_do_not_lead_uploads_and_results_out_of_a_project(app: App, outsid
     for name in ("recordings", "transcribed", "cards", "shared"):
         (app.project / name).symlink_to(outside.parent)
     headers = {"Origin": ORIGIN, "Content-Type": "application/octet-stream", "Accept": "text/html"}
-    answers = [app.client.post("/p/first/upload?to=recordings&name=a.txt", content=b"x", headers=headers)]
-    answers.append(app.post("/p/first/transcribe", model="exp/softmax", file=str(app.home / "talk.wav")))
+    answers = [
+        app.client.post("/p/first/upload?to=recordings&name=a.txt", content=b"x", headers=headers)
+    ]
+    answers.append(
+        app.post("/p/first/transcribe", model="exp/softmax", file=str(app.home / "talk.wav"))
+    )
     answers.append(app.post("/p/first/pack", model="exp/softmax", name="mine"))
     answers.append(app.post("/p/first/card", name="mine", text="x"))
     assert all(one.status_code == 400 and "leads out of the project" in one.text for one in answers)
@@ -209,7 +229,9 @@ SIGNS_IN_WORDS = {
 
 
 @pytest.mark.parametrize("name", SIGNS_IN_WORDS.values(), ids=SIGNS_IN_WORDS.keys())
-def test_a_project_name_may_have_the_signs_that_a_script_writes_in_words(app: App, name: str) -> None:
+def test_a_project_name_may_have_the_signs_that_a_script_writes_in_words(
+    app: App, name: str
+) -> None:
     assert check_name(name) == name
     location = app.post("/projects", name=name).headers["location"]
     assert app.get(location).status_code == 200

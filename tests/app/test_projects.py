@@ -14,7 +14,15 @@ from xml.etree import ElementTree
 
 import pytest
 import soundfile
-from app_client import ORIGIN, App, new_client, write_audio, write_elan, write_lists, write_transcript
+from app_client import (
+    ORIGIN,
+    App,
+    new_client,
+    write_audio,
+    write_elan,
+    write_lists,
+    write_transcript,
+)
 from lock_holder import holder
 from recipe_projects import write_options
 
@@ -43,7 +51,10 @@ def test_a_second_server_states_that_the_project_is_in_use(tmp_path: Path) -> No
         client.get("/?token=the-token")
         answer = client.get("/p/p/check")
     assert answer.status_code == 400
-    assert "another wenet-hs app writes here (process 17 on elsewhere); wait for it or use another --dir" in answer.text
+    assert (
+        "another wenet-hs app writes here (process 17 on elsewhere); wait for it or use another --dir"
+        in answer.text
+    )
 
 
 def test_projects_are_made_once_and_listed(app: App) -> None:
@@ -60,7 +71,9 @@ def test_projects_are_made_once_and_listed(app: App) -> None:
 
 def test_tiers_with_counts_and_examples_and_the_likely_ones(tmp_path: Path) -> None:
     texts = ["¿Qué tal?", "Muy bien.", "Sí.", "No."]
-    write_elan(tmp_path / "a.eaf", {"utterance@Ana": texts, "comments": ["x"], "utterance@Beto": ["Hola"]})
+    write_elan(
+        tmp_path / "a.eaf", {"utterance@Ana": texts, "comments": ["x"], "utterance@Beto": ["Hola"]}
+    )
     write_elan(tmp_path / "b.eaf", {"utterance@Ana": ["Más"], "gloss": ["a", "b"]})
     (tmp_path / "damaged.eaf").write_text("<")
     source = recognise(tmp_path, "es")
@@ -69,7 +82,10 @@ def test_tiers_with_counts_and_examples_and_the_likely_ones(tmp_path: Path) -> N
     ana = found["utterance@Ana"]
     assert (ana.count, ana.participant, ana.examples) == (5, "Ana", texts[:3])
     assert ana.removed == {"¿": 1, "?": 1, ".": 3}
-    assert {name for name, one in found.items() if one.is_likely} == {"utterance@Ana", "utterance@Beto"}
+    assert {name for name, one in found.items() if one.is_likely} == {
+        "utterance@Ana",
+        "utterance@Beto",
+    }
 
 
 def test_other_forms_are_recognised(tmp_path: Path) -> None:
@@ -82,10 +98,16 @@ def test_other_forms_are_recognised(tmp_path: Path) -> None:
     assert [one.kind for one in source.choices] == ["audio", "text", ""]
     (kaldi / "wav.scp").write_text("r1 /x/r1.wav\n")
     (kaldi / "text").write_text("r1 some words\n")
-    assert (recognise(kaldi, "en").form, recognise(kaldi, "en").choices[0].examples) == ("kaldi", ["some words"])
+    assert (recognise(kaldi, "en").form, recognise(kaldi, "en").choices[0].examples) == (
+        "kaldi",
+        ["some words"],
+    )
     write_audio(pairs / "a.wav")
     (pairs / "a.txt").write_text("from a file")
-    assert (recognise(pairs, "en").form, recognise(pairs, "en").choices[0].examples) == ("folder", ["from a file"])
+    assert (recognise(pairs, "en").form, recognise(pairs, "en").choices[0].examples) == (
+        "folder",
+        ["from a file"],
+    )
     words = Tier(name="words", spans=[(0.0, 1.0, "long words"), (1.0, 2.0, "")])
     notes = Tier(name="notes", is_interval=False, spans=[(0.5, 0.5, "a long note on the words")])
     (tmp_path / "p").mkdir()
@@ -96,13 +118,24 @@ def test_other_forms_are_recognised(tmp_path: Path) -> None:
         [("words", True), ("notes", False)],
     )
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="no annotations, no table and no recordings; choose another folder"):
+    with pytest.raises(
+        DataError, match="no annotations, no table and no recordings; choose another folder"
+    ):
         recognise(tmp_path / "empty", "en")
 
 
 def test_the_command_is_shown_and_does_what_the_form_says(app: App) -> None:
-    fields: dict[str, str | list[str]] = {"form": "elan", "path": str(app.home), "lang": "Spanish", "preview": "yes"}
-    fields |= {"tier": ["utterance@Ana", 'it\'s "new" $(id)', "-x"], "letter_apostrophe": "yes", "min_minutes": "0"}
+    fields: dict[str, str | list[str]] = {
+        "form": "elan",
+        "path": str(app.home),
+        "lang": "Spanish",
+        "preview": "yes",
+    }
+    fields |= {
+        "tier": ["utterance@Ana", 'it\'s "new" $(id)', "-x"],
+        "letter_apostrophe": "yes",
+        "min_minutes": "0",
+    }
     command = shlex.split(app.post("/p/first/prepare", **fields).text)
     options = dict(zip(command[2::2], command[3::2], strict=True))
     assert options["--elan"] == str(app.home) and options["--lang"] == "es"
@@ -120,15 +153,25 @@ def test_columns_are_used_as_they_are_chosen(app: App) -> None:
         *("column:audio", "column:text", "column:Other Words", "column:speaker", "column:split")
     ]
     fields = {"form": "corpus", "path": str(table), "lang": "es", "preview": "yes"}
-    chosen = {"column:audio": "audio", "column:text": "", "column:Other Words": "text", "column:speaker": ""}
-    command = shlex.split(app.post("/p/first/prepare", **fields, **chosen, **{"column:split": "split"}).text)
+    chosen = {
+        "column:audio": "audio",
+        "column:text": "",
+        "column:Other Words": "text",
+        "column:speaker": "",
+    }
+    command = shlex.split(
+        app.post("/p/first/prepare", **fields, **chosen, **{"column:split": "split"}).text
+    )
     (words,) = shlex.split(dict(zip(command[2::2], command[3::2], strict=True))["--prepare"])
     columns = words.removeprefix("--columns=")
     assert find_columns(table, ["audio", "text", "Other Words", "speaker", "split"], columns) == {
         **{"audio": "audio", "text": "Other Words", "split": "split"}
     }  # and not the speaker, which would be guessed
     for wrong, line in (
-        ({"column:text": "text"}, "columns: text: 'text' and 'Other Words' are both chosen for it; choose one of them"),
+        (
+            {"column:text": "text"},
+            "columns: text: 'text' and 'Other Words' are both chosen for it; choose one of them",
+        ),
         ({"column:text": "x=y --out /"}, "column 'text': must be one of audio, text, speaker"),
     ):
         answer = app.post("/p/first/prepare", {"Accept": "text/plain"}, **fields, **chosen | wrong)
@@ -138,7 +181,11 @@ def test_columns_are_used_as_they_are_chosen(app: App) -> None:
 def upload(app: App, name: str, content: bytes, to: str = "recordings", **headers: str) -> int:
     sent = {"Origin": ORIGIN, "Content-Type": "application/octet-stream", **headers}
     address = f"/p/first/upload?to={to}"
-    return int(app.client.post(address, params={"to": to, "name": name}, content=content, headers=sent).status_code)
+    return int(
+        app.client.post(
+            address, params={"to": to, "name": name}, content=content, headers=sent
+        ).status_code
+    )
 
 
 def test_uploads_are_whole_or_absent_and_limited(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +203,12 @@ def test_uploads_are_whole_or_absent_and_limited(app: App, monkeypatch: pytest.M
     assert upload(app, "big.wav", b"x" * 11) == 400
     sent = {"Origin": ORIGIN, "Content-Type": "application/octet-stream", "Content-Length": "5"}
     parts = iter([b"12345", b"67890", b"1"])  # more than was declared
-    assert app.client.post("/p/first/upload?to=recordings&name=c.wav", content=parts, headers=sent).status_code == 400
+    assert (
+        app.client.post(
+            "/p/first/upload?to=recordings&name=c.wav", content=parts, headers=sent
+        ).status_code
+        == 400
+    )
     monkeypatch.setattr(data_views, "MAX_UPLOADS", 1)
     assert upload(app, "d.wav", b"1") == 400
     assert [path.name for path in (app.project / "recordings").iterdir()] == ["a.wav"]
@@ -175,7 +227,9 @@ def test_what_an_upload_to_a_killed_server_left_is_deleted(app: App, tmp_path: P
     again.close()
 
 
-def test_one_odd_folder_does_not_hide_the_projects(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_odd_folder_does_not_hide_the_projects(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
     app.site.projects.create("second")
     shutil.rmtree(app.project / ".app/jobs", ignore_errors=True)
     (app.project / ".app/jobs").symlink_to(app.home)
@@ -189,7 +243,10 @@ def test_one_odd_folder_does_not_hide_the_projects(app: App, monkeypatch: pytest
 
     monkeypatch.setattr(Path, "exists", refuse)
     html = app.get("/").text
-    assert "/p/second/recordings" in html and "first/.app/jobs: is a link that leads out of the project" in html
+    assert (
+        "/p/second/recordings" in html
+        and "first/.app/jobs: is a link that leads out of the project" in html
+    )
     answer = app.get(f"/p/{chr(0x1E900) * 64}/check")
     assert answer.status_code == 400 and "at most 64" in answer.text
 
@@ -198,7 +255,9 @@ def test_one_odd_folder_does_not_hide_the_projects(app: App, monkeypatch: pytest
 
 
 def test_excluded_utterances_are_kept_as_a_list(app: App) -> None:
-    write_lists(app.project, [Utterance(key="u0", wav="x.wav", txt="a")], "train\tu0\tclipped\t2 %\n")
+    write_lists(
+        app.project, [Utterance(key="u0", wav="x.wav", txt="a")], "train\tu0\tclipped\t2 %\n"
+    )
     assert app.post("/p/first/exclude", key="u0", excluded="yes", kind="clipped").status_code == 303
     assert app.post("/p/first/exclude", key="u0", excluded="yes").status_code == 303
     assert (app.project / "data" / EXCLUDED).read_text() == "u0\n"
@@ -209,10 +268,14 @@ def test_excluded_utterances_are_kept_as_a_list(app: App) -> None:
 
 
 def test_each_of_many_excluded_utterances_can_be_taken_back(app: App) -> None:
-    write_atomic(app.project / "data" / EXCLUDED, "".join(f"k{number:03}\n" for number in range(250)))
+    write_atomic(
+        app.project / "data" / EXCLUDED, "".join(f"k{number:03}\n" for number in range(250))
+    )
     html = app.get("/p/first/check?excluded=3").text
     assert "Excluded utterances: 250" in html and "Page 3 of 3" in html
-    assert re.findall(r'name="key" value="(k\d+)"', html) == [f"k{number}" for number in range(200, 250)]
+    assert re.findall(r'name="key" value="(k\d+)"', html) == [
+        f"k{number}" for number in range(200, 250)
+    ]
     assert '<details id="excluded" open>' in html
 
 
@@ -220,8 +283,18 @@ def test_damaged_files_are_one_line_each(app: App) -> None:
     """Files of the project that another program wrote, or that were cut."""
     for path, content, pages, line in (
         ("data/stats.json", b"{}", ("check", "train", "transcribe"), "not the numbers of lists"),
-        ("data/stats.json", b'{"total": {"hours": {"train": "x"}}}', ("check",), "not the numbers of lists"),
-        ("data/check.tsv", b"set\tkey\nx\ty\n", ("check",), "a line without set, key, kind and details"),
+        (
+            "data/stats.json",
+            b'{"total": {"hours": {"train": "x"}}}',
+            ("check",),
+            "not the numbers of lists",
+        ),
+        (
+            "data/check.tsv",
+            b"set\tkey\nx\ty\n",
+            ("check",),
+            "a line without set, key, kind and details",
+        ),
         ("data/options.json", b"\xe4", ("recordings",), "options.json:1: not UTF-8"),
         ("cards/x.md", b"\xe4", ("share",), "x.md:1: not UTF-8"),
     ):
@@ -233,14 +306,20 @@ def test_damaged_files_are_one_line_each(app: App) -> None:
         write_atomic(path, before)
 
 
-def test_one_damaged_file_of_corrections_or_a_name_of_another_coding_does_not_hide_the_others(app: App) -> None:
+def test_one_damaged_file_of_corrections_or_a_name_of_another_coding_does_not_hide_the_others(
+    app: App,
+) -> None:
     for name in ("good", "damaged"):
         write_transcript(app.project, app.home / "talk.wav", name)
     write_atomic(app.project / "transcribed/damaged.corrections.json", "{")
     (app.project / "transcribed" / os.fsdecode(b"\xe9t\xe9.json")).touch()
     write_atomic(app.project / "transcribed/cut.json", "{")
     html = app.get("/p/first/transcribe").text
-    assert "text?name=good" in html and "damaged.corrections.json: " in html and "transcribed/cut.json: " in html
+    assert (
+        "text?name=good" in html
+        and "damaged.corrections.json: " in html
+        and "transcribed/cut.json: " in html
+    )
 
 
 def test_jobs_of_another_form_are_shown(app: App) -> None:
@@ -253,14 +332,23 @@ def test_jobs_of_another_form_are_shown(app: App) -> None:
 
 
 def test_html_in_names_and_texts_is_text(app: App) -> None:
-    clips = [Utterance(key=EVIL.replace(" ", "_"), wav=str(app.home / "talk.wav"), txt=EVIL, start=0.0, end=1.0)]
-    write_lists(app.project, clips, f"train\t{clips[0].key}\tclipped\t{EVIL}\n", f"{EVIL}\t{EVIL}\t{EVIL}\n")
+    clips = [
+        Utterance(
+            key=EVIL.replace(" ", "_"), wav=str(app.home / "talk.wav"), txt=EVIL, start=0.0, end=1.0
+        )
+    ]
+    write_lists(
+        app.project, clips, f"train\t{clips[0].key}\tclipped\t{EVIL}\n", f"{EVIL}\t{EVIL}\t{EVIL}\n"
+    )
     write_elan(app.home / f"{EVIL.replace('/', '')}/a.eaf", {EVIL: [EVIL]})
     write_transcript(app.project, app.home / "talk.wav", text=EVIL)
     folder = app.home / EVIL.replace("/", "")
     pages = ["check", "rejected", "text?name=talk", "transcribe", "share", "train"]
     htmls = [app.get(f"/p/first/{page}").text for page in pages]
-    htmls += [app.get("/p/first/recordings", params={name: str(folder)}).text for name in ("folder", "path")]
+    htmls += [
+        app.get("/p/first/recordings", params={name: str(folder)}).text
+        for name in ("folder", "path")
+    ]
     htmls += [app.get(f"/p/{EVIL.replace('/', '')}/check").text]
     for html in htmls:
         assert "<script>" not in html and "<img" not in html
@@ -269,10 +357,20 @@ def test_html_in_names_and_texts_is_text(app: App) -> None:
 
 
 def test_a_page_of_20000_utterances_takes_less_than_200_ms(app: App) -> None:
-    clips = [Utterance(key=f"u{n}", wav="x.wav", txt="some words " * 5, duration=2.0) for n in range(20_000)]
+    clips = [
+        Utterance(key=f"u{n}", wav="x.wav", txt="some words " * 5, duration=2.0)
+        for n in range(20_000)
+    ]
     rows = "".join(f"train\tu{n}\tspeaking rate\t0.1 s\n" for n in range(20_000))
-    write_lists(app.project, clips, rows, "".join(f"r{n}\tx.wav\tempty transcript\n" for n in range(20_000)))
-    for path in ("check?kind=speaking rate&page=700", "rejected?page=300", "check?page=99999999999", "check?page=-1"):
+    write_lists(
+        app.project, clips, rows, "".join(f"r{n}\tx.wav\tempty transcript\n" for n in range(20_000))
+    )
+    for path in (
+        "check?kind=speaking rate&page=700",
+        "rejected?page=300",
+        "check?page=99999999999",
+        "check?page=-1",
+    ):
         seconds = []
         for _ in range(5):  # the first one reads the lists
             begin = time.perf_counter()
@@ -295,14 +393,21 @@ def test_a_correction_is_on_the_disk_and_in_every_format(app: App) -> None:
     assert app.post("/p/first/text", name="talk", number="0", text=f"  {text}\n").status_code == 303
     assert json.loads((app.project / "transcribed/talk.corrections.json").read_text())["0"] == text
     eaf = ElementTree.fromstring(app.get("/p/first/download?name=talk&form=eaf").content)
-    tiers = {one.get("TIER_ID"): [value.text for value in one.iter("ANNOTATION_VALUE")] for one in eaf.iter("TIER")}
+    tiers = {
+        one.get("TIER_ID"): [value.text for value in one.iter("ANNOTATION_VALUE")]
+        for one in eaf.iter("TIER")
+    }
     assert tiers["gloss"] == ["one", "two"]
     assert tiers["wenet_hs"] == [text, "end"] and tiers["wenet_hs words"] == text.split()
     for form in ("TextGrid", "srt", "tsv", "txt"):
         answer = app.get(f"/p/first/download?name=talk&form={form}")
-        assert text in answer.text and answer.headers["content-disposition"].startswith("attachment")
+        assert text in answer.text and answer.headers["content-disposition"].startswith(
+            "attachment"
+        )
     app.post("/p/first/text", name="talk", number="0", text="old words")  # as the model wrote it
-    assert [*json.loads((app.project / "transcribed/talk.corrections.json").read_text())] == ["segments"]
+    assert [*json.loads((app.project / "transcribed/talk.corrections.json").read_text())] == [
+        "segments"
+    ]
     for number in ("2", "-1", "x", "", "9" * 30, "9" * 5000, "²"):
         assert app.post("/p/first/text", name="talk", number=number, text="x").status_code == 400
 
@@ -326,11 +431,17 @@ def test_annotations_that_are_not_used_can_be_heard_where_their_audio_exists(app
     write_atomic(app.project / "data/rejected.tsv", "key\tpath\treason\tstart\tend\ttext\n" + table)
     html = app.get("/p/first/rejected?order=key").text
     assert "a &lt;b&gt;" in html and "excluded under Check" in html
-    assert re.findall(r'audio\?rejected=([^"]+)"', html) == ["hidden.eaf", "whole.wav", "z.eaf%3A+a+%26+b%2C+0.5+s"]
+    assert re.findall(r'audio\?rejected=([^"]+)"', html) == [
+        "hidden.eaf",
+        "whole.wav",
+        "z.eaf%3A+a+%26+b%2C+0.5+s",
+    ]
     for key, seconds in (("z.eaf: a & b, 0.5 s", 0.5), ("whole.wav", 2.0)):
         answer = app.get("/p/first/audio", params={"rejected": key})
         assert answer.headers["content-type"] == "audio/mpeg"
-        assert soundfile.info(io.BytesIO(answer.content)).duration == pytest.approx(seconds, abs=0.2)
+        assert soundfile.info(io.BytesIO(answer.content)).duration == pytest.approx(
+            seconds, abs=0.2
+        )
     for key in ("gone.eaf", "hidden.eaf", "text", "other", "../talk.wav"):
         assert app.get("/p/first/audio", params={"rejected": key}).status_code == 400
     without_times = "".join("\t".join(map(str, row[:3])) + "\n" for row in rows)

@@ -18,9 +18,15 @@ from wenet_hs.tree.atomic import write_atomic
 
 def test_consent_is_set_for_one_page_or_for_all_recordings(app: App) -> None:
     names = [f"/speech/r{number:02}.wav" for number in range(30)]
-    write_lists(app.project, [Utterance(key=f"{n}-{name}", wav=name, txt="a") for name in names for n in (0, 1)])
+    write_lists(
+        app.project,
+        [Utterance(key=f"{n}-{name}", wav=name, txt="a") for name in names for n in (0, 1)],
+    )
     html = app.get("/p/first/share").text
-    assert re.findall(r'name="recording" value="(.*?)"', html) == names[:25] and "Page 1 of 2, 30 in all" in html
+    assert (
+        re.findall(r'name="recording" value="(.*?)"', html) == names[:25]
+        and "Page 1 of 2, 30 in all" in html
+    )
     assert "those of the 30 recordings" in html
     fields: dict[str, str | list[str]] = {
         "recording": names[25:],
@@ -31,7 +37,11 @@ def test_consent_is_set_for_one_page_or_for_all_recordings(app: App) -> None:
     answer = app.post("/p/first/consent", page="2", **fields)
     assert answer.headers["location"] == "/p/first/share?page=2"
     rows = (app.project / "consent.tsv").read_text("utf-8").splitlines()[1:]
-    shown = [f"{names[25]}\tyes\t", f"{names[26]}\tno\t<b>not before 2030</b>", f"{names[27]}\t\tasked\\ttwice"]
+    shown = [
+        f"{names[25]}\tyes\t",
+        f"{names[26]}\tno\t<b>not before 2030</b>",
+        f"{names[27]}\t\tasked\\ttwice",
+    ]
     assert rows == shown
     html = app.get("/p/first/share?page=2").text
     assert 'value="&lt;b&gt;not before 2030&lt;/b&gt;"' in html and "<b>" not in html
@@ -45,9 +55,18 @@ def test_consent_is_set_for_one_page_or_for_all_recordings(app: App) -> None:
 def test_other_recordings_and_words_are_refused_and_a_damaged_file_is_named(app: App) -> None:
     known = str(app.home / "talk.wav")
     for fields, reason in (
-        ({"recording": "/etc/passwd", "allowed": "yes", "note": "", "was": "\t"}, "not in the training list"),
-        ({"recording": known, "allowed": "perhaps", "note": "", "was": "\t"}, "not yes, no or nothing"),
-        ({"recording": known, "allowed": "yes", "note": ""}, "not the fields of this page; load the page again"),
+        (
+            {"recording": "/etc/passwd", "allowed": "yes", "note": "", "was": "\t"},
+            "not in the training list",
+        ),
+        (
+            {"recording": known, "allowed": "perhaps", "note": "", "was": "\t"},
+            "not yes, no or nothing",
+        ),
+        (
+            {"recording": known, "allowed": "yes", "note": ""},
+            "not the fields of this page; load the page again",
+        ),
     ):
         answer = app.post("/p/first/consent", **fields)
         assert answer.status_code == 400 and reason in answer.text
@@ -62,11 +81,19 @@ def test_an_old_tab_takes_back_no_consent(app: App) -> None:
     assert 'name="was" value="\t"' in app.get("/p/first/share").text
     write_atomic(app.project / "consent.tsv", "talk.wav\tno\twithdrawn\n")
     assert 'name="was" value="no\twithdrawn"' in app.get("/p/first/share").text
-    assert app.post("/p/first/consent", **fields, allowed="", was="\t").status_code == 303, "was not changed there"
+    assert app.post("/p/first/consent", **fields, allowed="", was="\t").status_code == 303, (
+        "was not changed there"
+    )
     answer = app.post("/p/first/consent", **fields, allowed="yes", was="\t")
-    assert answer.status_code == 400 and "its consent was changed in another tab, or in the file, since" in answer.text
+    assert (
+        answer.status_code == 400
+        and "its consent was changed in another tab, or in the file, since" in answer.text
+    )
     assert (app.project / "consent.tsv").read_text("utf-8") == "talk.wav\tno\twithdrawn\n"
-    assert app.post("/p/first/consent", **fields, allowed="yes", was="no\twithdrawn  ").status_code == 303
+    assert (
+        app.post("/p/first/consent", **fields, allowed="yes", was="no\twithdrawn  ").status_code
+        == 303
+    )
     assert f"{app.home}/talk.wav\tyes\t" in (app.project / "consent.tsv").read_text("utf-8")
 
 
@@ -82,22 +109,39 @@ def test_a_card_is_edited_only_where_one_was_made(app: App) -> None:
     for name in ("../x", "a/b", ".hidden"):
         assert app.post("/p/first/card", name=name, text="x").status_code == 400
     write_model_folder(app.project / "exp/softmax")
-    command = app.post("/p/first/pack", model="exp/softmax", name="mine", card_only="yes", preview="yes").text
-    assert command.endswith(f"pack --model_dir {app.project}/exp/softmax --out {app.project}/cards/mine.md")
+    command = app.post(
+        "/p/first/pack", model="exp/softmax", name="mine", card_only="yes", preview="yes"
+    ).text
+    assert command.endswith(
+        f"pack --model_dir {app.project}/exp/softmax --out {app.project}/cards/mine.md"
+    )
     write_atomic(app.project / "cards/mine.md", "made\n")
-    assert app.post("/p/first/card", name="mine", was="made\n", text="<i>edited</i>\r\nby hand\n").status_code == 303
+    assert (
+        app.post(
+            "/p/first/card", name="mine", was="made\n", text="<i>edited</i>\r\nby hand\n"
+        ).status_code
+        == 303
+    )
     for fields in ({"was": "made\n", "text": "of an old tab"}, {"was": "<i>edited</i>\nby hand\n"}):
         answer = app.post("/p/first/card", name="mine", **fields)
-        assert answer.status_code == 400 and "mine.md: changed in another tab, or in the file, since" in answer.text
+        assert (
+            answer.status_code == 400
+            and "mine.md: changed in another tab, or in the file, since" in answer.text
+        )
     assert (app.project / "cards/mine.md").read_bytes() == b"<i>edited</i>\nby hand\n"
     assert "&lt;i&gt;edited&lt;/i&gt;" in app.get("/p/first/share").text
     command = app.post("/p/first/pack", model="exp/softmax", name="mine", preview="yes").text
-    assert command.endswith(f"--out {app.project}/shared/mine.zip --card {app.project}/cards/mine.md")
+    assert command.endswith(
+        f"--out {app.project}/shared/mine.zip --card {app.project}/cards/mine.md"
+    )
 
 
 @pytest.mark.slow
 def test_an_edited_card_is_packed_and_a_recording_that_is_not_allowed_blocks_it(app: App) -> None:
-    model, path = write_model_folder(app.project / "exp/softmax"), app.project / "data/train/data.list"
+    model, path = (
+        write_model_folder(app.project / "exp/softmax"),
+        app.project / "data/train/data.list",
+    )
     lists = DataLists(train=(DataFile(path=str(path), sha256=file_sha256(path)),))
     write_run(model, RunRecord(starts=(Start(),), lists=lists))
 
@@ -120,4 +164,8 @@ def test_an_edited_card_is_packed_and_a_recording_that_is_not_allowed_blocks_it(
     assert 'name="license" value="mit"' in app.get("/p/first/share").text
     with ZipFile(app.project / "shared/mine.zip") as archive:
         text = archive.read("mine/README.md").decode()
-    assert "Thanks to all speakers." in text and "- 1 of them: for research" in text and "talk.wav" not in text
+    assert (
+        "Thanks to all speakers." in text
+        and "- 1 of them: for research" in text
+        and "talk.wav" not in text
+    )

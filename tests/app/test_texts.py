@@ -40,13 +40,20 @@ SOURCE = "\n".join(path.read_text("utf-8") for path in TEMPLATES.iterdir())
 
 def test_every_text_of_a_page_is_in_the_catalogue_and_the_reverse() -> None:
     texts = pages.read_texts()
-    named = {*re.findall(r"\bt\(['\"](\w+)['\"][,)]", SOURCE), *re.findall(r"\btexts\.(\w+)", SOURCE)}
+    named = {
+        *re.findall(r"\bt\(['\"](\w+)['\"][,)]", SOURCE),
+        *re.findall(r"\btexts\.(\w+)", SOURCE),
+    }
     named |= {*re.findall(r"\btext\(['\"](\w+)['\"][,)]", Path(pages.__file__).read_text("utf-8"))}
     starts = {*re.findall(r"\bt\(['\"](\w+_)['\"] ~", SOURCE)}
     assert named and starts and named <= texts.keys()
     assert starts == CHOSEN.keys()
     chosen = {f"{start}{end}" for start, ends in CHOSEN.items() for end in ends}
-    chosen |= {name for name in ("letter_apostrophe", "no_normalize", "drop_overlaps") if f'"{name}"' in SOURCE}
+    chosen |= {
+        name
+        for name in ("letter_apostrophe", "no_normalize", "drop_overlaps")
+        if f'"{name}"' in SOURCE
+    }
     assert texts.keys() == named | chosen
 
 

@@ -18,7 +18,13 @@ from recipe_projects import write_options
 from test_models import recipe, state
 from waiting import within
 
-from wenet_hs.annotation.corrections import Correction, annotations_beside, read_corrected, read_given, save_correction
+from wenet_hs.annotation.corrections import (
+    Correction,
+    annotations_beside,
+    read_corrected,
+    read_given,
+    save_correction,
+)
 from wenet_hs.annotation.recordings import Record, find_record, write_record
 from wenet_hs.annotation.textgrid import write_textgrid
 from wenet_hs.annotation.tiers import Tier, TimedText, TranscribedRecording, TranscribedSegment
@@ -68,19 +74,35 @@ def test_borders_are_saved_and_in_every_format(app: App) -> None:
         assert expected in app.get(f"/p/first/download?name=talk&form={form}").text, form
     write_atomic(app.home / "out.eaf", app.get("/p/first/download?name=talk&form=eaf").content)
     eaf = Eaf(str(app.home / "out.eaf"))
-    assert eaf.get_annotation_data_for_tier("wenet_hs") == [(50, 450, "old words"), (600, 1250, "new end")]
+    assert eaf.get_annotation_data_for_tier("wenet_hs") == [
+        (50, 450, "old words"),
+        (600, 1250, "new end"),
+    ]
     assert eaf.get_annotation_data_for_tier("gloss") == [(0, 100, "one"), (100, 200, "two")]
-    assert eaf.get_annotation_data_for_tier("wenet_hs words") == [(50, 100, "old"), (100, 200, "words")]
-    assert save(app, number="0", text="old words", start="0", end="0.5") == ""  # as the model wrote it
+    assert eaf.get_annotation_data_for_tier("wenet_hs words") == [
+        (50, 100, "old"),
+        (100, 200, "words"),
+    ]
+    assert (
+        save(app, number="0", text="old words", start="0", end="0.5") == ""
+    )  # as the model wrote it
     assert [*corrections(app)] == ["1"]
 
 
 @pytest.mark.parametrize(
     ("start", "end", "message"),
     [
-        ("0.4", "0.4", "segment 1: 0.400 to 0.400 s: shorter than 0.01 s; the end must be after the begin"),
+        (
+            "0.4",
+            "0.4",
+            "segment 1: 0.400 to 0.400 s: shorter than 0.01 s; the end must be after the begin",
+        ),
         ("0.4", "0.1", "shorter than 0.01 s"),
-        ("0", "0.7", "segment 1: 0.000 to 0.700 s: crosses segment 2, 0.600 to 1.000 s; move its border first"),
+        (
+            "0",
+            "0.7",
+            "segment 1: 0.000 to 0.700 s: crosses segment 2, 0.600 to 1.000 s; move its border first",
+        ),
         ("-1", "0.5", "start '-1': must be a number from 0 to 100000"),
         ("0", "nan", "end 'nan': must be a number"),
         ("0", "inf", "end 'inf': must be a number"),
@@ -89,7 +111,9 @@ def test_borders_are_saved_and_in_every_format(app: App) -> None:
         ("0", "9" * 4000, "must be a number"),
     ],
 )
-def test_wrong_borders_are_refused_in_one_line(app: App, start: str, end: str, message: str) -> None:
+def test_wrong_borders_are_refused_in_one_line(
+    app: App, start: str, end: str, message: str
+) -> None:
     write_transcript(app.project, app.home / "talk.wav")
     fault = save(app, number="0", text="not saved", start=start, end=end)
     assert message in fault and "\n" not in fault
@@ -98,9 +122,13 @@ def test_wrong_borders_are_refused_in_one_line(app: App, start: str, end: str, m
 
 def test_borders_stay_within_the_recording_and_the_neighbours_as_they_are_now(app: App) -> None:
     write_transcript(app.project, app.home / "talk.wav")
-    assert "outside of the recording of 2.000 s" in save(app, number="1", text="end", start="0.6", end="2.01")
+    assert "outside of the recording of 2.000 s" in save(
+        app, number="1", text="end", start="0.6", end="2.01"
+    )
     assert save(app, number="1", text="end", start="0.8", end="2") == ""
-    assert save(app, number="0", text="old words", start="0", end="0.75") == ""  # the neighbour has moved
+    assert (
+        save(app, number="0", text="old words", start="0", end="0.75") == ""
+    )  # the neighbour has moved
     assert "crosses segment 1" in save(app, number="1", text="end", start="0.6", end="2")
     assert "crosses segment 1" in save(app, number="1", text="end")  # as it was transcribed
     assert corrections(app)["1"] == {"start": 0.8, "end": 2.0}
@@ -114,10 +142,12 @@ def test_texts_can_be_saved_although_segments_overlap_already(tmp_path: Path) ->
     with pytest.raises(DataError, match="crosses"):
         save_correction(tmp_path / "a.json", 1, Correction("one", 0.4))
     two = tuple(
-        TranscribedSegment(start=0.0, end=1.0, text="x", speaker=speaker) for speaker in ("Ana", "Beto")
+        TranscribedSegment(start=0.0, end=1.0, text="x", speaker=speaker)
+        for speaker in ("Ana", "Beto")
     )  # people may speak at the same time
     write_record(
-        tmp_path / "b.json", Record(TranscribedRecording(media=tmp_path, duration_s=9.0, segments=two), tmp_path)
+        tmp_path / "b.json",
+        Record(TranscribedRecording(media=tmp_path, duration_s=9.0, segments=two), tmp_path),
     )
     save_correction(tmp_path / "b.json", 0, Correction("x", 0.0, 1.5))
 
@@ -134,11 +164,15 @@ def test_words_outside_of_new_borders_lose_their_times(app: App) -> None:
 def test_damaged_corrections_are_named(app: App, content: str) -> None:
     write_transcript(app.project, app.home / "talk.wav")
     write_atomic(app.project / "transcribed/talk.corrections.json", content)
-    assert "not a file of corrections; restore it, or move it away" in save(app, number="0", text="x")
+    assert "not a file of corrections; restore it, or move it away" in save(
+        app, number="0", text="x"
+    )
     assert "not a file of corrections" in app.get("/p/first/text?name=talk").text
 
 
-def test_a_record_without_its_model_and_corrections_without_their_segments_are_read(app: App) -> None:
+def test_a_record_without_its_model_and_corrections_without_their_segments_are_read(
+    app: App,
+) -> None:
     write_transcript(app.project, app.home / "talk.wav")
     record = json.loads((app.project / "transcribed/talk.json").read_text())
     del record["model"]
@@ -163,13 +197,25 @@ def test_an_old_tab_does_not_write_over_a_correction(app: App) -> None:
     write_transcript(app.project, app.home / "talk.wav")
     first, second = seen_hashes(app)
     fields = {"name": "talk", "start": "0.000", "end": "0.500"}
-    answer = app.post("/p/first/text", {"Accept": "text/plain"}, **fields, number="0", text="right words", seen=first)
+    answer = app.post(
+        "/p/first/text",
+        {"Accept": "text/plain"},
+        **fields,
+        number="0",
+        text="right words",
+        seen=first,
+    )
     assert answer.status_code == 200 and [answer.text, second] == seen_hashes(app)
-    fault = save(app, number="0", text="old words", start="0.000", end="0.450", seen=first)  # only the border is new
+    fault = save(
+        app, number="0", text="old words", start="0.000", end="0.450", seen=first
+    )  # only the border is new
     assert fault == "segment 1: changed in another tab since; load the page again"
     assert corrections(app) == {"0": "right words"}
     assert save(app, number="1", text="end", confirmed="yes", seen=second) == ""  # another segment
-    assert save(app, number="0", text="right words", start="0.000", end="0.450", seen=answer.text) == ""
+    assert (
+        save(app, number="0", text="right words", start="0.000", end="0.450", seen=answer.text)
+        == ""
+    )
     assert corrections(app)["0"] == {"text": "right words", "end": 0.45}
 
 
@@ -187,9 +233,12 @@ def test_corrections_of_another_transcription_are_refused_in_one_line(app: App) 
 
 
 def test_a_text_between_borders_of_single_samples_can_be_corrected(app: App) -> None:
-    border = next(n / 16000 for n in range(1, 16000) if abs(round(n / 16000, 3) - n / 16000) >= 0.0005 > 0)
+    border = next(
+        n / 16000 for n in range(1, 16000) if abs(round(n / 16000, 3) - n / 16000) >= 0.0005 > 0
+    )
     segments = tuple(
-        TranscribedSegment(start=start, end=end, text="x") for start, end in ((0.0, border), (border, 1.9))
+        TranscribedSegment(start=start, end=end, text="x")
+        for start, end in ((0.0, border), (border, 1.9))
     )
     (app.project / "transcribed").mkdir()
     recording = TranscribedRecording(media=app.home / "talk.wav", duration_s=2.0, segments=segments)
@@ -214,7 +263,10 @@ def test_other_tiers_are_beside_the_segments(app: App) -> None:
     assert "talk.eaf: not XML" in html and "old words" in html
     source.unlink()
     html = app.get("/p/first/text?name=talk").text
-    assert "talk.eaf: cannot be read (No such file or directory); check the path" in html and "old words" in html
+    assert (
+        "talk.eaf: cannot be read (No such file or directory); check the path" in html
+        and "old words" in html
+    )
 
 
 def test_points_and_shifted_textgrids_are_beside_the_segments(tmp_path: Path) -> None:
@@ -222,7 +274,10 @@ def test_points_and_shifted_textgrids_are_beside_the_segments(tmp_path: Path) ->
     write_textgrid(tmp_path / "a.TextGrid", [points], 12.0)
     text = (tmp_path / "a.TextGrid").read_text().replace("xmin = 0.0", "xmin = 10.0")
     (tmp_path / "a.TextGrid").write_text(text)
-    segments = [TranscribedSegment(start=0.0, end=1.0, text=""), TranscribedSegment(start=1.0, end=2.0, text="")]
+    segments = [
+        TranscribedSegment(start=0.0, end=1.0, text=""),
+        TranscribedSegment(start=1.0, end=2.0, text=""),
+    ]
     given = read_given(tmp_path / "a.TextGrid")
     assert annotations_beside(given, 2.0, segments) == [[("tones", "H")], [("tones", "L")]]
     with pytest.raises(DataError, match="begins at 10 s"):
@@ -248,9 +303,15 @@ def test_two_hours_open_at_once(app: App) -> None:
     segments = list[TranscribedSegment]()
     for start in range(0, 7200, 3):
         times = [start + n / 4 for n in range(8)]
-        words = tuple(TimedText(text="word", start=one, end=one + 0.2, confidence=0.5) for one in times)
-        segments.append(TranscribedSegment(start=start, end=start + 2.5, text="word " * 8, words=words))
-    recording = TranscribedRecording(media=app.home / "talk.wav", duration_s=7200.0, segments=tuple(segments))
+        words = tuple(
+            TimedText(text="word", start=one, end=one + 0.2, confidence=0.5) for one in times
+        )
+        segments.append(
+            TranscribedSegment(start=start, end=start + 2.5, text="word " * 8, words=words)
+        )
+    recording = TranscribedRecording(
+        media=app.home / "talk.wav", duration_s=7200.0, segments=tuple(segments)
+    )
     tiers = {name: ["words"] * 2400 for name in ("gloss", "translation")}
     source = write_elan(app.home / "talk.eaf", tiers, step_ms=3000)
     (app.project / "transcribed").mkdir()
@@ -271,7 +332,11 @@ def reviewed_project(app: App) -> Path:
     model = app.project / "exp/softmax"
     write_model_folder(model)
     write_options(app.project / "data", elan="/some/where", lang="es")
-    clips = [Utterance(key="u0", wav=str(app.home / "talk.wav"), txt="a", speaker="Ana <b>", start=0.0, end=0.4)]
+    clips = [
+        Utterance(
+            key="u0", wav=str(app.home / "talk.wav"), txt="a", speaker="Ana <b>", start=0.0, end=0.4
+        )
+    ]
     write_lists(app.project, clips)
     write_transcript(app.project, app.home / "talk.wav", model=str(model))
     write_transcript(app.project, app.home / "talk.wav", "unseen")
@@ -280,7 +345,9 @@ def reviewed_project(app: App) -> Path:
     return model
 
 
-def test_corrected_segments_become_training_speech_of_a_training_from_their_model(app: App, recipe: Path) -> None:
+def test_corrected_segments_become_training_speech_of_a_training_from_their_model(
+    app: App, recipe: Path
+) -> None:
     model = reviewed_project(app)
     write_model_folder(app.project / "exp-other/softmax")
     html = app.get("/p/first/transcribe").text
@@ -294,9 +361,16 @@ def test_corrected_segments_become_training_speech_of_a_training_from_their_mode
     assert not table.exists()
     command = shlex.split(shown)
     options = dict(zip(command[2::2], command[3::2], strict=True))
-    assert options["--elan"] == "/some/where" and options["--base"] == str(model) and "--stage" not in options
+    assert (
+        options["--elan"] == "/some/where"
+        and options["--base"] == str(model)
+        and "--stage" not in options
+    )
     assert options["--exp"] != str(model.parent)
-    assert app.post("/p/first/train", **fields, only_table="yes").headers["location"] == "/p/first/transcribe"
+    assert (
+        app.post("/p/first/train", **fields, only_table="yes").headers["location"]
+        == "/p/first/transcribe"
+    )
     rows = [row for _, row in read_added(table)]
     assert [(row["text"], row["start"], row["end"], row["speaker"]) for row in rows] == [
         ("a corrected text", "0.100", "0.500", "Beto\\tJosé"),
@@ -320,7 +394,11 @@ def test_rows_of_a_shell_stay_and_a_refused_training_writes_none(app: App, recip
     assert [row["text"] for _, row in read_added(table)] == ["by hand", "a corrected text", "end"]
     write_atomic(table, by_hand)
     answer = app.post("/p/first/train", **fields)  # the first one runs
-    assert answer.status_code == 400 and "still runs" in answer.text and table.read_text("utf-8") == by_hand
+    assert (
+        answer.status_code == 400
+        and "still runs" in answer.text
+        and table.read_text("utf-8") == by_hand
+    )
     (app.project / "go").touch()
     assert within(20, lambda: state(app, "0001-train") == "done")
 
@@ -328,7 +406,9 @@ def test_rows_of_a_shell_stay_and_a_refused_training_writes_none(app: App, recip
 def test_recordings_that_need_a_speaker_are_named_before_the_button(app: App) -> None:
     reviewed_project(app)
     html = app.get("/p/first/transcribe").text
-    assert re.search(r'are left out: <a href="/p/first/text\?name=talk">Speaker of talk</a></p>', html)
+    assert re.search(
+        r'are left out: <a href="/p/first/text\?name=talk">Speaker of talk</a></p>', html
+    )
     assert html.index("are left out:") < html.index("Make the lists again and train")
     assert save(app, speaker="Beto") == ""
     assert "are left out:" not in app.get("/p/first/transcribe").text
@@ -340,15 +420,23 @@ def test_without_a_segment_that_may_be_used_there_is_no_training(app: App, recip
     clip = Utterance(key="t", wav=str(app.home / "copy/talk.wav"), txt="a", speaker="Ana")
     write_data_list(app.project / "data/test/data.list", [clip])
     answer = app.post("/p/first/train", corrected="yes", start="model", base=str(model))
-    assert answer.status_code == 400 and "can be training speech: its recording is in the test set" in answer.text
-    assert not (app.project / "data/added.tsv").exists() and not (app.project / ".app/jobs").exists()
+    assert (
+        answer.status_code == 400
+        and "can be training speech: its recording is in the test set" in answer.text
+    )
+    assert (
+        not (app.project / "data/added.tsv").exists() and not (app.project / ".app/jobs").exists()
+    )
 
 
 def test_recordings_of_one_name_in_two_folders_are_two(app: App, recipe: Path) -> None:
     model = reviewed_project(app)
     (app.project / "transcribed/unseen.json").unlink()
     other = write_audio(app.home / "other/talk.wav")
-    fields: dict[str, str | list[str]] = {"model": "exp/softmax", "file": [str(other), str(app.home / "talk.wav")]}
+    fields: dict[str, str | list[str]] = {
+        "model": "exp/softmax",
+        "file": [str(other), str(app.home / "talk.wav")],
+    }
     command = shlex.split(app.post("/p/first/transcribe", **fields, preview="yes").text)
     assert command[-3:] == ["--", str(other), str(app.home / "talk.wav")]
     job = app.project / ".app/jobs/0001-transcribe"
@@ -376,15 +464,24 @@ def test_recordings_outside_are_no_training_speech(app: App, recipe: Path, tmp_p
     assert app.post("/p/first/text", name="secret", number="0", text="x").status_code == 303
     answer = app.post("/p/first/train", corrected="yes", start="model", base=str(model))
     assert answer.status_code == 400 and "outside of the folders" in answer.text
-    assert not (app.project / "data/added.tsv").exists() and not (app.project / ".app/jobs").exists()
+    assert (
+        not (app.project / "data/added.tsv").exists() and not (app.project / ".app/jobs").exists()
+    )
 
 
 def test_segments_that_nobody_has_seen_are_no_training_speech(app: App, recipe: Path) -> None:
     reviewed_project(app)
-    assert save(app, number="0", text="old words", start="0.1", end="0.5") == ""  # a border says nothing of the text
+    assert (
+        save(app, number="0", text="old words", start="0.1", end="0.5") == ""
+    )  # a border says nothing of the text
     assert save(app, number="1", text="", confirmed="yes") == ""  # no speech
-    answer = app.post("/p/first/train", corrected="yes", start="model", base=str(app.project / "exp/softmax"))
-    assert answer.status_code == 400 and "corrected segments: none; correct or confirm some first" in answer.text
+    answer = app.post(
+        "/p/first/train", corrected="yes", start="model", base=str(app.project / "exp/softmax")
+    )
+    assert (
+        answer.status_code == 400
+        and "corrected segments: none; correct or confirm some first" in answer.text
+    )
     assert not (app.project / "data/added.tsv").exists()
     assert save(app, speaker="x" * 101).startswith("speaker 'xxxx")
     assert save(app, number="0") == "segment: no text; load the page again"
@@ -404,13 +501,22 @@ def test_corrections_that_were_taken_back_leave_the_table(app: App, recipe: Path
 def test_speech_that_is_corrected_in_two_transcripts_is_named(app: App, recipe: Path) -> None:
     model = reviewed_project(app)
     write_transcript(app.project, app.home / "talk.wav", "talk-2", model="other")
-    answer = app.post("/p/first/text", {"Accept": "text/plain"}, name="talk-2", number="1", text="new")
+    answer = app.post(
+        "/p/first/text", {"Accept": "text/plain"}, name="talk-2", number="1", text="new"
+    )
     assert answer.status_code == 200
-    answer = app.post("/p/first/train", {"Accept": "text/plain"}, corrected="yes", start="model", base=str(model))
-    assert "talk.wav: corrected in talk-2 and in talk, at 0.6 s; take back the correction in one of them" in answer.text
+    answer = app.post(
+        "/p/first/train", {"Accept": "text/plain"}, corrected="yes", start="model", base=str(model)
+    )
+    assert (
+        "talk.wav: corrected in talk-2 and in talk, at 0.6 s; take back the correction in one of them"
+        in answer.text
+    )
 
 
-@pytest.mark.parametrize("change", [{"start": None}, {"start": float("nan")}, {"confidence": "x"}, {"text": 3}])
+@pytest.mark.parametrize(
+    "change", [{"start": None}, {"start": float("nan")}, {"confidence": "x"}, {"text": 3}]
+)
 def test_a_record_of_others_is_read_with_care(app: App, change: dict[str, Any]) -> None:
     write_transcript(app.project, app.home / "talk.wav")
     path = app.project / "transcribed/talk.json"
@@ -418,7 +524,10 @@ def test_a_record_of_others_is_read_with_care(app: App, change: dict[str, Any]) 
     content["segments"][1] |= change
     path.write_text(json.dumps(content), "utf-8")
     answer = app.get("/p/first/text?name=talk")
-    assert answer.status_code == 400 and "talk.json: not a file of `transcribe --record`" in answer.text
+    assert (
+        answer.status_code == 400
+        and "talk.json: not a file of `transcribe --record`" in answer.text
+    )
 
 
 def test_a_recording_of_another_form_is_another_recording(tmp_path: Path) -> None:
@@ -468,7 +577,10 @@ def test_old_and_new_model_are_compared_on_the_same_test_set(app: App) -> None:
     assert "The new model is worse" in app.get("/p/first/transcribe").text
     scored(app, "exp-2", 5, 41, base=old)
     html = app.get("/p/first/transcribe").text
-    assert "Not compared: the two scorings: different references or rules" in html and "is better" not in html
+    assert (
+        "Not compared: the two scorings: different references or rules" in html
+        and "is better" not in html
+    )
 
 
 # ---- uploads

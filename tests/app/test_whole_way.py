@@ -41,7 +41,18 @@ def fieldwork(tmp_path: Path) -> Path:
     pytest.importorskip("espeakng_loader")
     folder = tmp_path / "fieldwork"
     sentences = ROOT / "examples/mini/s0/sentences/es.txt"
-    options = ["--sentences", sentences, "--lang", "es", "--out", folder, "--minutes", "3", "--files", "4"]
+    options = [
+        "--sentences",
+        sentences,
+        "--lang",
+        "es",
+        "--out",
+        folder,
+        "--minutes",
+        "3",
+        "--files",
+        "4",
+    ]
     subprocess.run([sys.executable, ROOT / "tools/field_corpus.py", *options], check=True)
     return folder
 
@@ -155,9 +166,13 @@ def pack_and_open(page: Any, server: Server, path: Path) -> None:
     look(page, "opened", "Models of others")
 
 
-def test_from_elan_files_to_a_model_that_others_open(server: Server, fieldwork: Path, tmp_path: Path) -> None:
+def test_from_elan_files_to_a_model_that_others_open(
+    server: Server, fieldwork: Path, tmp_path: Path
+) -> None:
     speech = f"--use-file-for-fake-audio-capture={fieldwork / 'REC_02.wav'}"
-    with chromium("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream", speech) as page:
+    with chromium(
+        "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream", speech
+    ) as page:
         open_project(page, server, "Field")
         make_lists(page, sorted(fieldwork.glob("REC_0[123].*")), "utterance@")
         begin_training(page, MINUTES, Size_of_the_model="tiny")
@@ -173,7 +188,9 @@ def test_from_elan_files_to_a_model_that_others_open(server: Server, fieldwork: 
         page.get_by_text("of the test set are wrong").wait_for()
         look(page, "results")
 
-        transcribe(page, [fieldwork / "REC_04.wav", fieldwork / "REC_04.eaf"], "exp/softmax", "spoken")
+        transcribe(
+            page, [fieldwork / "REC_04.wav", fieldwork / "REC_04.eaf"], "exp/softmax", "spoken"
+        )
         page.get_by_role("link", name="REC_04", exact=True).click()
         page.get_by_label("Speaker").fill("Carla")
         page.get_by_role("button", name="Save the speaker").click()
@@ -189,7 +206,9 @@ def test_from_elan_files_to_a_model_that_others_open(server: Server, fieldwork: 
         look(page, "text")
         old, new = Eaf(str(fieldwork / "REC_04.eaf")), download_eaf(page, tmp_path / "new.eaf")
         for tier in old.get_tier_names():
-            assert sorted(new.get_annotation_data_for_tier(tier)) == sorted(old.get_annotation_data_for_tier(tier))
+            assert sorted(new.get_annotation_data_for_tier(tier)) == sorted(
+                old.get_annotation_data_for_tier(tier)
+            )
         texts = [one[2] for one in sorted(new.get_annotation_data_for_tier(DEFAULT_TIER))]
         assert texts[:2] == ["árbol corregido", "otra corrección"]
 
@@ -198,7 +217,9 @@ def test_from_elan_files_to_a_model_that_others_open(server: Server, fieldwork: 
         page.get_by_role("button", name="Make the lists again and train").click()
         wait_for_job(page, "train")
         added = [
-            one.key for one in read_data_list(server.projects / "Field/data/train/data.list") if "added" in one.key
+            one.key
+            for one in read_data_list(server.projects / "Field/data/train/data.list")
+            if "added" in one.key
         ]
         assert len(added) == 2
         go(page, "Transcribe")
@@ -216,7 +237,8 @@ def write_praat_and_m4a(fieldwork: Path, folder: Path) -> list[Path]:
         samples, rate = soundfile.read(path.with_suffix(".wav"), dtype="float32")
         names = [name for name in eaf.get_tier_names() if name.startswith("utterance")]
         spans = [
-            [(a / 1000, b / 1000, text) for a, b, text, *_ in eaf.get_annotation_data_for_tier(one)] for one in names
+            [(a / 1000, b / 1000, text) for a, b, text, *_ in eaf.get_annotation_data_for_tier(one)]
+            for one in names
         ]
         tiers = [Tier(name=name, spans=of_tier) for name, of_tier in zip(names, spans, strict=True)]
         folder.mkdir(exist_ok=True)
@@ -245,5 +267,7 @@ def test_from_praat_and_m4a_to_a_textgrid(server: Server, fieldwork: Path, tmp_p
             page.get_by_role("link", name="Praat (.TextGrid)").click()
         download.value.save_as(tmp_path / "new.TextGrid")
         tiers = {tier.name: tier.spans for tier in read_textgrid(tmp_path / "new.TextGrid").tiers}
-        assert {tier.name: tier.spans for tier in read_textgrid(files[0]).tiers}.items() <= tiers.items()
+        assert {
+            tier.name: tier.spans for tier in read_textgrid(files[0]).tiers
+        }.items() <= tiers.items()
         assert "corregido" in str(tiers)

@@ -36,12 +36,16 @@ def installed(tmp_path: Path) -> Iterator[Path]:
 def test_without_packages_there_are_our_names_only() -> None:
     for kind in GROUPS:
         assert known_names(kind, ["b", "a"]) == ["b", "a"]
-    with pytest.raises(ConfigError, match="^head cosine: no installed package declares it; install its package$"):
+    with pytest.raises(
+        ConfigError, match="^head cosine: no installed package declares it; install its package$"
+    ):
         find_extension("head", "cosine")
 
 
 def test_names_of_packages_follow_ours(installed: Path) -> None:
-    write_metadata(installed, "other", "1", {"wenet_hs.heads": {"softmax": "json:loads", "a": "json:loads"}})
+    write_metadata(
+        installed, "other", "1", {"wenet_hs.heads": {"softmax": "json:loads", "a": "json:loads"}}
+    )
     assert known_names("head", ["softmax", "hsoftmax"]) == ["softmax", "hsoftmax", "a", "cosine"]
     assert known_names("corpus", ["ucla"]) == ["ucla", "wav_txt"]
     assert known_names("mode", []) == ["confident"]
@@ -50,18 +54,24 @@ def test_names_of_packages_follow_ours(installed: Path) -> None:
 
 def test_an_extension_is_imported_only_when_it_is_loaded(installed: Path) -> None:
     extension = find_extension("head", "cosine")
-    assert extension == Extension(kind="head", name="cosine", package="wenet-hs-sample", version="1.2")
+    assert extension == Extension(
+        kind="head", name="cosine", package="wenet-hs-sample", version="1.2"
+    )
     assert str(extension) == "head cosine of the package wenet-hs-sample 1.2"
     assert "wenet_hs_sample" not in sys.modules
     assert load_extension("head", "cosine").__name__ == "CosineHeadConf"
     assert "wenet_hs_sample" in sys.modules
 
 
-def test_a_package_is_installed_under_any_spelling_of_its_name_and_in_any_version(installed: Path) -> None:
+def test_a_package_is_installed_under_any_spelling_of_its_name_and_in_any_version(
+    installed: Path,
+) -> None:
     for package in ("wenet-hs-sample", "Wenet_HS.sample"):
         assert is_installed(Extension(kind="head", name="cosine", package=package, version="0.1"))
     assert not is_installed(Extension(kind="head", name="cosine", package="other", version="1.2"))
-    assert not is_installed(Extension(kind="mode", name="cosine", package="wenet-hs-sample", version="1.2"))
+    assert not is_installed(
+        Extension(kind="mode", name="cosine", package="wenet-hs-sample", version="1.2")
+    )
 
 
 def test_two_packages_with_one_name(installed: Path) -> None:
@@ -110,7 +120,11 @@ def test_names_that_cannot_be_used(
 ) -> None:
     write_metadata(installed, package, version, {GROUPS[kind]: {name: "absent:Conf"}})
     assert name not in known_names(kind, [])
-    for refuse in (find_extension, load_extension, lambda kind, name: is_known_name(kind, [], name)):
+    for refuse in (
+        find_extension,
+        load_extension,
+        lambda kind, name: is_known_name(kind, [], name),
+    ):
         with pytest.raises(ConfigError) as error:
             refuse(kind, name)
         where = f"{kind} {name} of the package {package} {version}"
@@ -119,35 +133,54 @@ def test_names_that_cannot_be_used(
 
 def test_control_characters_of_a_name_are_not_printed(installed: Path) -> None:
     write_metadata(installed, "odd", "1", {"wenet_hs.heads": {"bell\x07": "absent:Conf"}})
-    with pytest.raises(ConfigError, match=r"^head bell\\x07 of the package odd 1: the name must be of"):
+    with pytest.raises(
+        ConfigError, match=r"^head bell\\x07 of the package odd 1: the name must be of"
+    ):
         find_extension("head", "bell\x07")
 
 
 def test_known_names(installed: Path) -> None:
-    assert is_known_name("head", ["softmax"], "softmax") and is_known_name("head", ["softmax"], "cosine")
+    assert is_known_name("head", ["softmax"], "softmax") and is_known_name(
+        "head", ["softmax"], "cosine"
+    )
     assert not is_known_name("head", ["softmax"], "sine")
     assert has_extension_name("corpus", ["--help", "wav_txt"])
     assert not has_extension_name("corpus", ["--help", "ucla", "cosine"])
     assert "wenet_hs_sample" not in sys.modules
 
 
-def test_a_name_of_ours_in_a_package_gives_one_warning(installed: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_name_of_ours_in_a_package_gives_one_warning(
+    installed: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     write_metadata(installed, "other", "1", {"wenet_hs.heads": {"softmax": "absent:Conf"}})
     assert is_known_name("head", ["softmax", "class"], "class")
     assert caplog.messages == []
-    assert is_known_name("head", ["softmax"], "softmax") and is_known_name("head", ["softmax"], "softmax")
-    assert caplog.messages == ["head softmax of the package other 1: not used; wenet_hs has a head of this name"]
+    assert is_known_name("head", ["softmax"], "softmax") and is_known_name(
+        "head", ["softmax"], "softmax"
+    )
+    assert caplog.messages == [
+        "head softmax of the package other 1: not used; wenet_hs has a head of this name"
+    ]
 
 
 def test_a_call_into_a_package(installed: Path) -> None:
     where = "head cosine of the package wenet-hs-sample 1.2"
     to_do = "install another version of wenet-hs-sample"
-    reasons = {ValueError("bad\nscale"): "ValueError: bad scale", SystemExit(): "SystemExit: SystemExit"}
+    reasons = {
+        ValueError("bad\nscale"): "ValueError: bad scale",
+        SystemExit(): "SystemExit: SystemExit",
+    }
     for raised, reason in reasons.items():
-        with pytest.raises(ConfigError) as error, calling_extension("head", "cosine", "`build` failed"):
+        with (
+            pytest.raises(ConfigError) as error,
+            calling_extension("head", "cosine", "`build` failed"),
+        ):
             raise raised
         assert str(error.value) == f"{where}: `build` failed ({reason}); {to_do}, or remove it"
-    with pytest.raises(DataError, match="^clip: too short$"), calling_extension("head", "cosine", "`build` failed"):
+    with (
+        pytest.raises(DataError, match="^clip: too short$"),
+        calling_extension("head", "cosine", "`build` failed"),
+    ):
         raise DataError("clip", "too short")
     with pytest.raises(KeyboardInterrupt), calling_extension("head", "cosine", "`build` failed"):
         raise KeyboardInterrupt

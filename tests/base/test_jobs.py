@@ -42,10 +42,14 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert job.tail() == ["begun", "over"]
 
 
-def test_a_job_writes_its_own_number_and_no_file_of_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_writes_its_own_number_and_no_file_of_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The server may be killed before it can write the number."""
     write = jobs.write_atomic
-    monkeypatch.setattr(jobs, "write_atomic", lambda path, text: path.name == "pid" or write(path, text))
+    monkeypatch.setattr(
+        jobs, "write_atomic", lambda path, text: path.name == "pid" or write(path, text)
+    )
     job = begin(tmp_path, "true")
     assert within(20, lambda: job.state == "done")
     assert (job.folder / "pid").read_text().strip().isdecimal()
@@ -60,9 +64,17 @@ def test_a_job_writes_its_own_number_and_no_file_of_a_link(tmp_path: Path, monke
 
 
 def test_states_of_jobs(tmp_path: Path) -> None:
-    done, failed = begin(tmp_path, "true", kind="a"), begin(tmp_path, "sh", "-c", "exit 2", kind="b")
-    missing, running = begin(tmp_path, "no-such-program", kind="c"), begin(tmp_path, "sleep", "60", kind="d")
-    assert within(20, lambda: [job.state for job in (done, failed, missing)] == ["done", "failed", "failed"])
+    done, failed = (
+        begin(tmp_path, "true", kind="a"),
+        begin(tmp_path, "sh", "-c", "exit 2", kind="b"),
+    )
+    missing, running = (
+        begin(tmp_path, "no-such-program", kind="c"),
+        begin(tmp_path, "sleep", "60", kind="d"),
+    )
+    assert within(
+        20, lambda: [job.state for job in (done, failed, missing)] == ["done", "failed", "failed"]
+    )
     assert [job.kind for job in read_jobs(tmp_path / "jobs")] == ["d", "c", "b", "a"]
     running.stop()
     assert within(20, lambda: running.state == "stopped")
@@ -90,7 +102,9 @@ def test_arguments_reach_the_command_as_they_are(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_job_json_does_not_block_the_next_job(tmp_path: Path) -> None:
-    (tmp_path / "jobs/0001-train").mkdir(parents=True)  # of a server that was killed, or of a full disk
+    (tmp_path / "jobs/0001-train").mkdir(
+        parents=True
+    )  # of a server that was killed, or of a full disk
     assert begin(tmp_path, "true").folder.name == "0002-train"
 
 
@@ -101,12 +115,21 @@ def test_jobs_that_exclude_each_other_start_one_at_a_time(tmp_path: Path) -> Non
         try:
             jobs, others = tmp_path / "jobs", ("prepare", "train")
             started.append(
-                start_job(jobs, kind, ["sleep", "60"], folder=tmp_path, alone=others, before=lambda: time.sleep(0.2))
+                start_job(
+                    jobs,
+                    kind,
+                    ["sleep", "60"],
+                    folder=tmp_path,
+                    alone=others,
+                    before=lambda: time.sleep(0.2),
+                )
             )
         except DataError as error:
             refused.append(str(error))
 
-    threads = [threading.Thread(target=start, args=(kind,)) for kind in ("prepare", "train", "train")]
+    threads = [
+        threading.Thread(target=start, args=(kind,)) for kind in ("prepare", "train", "train")
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -9,7 +9,14 @@ from typing import Literal
 
 import pytest
 
-from wenet_hs.base.options import REQUIRED, add_options, check_values, option, read_options, recorded_options
+from wenet_hs.base.options import (
+    REQUIRED,
+    add_options,
+    check_values,
+    option,
+    read_options,
+    recorded_options,
+)
 from wenet_hs.tree.errors import ConfigError
 
 
@@ -39,10 +46,18 @@ def test_flags_give_the_values_that_python_gives() -> None:
     found = read("--out x --beam 3 --type b --names u v --names w --share 0.5 --is_quiet")
     names = ("u", "v", "w")
     assert found == Options(out=Path("x"), beam=3, kind="b", names=names, share=0.5, is_quiet=True)
-    assert recorded_options(found) == {"beam": 3, "kind": "b", "names": names, "langs": (), "share": 0.5}
+    assert recorded_options(found) == {
+        "beam": 3,
+        "kind": "b",
+        "names": names,
+        "langs": (),
+        "share": 0.5,
+    }
 
 
-@pytest.mark.parametrize("line", ["", "--out x --kind c", "--out x --langs a --share 1", "--out x --beam 1.5"])
+@pytest.mark.parametrize(
+    "line", ["", "--out x --kind c", "--out x --langs a --share 1", "--out x --beam 1.5"]
+)
 def test_wrong_flags_end_the_command(line: str) -> None:
     with pytest.raises(SystemExit):
         read(line)

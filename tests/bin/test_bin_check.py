@@ -33,7 +33,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         end = 1.3 * number + len(text) * (0.07 + 0.001 * (number % 3))
         speaker = "ana" if number < 8 else "luz"
         made.append(
-            Utterance(key=f"u{number}", wav="tape.flac", txt=text, start=1.3 * number, end=end, speaker=speaker)
+            Utterance(
+                key=f"u{number}",
+                wav="tape.flac",
+                txt=text,
+                start=1.3 * number,
+                end=end,
+                speaker=speaker,
+            )
         )
     write_data_list("train/data.list", made[:8])
     write_data_list("dev/data.list", made[8:])
@@ -78,14 +85,16 @@ def test_clean_lists(folder: Path, capsys: Capsys) -> None:
     assert "No findings." in (folder / "new/folder/check.html").read_text("utf-8")
 
 
-def test_too_little_training_speech_is_an_error_unless_it_is_accepted(folder: Path, capsys: Capsys) -> None:
+def test_too_little_training_speech_is_an_error_unless_it_is_accepted(
+    folder: Path, capsys: Capsys
+) -> None:
     little = (
         "0.2 minutes of training speech are less than --min_minutes 10 (the least in our results is 10; "
         "with a few minutes a model memorizes its sentences); add transcribed speech, or give --min_minutes 0"
     )
-    assert error_line(run_line(command, "--num_workers 0 train/data.list dev/data.list"), capsys) == (
-        f"train/data.list, dev/data.list: {little}"
-    )
+    assert error_line(
+        run_line(command, "--num_workers 0 train/data.list dev/data.list"), capsys
+    ) == (f"train/data.list, dev/data.list: {little}")
     assert run_line(command, "--num_workers 0 dev/data.list") == 0, "no training set"
     spoil(folder)
     capsys.readouterr()
@@ -102,16 +111,24 @@ def test_too_little_training_speech_is_an_error_unless_it_is_accepted(folder: Pa
 
 def test_a_list_with_faults(folder: Path, capsys: Capsys) -> None:
     spoil(folder)
-    assert call("train/data.list test/data.list --out check.tsv --html check.html --max_players 1") == 3
+    assert (
+        call("train/data.list test/data.list --out check.tsv --html check.html --max_players 1")
+        == 3
+    )
     shown = capsys.readouterr()
-    assert shown.err == "train/data.list, test/data.list: 3 utterances have faults; correct them, or leave them out\n"
+    assert (
+        shown.err
+        == "train/data.list, test/data.list: 3 utterances have faults; correct them, or leave them out\n"
+    )
     assert re.search(
         r"^faults .*:\n  missing audio +1 +8\.3%  missing +restore the file, or correct wav in the list$",
         shown.out,
         re.M,
     )
     assert re.search(
-        r"^total: 12 utterances, 3 with faults, 1 only with remarks\ncheck.tsv\ncheck.html$", shown.out, re.M
+        r"^total: 12 utterances, 3 with faults, 1 only with remarks\ncheck.tsv\ncheck.html$",
+        shown.out,
+        re.M,
     )
     rows = [line.split("\t") for line in (folder / "check.tsv").read_text("utf-8").splitlines()]
     assert rows[0] == ["set", "key", "kind", "details"]
@@ -147,18 +164,29 @@ def test_unit_is_that_of_the_config_unless_given(folder: Path, capsys: Capsys) -
     for options in ("--config a.yaml", "--config a.yaml --unit char", "--unit phone", ""):
         call(f"train/data.list {options}")
         units[options] = re.search(r"units: (\d+);", capsys.readouterr().out)[1]  # type: ignore[index]
-    assert units["--config a.yaml"] == units["--unit phone"] != units[""] == units["--config a.yaml --unit char"]
+    assert (
+        units["--config a.yaml"]
+        == units["--unit phone"]
+        != units[""]
+        == units["--config a.yaml --unit char"]
+    )
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("nowhere.list", "nowhere.list: cannot be read (No such file or directory); check the path"),
+        (
+            "nowhere.list",
+            "nowhere.list: cannot be read (No such file or directory); check the path",
+        ),
         (
             "train/data.list train/data.list",
             "train/data.list: 8 keys are also in train/data.list, the first is 'u0'; giv",
         ),
-        ("table.csv", "table.csv: not a data.list (one JSON object per line); make one with `wenet-hs prepare table|"),
+        (
+            "table.csv",
+            "table.csv: not a data.list (one JSON object per line); make one with `wenet-hs prepare table|",
+        ),
         (
             "text",
             "text: not a data.list (one JSON object per line); make one with `wenet-hs prepare table|kaldi|folder|",
@@ -171,8 +199,14 @@ def test_unit_is_that_of_the_config_unless_given(folder: Path, capsys: Capsys) -
             "train/data.list --html train/data.list",
             "--html train/data.list: exists, and is no earlier result of this command; name another file",
         ),
-        ("train/data.list --html page.html", "--html page.html: exists, and is no earlier result of this command"),
-        ("train/data.list --out text", "--out text: exists, and is no earlier result of this command; name another"),
+        (
+            "train/data.list --html page.html",
+            "--html page.html: exists, and is no earlier result of this command",
+        ),
+        (
+            "train/data.list --out text",
+            "--out text: exists, and is no earlier result of this command; name another",
+        ),
         ("train/data.list --num_workers -1", "--num_workers -1: must be at least 0"),
     ],
 )
@@ -199,16 +233,23 @@ def test_common_speakers_are_a_remark_only_between_sets_that_the_data_gave(
     for number in range(10):
         start, text = 1.3 * number, f"{SENTENCES[number % 4]} {'abcdelmnop'[number]}"
         of_set = [given[number % len(given)]] if given else []
-        rows.append(["tape.flac", text, "ab"[number // 5], f"{start:.1f}", f"{start + 1.2:.1f}", *of_set])
+        rows.append(
+            ["tape.flac", text, "ab"[number // 5], f"{start:.1f}", f"{start + 1.2:.1f}", *of_set]
+        )
     Path("t.tsv").write_text("\n".join(map("\t".join, rows)), "utf-8")
-    assert run_line(prepare_command, "table --table t.tsv --out out --split_by none --num_workers 0") == 0
+    assert (
+        run_line(prepare_command, "table --table t.tsv --out out --split_by none --num_workers 0")
+        == 0
+    )
     lists = " ".join(f"out/{name}/data.list" for name in ("train", "dev", "test"))
     capsys.readouterr()
     call(f"{lists} --out check.tsv")
     findings = Path("check.tsv").read_text("utf-8").splitlines()
     remarked = {tuple(line.split("\t")[::2]) for line in findings if "speaker in two sets" in line}
     assert {of_set for of_set, _ in remarked} == {*given[1:]}
-    stated = [line for line in capsys.readouterr().out.splitlines() if "/out/stats.json: sets (" in line]
+    stated = [
+        line for line in capsys.readouterr().out.splitlines() if "/out/stats.json: sets (" in line
+    ]
     assert len(stated) == (len(given) < 3)
 
 

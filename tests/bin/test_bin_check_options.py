@@ -102,6 +102,8 @@ def test_the_config_of_the_base_is_checked(capsys: Capsys) -> None:
         ("--head softmax hsoftmax --encoder encoder", conf_file("finetune_whisper.yaml")),
     ],
 )
-def test_the_config_of_all_heads_is_read_once(options: str, config: Path, yaml_reads: list[Path]) -> None:
+def test_the_config_of_all_heads_is_read_once(
+    options: str, config: Path, yaml_reads: list[Path]
+) -> None:
     assert call(options) == 0
     assert yaml_reads == [config]

@@ -37,7 +37,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def call(out: str, num_workers: int) -> int:
-    return run_line(cmvn, f"--data_list data.list --config c.yaml --out {out} --num_workers {num_workers}")
+    return run_line(
+        cmvn, f"--data_list data.list --config c.yaml --out {out} --num_workers {num_workers}"
+    )
 
 
 def test_the_file_is_the_same_for_every_number_of_workers(capsys: Capsys) -> None:
@@ -45,14 +47,19 @@ def test_the_file_is_the_same_for_every_number_of_workers(capsys: Capsys) -> Non
     assert Path("one").read_bytes() == Path("two").read_bytes()
     frames = sum(Fbank().length(1600 + i) for i in range(CMVN_GROUP + 2))
     assert json.loads(Path("one").read_text())["frame_num"] == frames
-    assert f"two: {frames} frames, 0.00 hours of {CMVN_GROUP + 2} utterances" in capsys.readouterr().out
+    assert (
+        f"two: {frames} frames, 0.00 hours of {CMVN_GROUP + 2} utterances"
+        in capsys.readouterr().out
+    )
     assert error_line(call("out", -1), capsys) == "--num_workers -1: must be at least 0"
 
 
 def test_three_ranks_give_the_bits_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each rank is a thread, and the ranks exchange one group at a time."""
     utterances = read_data_list("data.list")
-    utterances = [replace(u, key=f"{u.key}-{turn}") for turn in range(3) for u in utterances]  # 4 groups
+    utterances = [
+        replace(u, key=f"{u.key}-{turn}") for turn in range(3) for u in utterances
+    ]  # 4 groups
     frontend = build_frontend(load_config("c.yaml").dataset_conf)
     monkeypatch.setattr(cmvn, "_EXCHANGE", 1)
 
@@ -69,15 +76,22 @@ def test_all_bad_clips_are_listed_at_once_and_left_out_up_to_the_limit(capsys: C
     Path("7.wav").write_bytes(Path("7.wav").read_bytes()[:-128])  # 4 ms
     assert call("out", 0) == 2
     *_, first, second, last = capsys.readouterr().err.splitlines()
-    assert first == "utterance u5: 5.wav: empty: 0 bytes" and second.startswith("utterance u33: 33.wav: missing")
-    assert last.startswith("data.list: 2 of 34 clips cannot be read, more than the share 0.01; see the lines")
+    assert first == "utterance u5: 5.wav: empty: 0 bytes" and second.startswith(
+        "utterance u33: 33.wav: missing"
+    )
+    assert last.startswith(
+        "data.list: 2 of 34 clips cannot be read, more than the share 0.01; see the lines"
+    )
     assert not Path("out").exists()
     with Path("c.yaml").open("a") as config:
         config.write("  max_bad_clips: 0.1\n")
     assert call("out", 1) == 0
     printed = capsys.readouterr()
     assert f"{first}\n{second}\n" in printed.err
-    assert "0.00 hours of 32 utterances\n2 clips cannot be read and are left out\n1 clips lack less than" in printed.out
+    assert (
+        "0.00 hours of 32 utterances\n2 clips cannot be read and are left out\n1 clips lack less than"
+        in printed.out
+    )
     used = [u for u in read_data_list("data.list") if u.key not in ("u5", "u33")]
     write_data_list("data.list", used)
     assert call("rest", 0) == 0

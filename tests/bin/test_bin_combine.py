@@ -20,13 +20,20 @@ from wenet_hs.score.edit_distance import count_errors
 
 def nbest(**scores: float) -> list[Alternative]:
     """Hypotheses by text; each letter is a unit."""
-    return [Alternative(text=" ".join(text), score=score, units=tuple(text)) for text, score in scores.items()]
+    return [
+        Alternative(text=" ".join(text), score=score, units=tuple(text))
+        for text, score in scores.items()
+    ]
 
 
 def write_folder(folder: Path, lists: dict[str, list[Alternative]]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    records = [{"key": key, "lang": "tr", "text": "unused", "nbest": one} for key, one in lists.items()]
-    (folder / "hyps.jsonl").write_text("".join(json.dumps(record, default=vars) + "\n" for record in records), "utf-8")
+    records = [
+        {"key": key, "lang": "tr", "text": "unused", "nbest": one} for key, one in lists.items()
+    ]
+    (folder / "hyps.jsonl").write_text(
+        "".join(json.dumps(record, default=vars) + "\n" for record in records), "utf-8"
+    )
 
 
 def test_the_sum_of_log_posteriors_with_a_floor_for_absent_hypotheses() -> None:
@@ -51,7 +58,9 @@ def test_expected_errors_are_the_least_over_all_pairs() -> None:
     for _ in range(20):
         lists = []
         for _ in range(2):
-            texts = {"".join(generator.choice(list("abc"), generator.integers(0, 5))) for _ in range(6)}
+            texts = {
+                "".join(generator.choice(list("abc"), generator.integers(0, 5))) for _ in range(6)
+            }
             lists.append(nbest(**{text: float(generator.normal(0, 2)) for text in texts}))
         plain, found = combine(lists, [1, 2]), combine(lists, [1, 2], by="expected_errors")
         assert sum(math.exp(one.score) for one in plain) == pytest.approx(1)
@@ -62,7 +71,9 @@ def test_expected_errors_are_the_least_over_all_pairs() -> None:
         assert {one.units: one.score for one in found} == {one.units: one.score for one in plain}
 
 
-def test_the_files_are_those_of_recognize(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
+def test_the_files_are_those_of_recognize(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
+) -> None:
     monkeypatch.chdir(tmp_path)
     write_folder(tmp_path / "a", {"u1": nbest(ab=-1.0, b=-2.0), "u2": nbest(c=-1.0)})
     write_folder(tmp_path / "b", {"u2": nbest(c=-3.0), "u1": nbest(b=-0.1, ab=-9.0)})
@@ -70,7 +81,12 @@ def test_the_files_are_those_of_recognize(tmp_path: Path, monkeypatch: pytest.Mo
     assert capsys.readouterr().out == "c/joint/text: 2 utterances; 1 differ from a\n"
     assert read_text("c/joint/text") == {"u1": "b", "u2": "c"}
     record = json.loads((tmp_path / "c/joint/hyps.jsonl").read_text("utf-8").splitlines()[0])
-    assert (record["key"], record["lang"], record["text"], record["units"]) == ("u1", "tr", "b", ["b"])
+    assert (record["key"], record["lang"], record["text"], record["units"]) == (
+        "u1",
+        "tr",
+        "b",
+        ["b"],
+    )
     assert record["nbest"][0] == {name: record[name] for name in ("text", "score", "units")}
     (first,) = read_nbest_lists([tmp_path / "c/joint"])  # it can be combined again
     assert [one.text for one in first["u1"].nbest] == ["b", "a b"]
@@ -82,18 +98,48 @@ def test_the_files_are_those_of_recognize(tmp_path: Path, monkeypatch: pytest.Mo
     ("options", "message"),
     [
         ("--nbest a a", "--nbest and --out: the same folder twice; give each model once"),
-        ("--nbest a out", "--nbest and --out: the same folder twice; give each model once, and another folder"),
-        ("--nbest a b --weights 1", "--weights 1: expected 2 numbers above 0, one per folder of --nbest"),
-        ("--nbest a b --weights 1 0", "--weights 1 0: expected 2 numbers above 0, one per folder of --nbest"),
+        (
+            "--nbest a out",
+            "--nbest and --out: the same folder twice; give each model once, and another folder",
+        ),
+        (
+            "--nbest a b --weights 1",
+            "--weights 1: expected 2 numbers above 0, one per folder of --nbest",
+        ),
+        (
+            "--nbest a b --weights 1 0",
+            "--weights 1 0: expected 2 numbers above 0, one per folder of --nbest",
+        ),
         ("--nbest a b --scale -1", "--scale -1.0: must be at least 0"),
-        ("--nbest a short", "short: lacks 1 utterances of a (u2); decode the same list with all models"),
-        ("--nbest short a", "short: lacks 1 utterances of a (u2); decode the same list with all models"),
-        ("--nbest a other", "other: no hypothesis has the same units as one of a; combine models of one unit table"),
-        ("--nbest a damaged", "damaged/hyps.jsonl:1: not a line of `wenet-hs recognize` with `key` and `nbest`"),
-        ("--nbest a same", "same/hyps.jsonl:1: not a line of `wenet-hs recognize` with `key` and `nbest`"),
-        ("--nbest a twice", "twice/hyps.jsonl:2: utterance 'u1' occurs twice; decode the list again"),
+        (
+            "--nbest a short",
+            "short: lacks 1 utterances of a (u2); decode the same list with all models",
+        ),
+        (
+            "--nbest short a",
+            "short: lacks 1 utterances of a (u2); decode the same list with all models",
+        ),
+        (
+            "--nbest a other",
+            "other: no hypothesis has the same units as one of a; combine models of one unit table",
+        ),
+        (
+            "--nbest a damaged",
+            "damaged/hyps.jsonl:1: not a line of `wenet-hs recognize` with `key` and `nbest`",
+        ),
+        (
+            "--nbest a same",
+            "same/hyps.jsonl:1: not a line of `wenet-hs recognize` with `key` and `nbest`",
+        ),
+        (
+            "--nbest a twice",
+            "twice/hyps.jsonl:2: utterance 'u1' occurs twice; decode the list again",
+        ),
         ("--nbest a empty", "empty/hyps.jsonl: contains no utterances; decode the list again"),
-        ("--nbest a absent", "absent/hyps.jsonl: cannot be read (No such file or directory); check the path"),
+        (
+            "--nbest a absent",
+            "absent/hyps.jsonl: cannot be read (No such file or directory); check the path",
+        ),
     ],
 )
 def test_a_fault_is_one_line(
@@ -101,7 +147,12 @@ def test_a_fault_is_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     one = {"u1": nbest(ab=-1.0), "u2": nbest(c=-1.0)}
-    lists = {"a": one, "b": one, "short": {"u1": one["u1"]}, "other": {"u1": nbest(x=-1.0), "u2": nbest(y=-1.0)}}
+    lists = {
+        "a": one,
+        "b": one,
+        "short": {"u1": one["u1"]},
+        "other": {"u1": nbest(x=-1.0), "u2": nbest(y=-1.0)},
+    }
     for name, of_folder in lists.items():
         write_folder(tmp_path / name, of_folder)
     write_folder(tmp_path / "damaged", {"u1": []})

@@ -32,16 +32,23 @@ def command_that_raises(error: BaseException) -> ModuleType:
     return module
 
 
-ACTIONS = (*(f"tree {action}" for action in tree.ACTIONS), *(f"lm {action}" for action in lm.ACTIONS))
+ACTIONS = (
+    *(f"tree {action}" for action in tree.ACTIONS),
+    *(f"lm {action}" for action in lm.ACTIONS),
+)
 
 
 @pytest.mark.parametrize("line", [*COMMANDS, *ACTIONS, *CORPORA])
 def test_every_help_opens_with_an_example(line: str, capsys: Capsys) -> None:
     name, *action = line.split()
     with pytest.raises(SystemExit, match="0"):
-        run_command(importlib.import_module(f"wenet_hs.bin.{name.replace('-', '_')}"), [*action, "--help"])
+        run_command(
+            importlib.import_module(f"wenet_hs.bin.{name.replace('-', '_')}"), [*action, "--help"]
+        )
     shown = capsys.readouterr().out
-    assert re.search(rf"^usage: .*?\n\n[^\n]*\n\nExample: wenet-hs {line} ", shown, re.DOTALL), shown
+    assert re.search(rf"^usage: .*?\n\n[^\n]*\n\nExample: wenet-hs {line} ", shown, re.DOTALL), (
+        shown
+    )
 
 
 def test_the_list_of_commands(monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
@@ -54,20 +61,30 @@ def test_the_list_of_commands(monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -
     monkeypatch.setattr(sys, "argv", ["wenet-hs", "recognise"])
     with pytest.raises(SystemExit, match="2"):
         main()
-    assert capsys.readouterr().err.startswith("wenet-hs: no command 'recognise'; there are: prepare check units ")
+    assert capsys.readouterr().err.startswith(
+        "wenet-hs: no command 'recognise'; there are: prepare check units "
+    )
 
 
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
         (DataError("a: b; c"), 2, "a: b; c"),
-        (OSError(errno.ENOSPC, "No space left on device", "x/text"), 2, "x/text: No space left on device; check the "),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "x/text"),
+            2,
+            "x/text: No space left on device; check the ",
+        ),
         (
             OSError(errno.EMFILE, "Too many open files", "x.wav"),
             2,
             "x.wav: too many open files; raise their limit with ",
         ),
-        (OSError(errno.EIO, "Input/output error"), 2, "wenet-hs made-up: Input/output error; check the path, its perm"),
+        (
+            OSError(errno.EIO, "Input/output error"),
+            2,
+            "wenet-hs made-up: Input/output error; check the path, its perm",
+        ),
         (
             UnicodeEncodeError("utf-8", "é/\udce9.wav", 2, 3, "surrogates not allowed"),
             2,
@@ -89,7 +106,10 @@ def test_a_fault_is_one_line(error: BaseException, code: int, line: str, capsys:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("--kind huffmann", "wenet-hs tree build: argument --kind: invalid choice: 'huffmann' (choose from "),
+        (
+            "--kind huffmann",
+            "wenet-hs tree build: argument --kind: invalid choice: 'huffmann' (choose from ",
+        ),
         ("--unit u", "wenet-hs tree build: the following arguments are required: "),
     ],
 )
@@ -97,15 +117,28 @@ def test_a_mistake_in_the_flags_is_one_line(line: str, message: str, capsys: Cap
     with pytest.raises(SystemExit, match="2"):
         run_command(tree, ["build", *line.split()])
     shown = capsys.readouterr().err
-    assert shown.startswith(message) and shown.endswith(" (try --help)\n") and shown.count("\n") == 1
+    assert (
+        shown.startswith(message) and shown.endswith(" (try --help)\n") and shown.count("\n") == 1
+    )
 
 
 @pytest.mark.parametrize("out", ["", "a.list/units.txt", "/proc/nowhere/units.txt"])
-def test_an_output_that_cannot_be_written_is_one_line(out: str, tmp_path: Path, capsys: Capsys) -> None:
+def test_an_output_that_cannot_be_written_is_one_line(
+    out: str, tmp_path: Path, capsys: Capsys
+) -> None:
     (tmp_path / "a.list").write_text('{"key": "a", "wav": "a.wav", "txt": "x"}\n')
-    arguments = ["--data_list", str(tmp_path / "a.list"), "--kind", "char", "--out", str(tmp_path / out)]
+    arguments = [
+        "--data_list",
+        str(tmp_path / "a.list"),
+        "--kind",
+        "char",
+        "--out",
+        str(tmp_path / out),
+    ]
     shown = error_line(run_command(units, arguments), capsys)
-    assert re.fullmatch(r"\S+: [A-Z][a-z ]+; check the path, its permissions and the disk", shown), shown
+    assert re.fullmatch(
+        r"\S+: [A-Z][a-z ]+; check the path, its permissions and the disk", shown
+    ), shown
     assert sorted(path.name for path in tmp_path.parent.glob(".*.tmp")) == []
 
 
@@ -131,7 +164,9 @@ def test_ctrl_c_during_the_import_of_a_library_is_one_line(tmp_path: Path) -> No
 def test_a_terminal_without_utf8(tmp_path: Path) -> None:
     (tmp_path / "é.list").write_text('{"key": "a", "wav": "a.wav", "txt": "й"}\n', encoding="utf-8")
     flags = ["--kind", "char", "--out", str(tmp_path / "ünits.txt")]
-    done = run_program("units", "--data_list", str(tmp_path / "é.list"), *flags, PYTHONIOENCODING="ascii")
+    done = run_program(
+        "units", "--data_list", str(tmp_path / "é.list"), *flags, PYTHONIOENCODING="ascii"
+    )
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"\\xfcnits.txt: 4 units" in done.stdout
     assert "й 3" in (tmp_path / "ünits.txt").read_text("utf-8")
@@ -156,6 +191,8 @@ def test_a_closed_pipe_is_no_error() -> None:
         "m = ModuleType('m', 'x')\nm.add_arguments = lambda p: None\n"
         "m.run = lambda a: [print('x' * 1000) for _ in range(1000)]\nsys.exit(run_command(m, []))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], stdout=write_end, stderr=subprocess.PIPE, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdout=write_end, stderr=subprocess.PIPE, timeout=60
+    )
     os.close(write_end)
     assert (done.returncode, done.stderr) == (0, b"")

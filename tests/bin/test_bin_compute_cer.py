@@ -14,7 +14,9 @@ Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+def call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Call:
     """Runs the tool in a folder with ref and hyp: (exit code, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
     Path("ref").write_text("клю_é été\nb groß\nc tʃ a\n", "utf-8")
@@ -81,8 +83,16 @@ def test_compute_wer_counts_words_unless_it_is_told_otherwise(call: Call) -> Non
         ("--cluster=bare", "b g\n", "bare:2: a is in no cluster; write <NAME> units </NAME>\n"),
         ("--maxw=0", "b g\n", "--maxw 0: must be at least 1\n"),
         ("", "z x\n", "hyp: no utterance of ref (b, and 2 more) among its 1 hypothesis (z)"),
-        ("--case=1", "b g\n", "wenet-hs compute-cer: unrecognized arguments: --case=1 (try --help)\n"),
-        ("--padding-symbol=tab", "b g\n", "wenet-hs compute-cer: argument --padding-symbol: invalid choice"),
+        (
+            "--case=1",
+            "b g\n",
+            "wenet-hs compute-cer: unrecognized arguments: --case=1 (try --help)\n",
+        ),
+        (
+            "--padding-symbol=tab",
+            "b g\n",
+            "wenet-hs compute-cer: argument --padding-symbol: invalid choice",
+        ),
     ],
 )
 def test_faults(call: Call, option: str, hyp: str, message: str) -> None:

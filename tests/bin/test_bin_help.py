@@ -35,7 +35,9 @@ def help_texts() -> dict[str, str]:
         texts[name] = parser.format_help()
         for action in parser._actions:
             if isinstance(action, argparse._SubParsersAction):
-                texts |= {f"{name} {kind}": sub.format_help() for kind, sub in action.choices.items()}
+                texts |= {
+                    f"{name} {kind}": sub.format_help() for kind, sub in action.choices.items()
+                }
     return texts
 
 
@@ -76,11 +78,15 @@ def test_the_help_of_a_corpus_of_a_package_imports_the_libraries(tmp_path: Path)
 
     site = install_sample(tmp_path)
     corpus = site / "wenet_hs_sample/wav_txt.py"
-    text = corpus.read_text("utf-8").replace("from typing", "import torch\nassert torch.__version__ > '2'\nfrom typing")
+    text = corpus.read_text("utf-8").replace(
+        "from typing", "import torch\nassert torch.__version__ > '2'\nfrom typing"
+    )
     corpus.write_text(text, "utf-8")
     code = "import sys; from wenet_hs.bin.main import main; sys.argv = ['wenet-hs', *sys.argv[1:]]; main()"
     command = [sys.executable, "-c", code, "prepare", "wav_txt", "--help"]
     path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}
+    )
     assert done.returncode == 0, done.stderr
     assert "Folders of recordings with a text beside each" in done.stdout

@@ -21,7 +21,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     write_model_folder(tmp_path / "exp", **HSOFTMAX)
     langs = {"u0": "tr", "u1": "ru", "u2": "tr", "u3": "ru"}
-    clips = [write_clip(tmp_path / f"{key}.wav", 0.8, seed=int(key[1]), lang=lang) for key, lang in langs.items()]
+    clips = [
+        write_clip(tmp_path / f"{key}.wav", 0.8, seed=int(key[1]), lang=lang)
+        for key, lang in langs.items()
+    ]
     write_data_list("data.list", clips)
     (tmp_path / "inventory.tsv").write_text(INVENTORY, "utf-8")
     return tmp_path
@@ -29,7 +32,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def decoded(folder: Path, mode: str = "joint") -> dict[str, list[list[str]]]:
     lines = (folder / "out" / mode / "hyps.jsonl").read_text("utf-8").splitlines()
-    return {record["key"]: [one["units"] for one in record["nbest"]] for record in map(json.loads, lines)}
+    return {
+        record["key"]: [one["units"] for one in record["nbest"]]
+        for record in map(json.loads, lines)
+    }
 
 
 @pytest.mark.slow
@@ -51,18 +57,28 @@ def test_each_language_has_its_units_in_any_batch(folder: Path) -> None:
 def test_an_unseen_unit_is_written(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     (folder / "inventory.tsv").write_text("tr\ta\nru\tẽ g\n", "utf-8")
     caplog.set_level("INFO")
-    assert run_line(recognize, f"{DECODE} --inventory inventory.tsv --place_unseen articulatory") == 0
+    assert (
+        run_line(recognize, f"{DECODE} --inventory inventory.tsv --place_unseen articulatory") == 0
+    )
     assert "units that the model does not have: ẽ beside e" in caplog.text
     assert any("ẽ" in units for nbest in decoded(folder).values() for units in nbest)
 
 
 def test_the_inventory_of_transcripts(folder: Path, capsys: Capsys) -> None:
     texts = [("tr", "p a ʃ"), ("ru", "p ã"), ("tr", "a t")]
-    write_data_list("p.list", [Utterance(key=f"k{n}", wav="x", txt=t, lang=lang) for n, (lang, t) in enumerate(texts)])
+    write_data_list(
+        "p.list",
+        [Utterance(key=f"k{n}", wav="x", txt=t, lang=lang) for n, (lang, t) in enumerate(texts)],
+    )
     assert run_line(units, "--data_list p.list --kind phone --inventory i.tsv") == 0
     assert (folder / "i.tsv").read_text("utf-8") == "ru\tp ã\ntr\ta p t ʃ\n"
     assert capsys.readouterr().out == "i.tsv: 2 languages from 3 transcripts\n"
-    assert run_line(units, "--data_list p.list --kind phone --min_count 2 --inventory i.tsv --out units.txt") == 0
+    assert (
+        run_line(
+            units, "--data_list p.list --kind phone --min_count 2 --inventory i.tsv --out units.txt"
+        )
+        == 0
+    )
     assert (folder / "i.tsv").read_text("utf-8") == "ru\tp\ntr\ta p\n"
     assert (folder / "units.txt").read_text("utf-8").endswith("a 3\np 4\n")
 
@@ -70,17 +86,47 @@ def test_the_inventory_of_transcripts(folder: Path, capsys: Capsys) -> None:
 @pytest.mark.parametrize(
     ("inventory", "options", "message"),
     [
-        ("tr\ta b\n", "", "inventory.tsv: no line for the languages ru of --test_data; add their units"),
-        ("tr a\n", "", "inventory.tsv:1: expected `lang<TAB>unit unit …`, found 'tr a'; write two fields"),
-        ("tr\ta\tb\n", "", "inventory.tsv:1: expected `lang<TAB>unit unit …`, found 'tr\\ta\\tb'; write two fields"),
+        (
+            "tr\ta b\n",
+            "",
+            "inventory.tsv: no line for the languages ru of --test_data; add their units",
+        ),
+        (
+            "tr a\n",
+            "",
+            "inventory.tsv:1: expected `lang<TAB>unit unit …`, found 'tr a'; write two fields",
+        ),
+        (
+            "tr\ta\tb\n",
+            "",
+            "inventory.tsv:1: expected `lang<TAB>unit unit …`, found 'tr\\ta\\tb'; write two fields",
+        ),
         (INVENTORY + "tr\tc\n", "", "inventory.tsv:4: language 'tr' has a line already; keep one"),
-        ("tr\ta\nru\t \n", "", "inventory.tsv:2: language 'ru' has no units; list them, or remove the line"),
-        ("tr\ta\nru\tx y\n", "", "--inventory: the model has no unit of language 'ru' (x y); use the inventory of"),
-        (INVENTORY, "--test_data none.list", "--inventory: 1 utterances have no language (u0); give each its `lang`"),
-        (None, "--place_unseen articulatory", "--place_unseen: has no effect without --inventory; give the inventory"),
+        (
+            "tr\ta\nru\t \n",
+            "",
+            "inventory.tsv:2: language 'ru' has no units; list them, or remove the line",
+        ),
+        (
+            "tr\ta\nru\tx y\n",
+            "",
+            "--inventory: the model has no unit of language 'ru' (x y); use the inventory of",
+        ),
+        (
+            INVENTORY,
+            "--test_data none.list",
+            "--inventory: 1 utterances have no language (u0); give each its `lang`",
+        ),
+        (
+            None,
+            "--place_unseen articulatory",
+            "--place_unseen: has no effect without --inventory; give the inventory",
+        ),
     ],
 )
-def test_a_fault_is_one_line(folder: Path, capsys: Capsys, inventory: str | None, options: str, message: str) -> None:
+def test_a_fault_is_one_line(
+    folder: Path, capsys: Capsys, inventory: str | None, options: str, message: str
+) -> None:
     write_data_list("none.list", [Utterance(key="u0", wav="u0.wav", txt="a")])
     if inventory is not None:
         (folder / "inventory.tsv").write_text(inventory, "utf-8")
@@ -92,7 +138,10 @@ def test_a_fault_is_one_line(folder: Path, capsys: Capsys, inventory: str | None
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--data_list none.list --kind char --inventory i", "--inventory: 1 utterances have no language (u0); give"),
+        (
+            "--data_list none.list --kind char --inventory i",
+            "--inventory: 1 utterances have no language (u0); give",
+        ),
         ("--data_list none.list --kind char", "--out: nothing to write; give --out or --inventory"),
         (
             "--data_list none.list --kind bpe --vocab_size 9 --bpe_model m --inventory i",
@@ -100,6 +149,8 @@ def test_a_fault_is_one_line(folder: Path, capsys: Capsys, inventory: str | None
         ),
     ],
 )
-def test_a_fault_of_units_is_one_line(folder: Path, capsys: Capsys, options: str, message: str) -> None:
+def test_a_fault_of_units_is_one_line(
+    folder: Path, capsys: Capsys, options: str, message: str
+) -> None:
     write_data_list("none.list", [Utterance(key="u0", wav="u0.wav", txt="a")])
     assert error_line(run_line(units, options), capsys).startswith(message)

@@ -19,7 +19,9 @@ SENTENCES = ["la casa", "", "la cosa", "una casa"]
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    write_data_list("train.list", [Utterance(key=f"k{n}", wav="x", txt=txt) for n, txt in enumerate(SENTENCES)])
+    write_data_list(
+        "train.list", [Utterance(key=f"k{n}", wav="x", txt=txt) for n, txt in enumerate(SENTENCES)]
+    )
     return tmp_path
 
 
@@ -38,12 +40,17 @@ def test_a_data_list_is_split_into_the_units_of_the_recogniser(capsys: Capsys) -
     shown = "4-gram model of 8 units from 3 sentences; empty transcripts left out: 1"
     assert capsys.readouterr().out == f"out/lm.arpa: {shown}\n"
     assert units_of_model() == [*"la▁csoun"]
-    assert NgramModel(ArpaReader(Path("out/lm.arpa")), UnitTable.from_units("la▁csoun")).unknown == []
+    assert (
+        NgramModel(ArpaReader(Path("out/lm.arpa")), UnitTable.from_units("la▁csoun")).unknown == []
+    )
     assert call("--data_list train.list --tokenizer word --order 2 --discount_fallback") == 0
     assert units_of_model() == ["la", "casa", "cosa", "una"]
     model = train_bpe(SENTENCES, 14)
     Path("bpe.model").write_bytes(model)
-    assert call("--data_list train.list --tokenizer bpe --bpe_model bpe.model --discount_fallback") == 0
+    assert (
+        call("--data_list train.list --tokenizer bpe --bpe_model bpe.model --discount_fallback")
+        == 0
+    )
     assert {*units_of_model()} <= {*bpe_units(model)}
 
 
@@ -86,18 +93,46 @@ def test_text_is_words_and_may_be_compressed(folder: Path, capsys: Capsys) -> No
             "--text cut.xz",
             "cut.xz: not a complete .xz file (Compressed file ended ",
         ),
-        ("--text begin", "begin:2: '<s>' cannot be a unit of an n-gram model; remove it from the text"),
-        ("--text end", "end:1: '</s>' cannot be a unit of an n-gram model; remove it from the text"),
-        ("--text unk", "unk:1: '<UNK>' cannot be a unit of an n-gram model; remove it from the text"),
-        ("--data_list tab.list", r"utterance t: '\t' cannot be a unit of an n-gram model; remove it from the text"),
-        ("--text t --out lm.arpa.gz", "--out lm.arpa.gz: the file is not compressed; leave out .gz"),
-        ("--text t --tokenizer bpe", "--bpe_model: tokenizer bpe without a model; name the sentencepiece file"),
-        ("--text t --order 1 --discount_fallback --out t/lm.arpa", "t: File exists; check the path, its perm"),
+        (
+            "--text begin",
+            "begin:2: '<s>' cannot be a unit of an n-gram model; remove it from the text",
+        ),
+        (
+            "--text end",
+            "end:1: '</s>' cannot be a unit of an n-gram model; remove it from the text",
+        ),
+        (
+            "--text unk",
+            "unk:1: '<UNK>' cannot be a unit of an n-gram model; remove it from the text",
+        ),
+        (
+            "--data_list tab.list",
+            r"utterance t: '\t' cannot be a unit of an n-gram model; remove it from the text",
+        ),
+        (
+            "--text t --out lm.arpa.gz",
+            "--out lm.arpa.gz: the file is not compressed; leave out .gz",
+        ),
+        (
+            "--text t --tokenizer bpe",
+            "--bpe_model: tokenizer bpe without a model; name the sentencepiece file",
+        ),
+        (
+            "--text t --order 1 --discount_fallback --out t/lm.arpa",
+            "t: File exists; check the path, its perm",
+        ),
     ],
 )
 def test_a_fault_is_one_line(folder: Path, flags: str, message: str, capsys: Capsys) -> None:
     # The counts of `t` with </s>: 3 units occur once, 1 twice, 2 three times. Y = 3 / (3 + 2), D2 = 2 - 3Y · 2/1.
-    texts = {"t": "", "one": "a\n", "empty": "\n \n", "begin": "a b\nc <s> d\n", "end": "a </s>\n", "unk": "<UNK>\n"}
+    texts = {
+        "t": "",
+        "one": "a\n",
+        "empty": "\n \n",
+        "begin": "a b\nc <s> d\n",
+        "end": "a </s>\n",
+        "unk": "<UNK>\n",
+    }
     texts["t"] = "a b c c\nd d d\ne\n"
     for name, text in texts.items():
         (folder / name).write_text(text)

@@ -48,7 +48,9 @@ def call(*arguments: object) -> int:
     return run_command(command, [str(argument) for argument in arguments])
 
 
-def test_a_second_run_with_the_same_folder_is_refused(release: Path, tmp_path: Path, capsys: Capsys) -> None:
+def test_a_second_run_with_the_same_folder_is_refused(
+    release: Path, tmp_path: Path, capsys: Capsys
+) -> None:
     with holder(tmp_path / "out"):
         code = call("commonvoice", "--corpus", release, "--langs", "ca", "--out", tmp_path / "out")
     error = error_line(code, capsys)
@@ -67,16 +69,33 @@ def test_commonvoice(release: Path, tmp_path: Path, capsys: Capsys) -> None:
     assert all(f"faulty: 1 {fault}" in printed for fault in faults)
     assert f"{out / 'stats.json'}: prepared" in printed
     train = read_data_list(out / "train" / "data.list")
-    assert all(Path(u.wav).is_absolute() and Path(u.wav).exists() and u.duration == 0.5 for u in train)
+    assert all(
+        Path(u.wav).is_absolute() and Path(u.wav).exists() and u.duration == 0.5 for u in train
+    )
 
 
 def test_ucla(tmp_path: Path, capsys: Capsys) -> None:
     for lang, phone in (("abk", "ʃʲ"), ("xxa", "a")):
         for n in range(4):
             write_tone(tmp_path / "ucla" / lang / "audio" / f"{lang}-{n}.flac", 0.3)
-        (tmp_path / "ucla" / lang / "text.txt").write_text("".join(f"{lang}-{n} {phone} k\n" for n in range(4)))
+        (tmp_path / "ucla" / lang / "text.txt").write_text(
+            "".join(f"{lang}-{n} {phone} k\n" for n in range(4))
+        )
     out = tmp_path / "out"
-    assert call("ucla", "--corpus", tmp_path / "ucla", "--out", out, "--test_langs", "abk", "--num_workers", 0) == 0
+    assert (
+        call(
+            "ucla",
+            "--corpus",
+            tmp_path / "ucla",
+            "--out",
+            out,
+            "--test_langs",
+            "abk",
+            "--num_workers",
+            0,
+        )
+        == 0
+    )
     printed = capsys.readouterr().out
     assert "phones of the test set that no training utterance has: 1: ʃʲ" in printed
     stats = json.loads((out / "stats.json").read_text("utf-8"))
@@ -86,7 +105,9 @@ def test_ucla(tmp_path: Path, capsys: Capsys) -> None:
 
 def test_a_fault_is_one_line(tmp_path: Path, capsys: Capsys) -> None:
     code = call("commonvoice", "--corpus", "/no", "--langs", "ca", "--out", tmp_path)
-    assert error_line(code, capsys).startswith("/no: no such folder; --corpus is the folder of a Common Voice")
+    assert error_line(code, capsys).startswith(
+        "/no: no such folder; --corpus is the folder of a Common Voice"
+    )
     code = call("ucla", "--corpus", "no", "--out", tmp_path, "--num_workers", -1)
     assert error_line(code, capsys) == "--num_workers -1: must be at least 0"
 
@@ -113,13 +134,20 @@ def test_a_corpus_of_a_package(installed: Path, tmp_path: Path, capsys: Capsys) 
         write_tone(tmp_path / f"wavs/xx/s{number}/a.wav", 0.5)
         if number < 3:
             (tmp_path / f"wavs/xx/s{number}/a.txt").write_text(f"a  b{number}\n", "utf-8")
-    assert call("wav_txt", "--corpus", tmp_path / "wavs", "--out", tmp_path / "data", "--num_workers", 0) == 0
+    assert (
+        call(
+            "wav_txt", "--corpus", tmp_path / "wavs", "--out", tmp_path / "data", "--num_workers", 0
+        )
+        == 0
+    )
     assert "faulty: 1 missing" in capsys.readouterr().out
     (clip,) = read_data_list(tmp_path / "data/train/data.list")
     assert (clip.key, clip.txt, clip.lang, clip.speaker) == ("xx-s2-a", "a b2", "xx", "s2")
 
 
-def test_a_corpus_of_a_package_is_imported_when_it_is_named(installed: Path, capsys: Capsys) -> None:
+def test_a_corpus_of_a_package_is_imported_when_it_is_named(
+    installed: Path, capsys: Capsys
+) -> None:
     with pytest.raises(SystemExit):
         run_command(command, ["--help"])
     assert "of an installed package" in capsys.readouterr().out
@@ -130,22 +158,32 @@ def test_a_corpus_of_a_package_is_imported_when_it_is_named(installed: Path, cap
     assert "Folders of recordings with a text beside each" in shown and "--max_rejected" in shown
 
 
-def test_a_corpus_of_a_package_that_cannot_be_used(installed: Path, tmp_path: Path, capsys: Capsys) -> None:
+def test_a_corpus_of_a_package_that_cannot_be_used(
+    installed: Path, tmp_path: Path, capsys: Capsys
+) -> None:
     (installed / "untyped_corpus.py").write_text("def prepare(options):\n    return {}\n", "utf-8")
     corpora = {"number": "math:pi", "absent": "absent_module", "untyped": "untyped_corpus"}
     write_metadata(installed, "broken-corpora", "1", {"wenet_hs.corpora": corpora})
     where = "corpus number of the package broken-corpora 1: is no module with `prepare`"
     assert (
-        error_line(call("number", "--out", tmp_path), capsys) == f"{where}; install another version of broken-corpora"
+        error_line(call("number", "--out", tmp_path), capsys)
+        == f"{where}; install another version of broken-corpora"
     )
     assert "cannot be imported (ModuleNotFoundError" in error_line(call("absent"), capsys)
-    assert "has no `prepare(options: C)` with a dataclass C; install" in error_line(call("untyped"), capsys)
+    assert "has no `prepare(options: C)` with a dataclass C; install" in error_line(
+        call("untyped"), capsys
+    )
 
 
 def test_the_name_of_a_corpus_of_a_package(
     installed: Path, tmp_path: Path, capsys: Capsys, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write_metadata(installed, "odd-corpora", "1", {"wenet_hs.corpora": {"my corpus": "absent", "ucla": "absent"}})
+    write_metadata(
+        installed,
+        "odd-corpora",
+        "1",
+        {"wenet_hs.corpora": {"my corpus": "absent", "ucla": "absent"}},
+    )
     where = "corpus my corpus of the package odd-corpora 1"
     rule = "the name must be of letters, digits and . _ + ! -, at most 100, the first a letter or digit"
     line = error_line(call("my corpus", "--out", tmp_path), capsys)
@@ -155,7 +193,9 @@ def test_the_name_of_a_corpus_of_a_package(
     assert "my corpus" not in capsys.readouterr().out
     with pytest.raises(SystemExit):
         call("ucla", "--help")
-    assert caplog.messages == ["corpus ucla of the package odd-corpora 1: not used; wenet_hs has a corpus of this name"]
+    assert caplog.messages == [
+        "corpus ucla of the package odd-corpora 1: not used; wenet_hs has a corpus of this name"
+    ]
 
 
 CORPUS = """
@@ -185,12 +225,19 @@ def prepare(options: {type}):
             "the types of `prepare` are not known (NameError: name 'Absent' is not defined)",
         ),
         (
-            CORPUS.format(field="x: 'list[int' = option(0, 'a number')", type="Options", result="{}"),
+            CORPUS.format(
+                field="x: 'list[int' = option(0, 'a number')", type="Options", result="{}"
+            ),
             "its options cannot be declared (ValueError: 'list[int' is not callable)",
         ),
-        (CORPUS.format(field="pass", type="int", result="{}"), "has no `prepare(options: C)` with a dataclass C"),
         (
-            CORPUS.replace("(OutputOptions)", "").format(field="x: int = option(0, '')", type="Options", result="{}"),
+            CORPUS.format(field="pass", type="int", result="{}"),
+            "has no `prepare(options: C)` with a dataclass C",
+        ),
+        (
+            CORPUS.replace("(OutputOptions)", "").format(
+                field="x: int = option(0, '')", type="Options", result="{}"
+            ),
             "Options has no option `out`",
         ),
         (
@@ -209,4 +256,6 @@ def test_mistakes_of_a_corpus_of_a_package(
     (installed / "faulty_corpus.py").write_text(text, "utf-8")
     write_metadata(installed, "faulty", "1", {"wenet_hs.corpora": {"faulty": "faulty_corpus"}})
     line = error_line(call("faulty", "--out", tmp_path / "out"), capsys)
-    assert line.startswith(f"corpus faulty of the package faulty 1: {found}; install another version of faulty")
+    assert line.startswith(
+        f"corpus faulty of the package faulty 1: {found}; install another version of faulty"
+    )

@@ -29,7 +29,13 @@ RESOURCES = Resources(checkpoint_bytes=20_000_000, kept_bytes=100_000_000, free_
 
 
 def shown(
-    folder: Path, step: int, planned: int, *, state: RunState = "running", elapsed_min: float = 0.0, **values: float
+    folder: Path,
+    step: int,
+    planned: int,
+    *,
+    state: RunState = "running",
+    elapsed_min: float = 0.0,
+    **values: float,
 ) -> ShownTraining:
     record = write_progress_of(folder, step, planned, **values)
     return ShownTraining(folder.name, record, state, 60 * elapsed_min)
@@ -50,19 +56,29 @@ def test_a_line_has_the_steps_that_run_and_the_time_of_all_trainings(tmp_path: P
     base = shown(tmp_path / "base", 1000, 3000, minutes_left=10.0, elapsed_min=5.0)
     assert describe_progress(base) == "base: step 1000 of 3000 | loss 0.431 | 10 min left"
     assert minutes_of_all([base], jobs=1, total=3) == pytest.approx(10 + 2 * 15)
-    assert minutes_of_all([base], jobs=2, total=3) == pytest.approx((10 + 2 * 15) / 2), "side by side"
+    assert minutes_of_all([base], jobs=2, total=3) == pytest.approx((10 + 2 * 15) / 2), (
+        "side by side"
+    )
     of_all = progress.lines_of([base], 60 * 40.0, 3)
-    assert of_all == ["base: step 1000 of 3000 | loss 0.431 | 10 min left; all 3 trainings: about 40 min"]
-    assert progress.lines_of([base], 60 * 10.0, 1) == ["base: step 1000 of 3000 | loss 0.431 | 10 min left"]
+    assert of_all == [
+        "base: step 1000 of 3000 | loss 0.431 | 10 min left; all 3 trainings: about 40 min"
+    ]
+    assert progress.lines_of([base], 60 * 10.0, 1) == [
+        "base: step 1000 of 3000 | loss 0.431 | 10 min left"
+    ]
 
 
-def test_a_limit_of_time_is_named_and_a_training_that_has_not_begun_takes_as_long(tmp_path: Path) -> None:
+def test_a_limit_of_time_is_named_and_a_training_that_has_not_begun_takes_as_long(
+    tmp_path: Path,
+) -> None:
     base = shown(tmp_path / "base", 400, 3000, minutes_left=0.2, max_minutes=3.0, elapsed_min=2.8)
     assert describe_progress(base) == "base: step 400 of at most 3000 | loss 0.431 | 0 min left"
     assert minutes_of_all([base], jobs=1, total=2) == pytest.approx(0.2 + 3.0)
 
 
-def test_a_training_that_is_over_has_no_line_and_one_without_a_time_no_promise(tmp_path: Path) -> None:
+def test_a_training_that_is_over_has_no_line_and_one_without_a_time_no_promise(
+    tmp_path: Path,
+) -> None:
     base = shown(tmp_path / "base", 3000, 3000, state="trained")
     head = shown(tmp_path / "softmax", 20, 2000)
     assert progress.lines_of([base, head], None, 2) == ["softmax: step 20 of 2000 | loss 0.431"]
@@ -80,7 +96,9 @@ def test_a_loss_that_is_not_finite_is_nan(tmp_path: Path) -> None:
     assert describe_progress(training) == "m: step 5 of 10 | loss nan"
 
 
-def test_damaged_records_are_not_shown_and_old_ones_are_not_recent(tmp_path: Path, are_running: None) -> None:
+def test_damaged_records_are_not_shown_and_old_ones_are_not_recent(
+    tmp_path: Path, are_running: None
+) -> None:
     write_progress_of(tmp_path / "softmax", 1, 2)
     write_progress_of(tmp_path / "old", 1, 2)
     os.utime(tmp_path / "old/run.json", (1, 1))
@@ -100,13 +118,18 @@ def test_trainings_that_had_ended_before_do_not_count_as_waiting(tmp_path: Path)
     """A study of five trainings goes on after a kill: four have ended, one runs."""
     one = shown(tmp_path / "five", 500, 1000, minutes_left=60.0, elapsed_min=60.0)
     trained = [
-        replace(shown(tmp_path / name, 9, 9, state="trained"), is_recent=False) for name in ("one", "two", "three")
+        replace(shown(tmp_path / name, 9, 9, state="trained"), is_recent=False)
+        for name in ("one", "two", "three")
     ]
     killed = replace(shown(tmp_path / "four", 5, 9, state="killed"), is_recent=False)
     assert minutes_of_all([one, *trained], jobs=1, total=4) == pytest.approx(60)
-    assert minutes_of_all([one, *trained, killed], jobs=1, total=5) == pytest.approx(60 + 120), "it will be resumed"
+    assert minutes_of_all([one, *trained, killed], jobs=1, total=5) == pytest.approx(60 + 120), (
+        "it will be resumed"
+    )
     failed = shown(tmp_path / "four", 5, 9, state="failed")
-    assert minutes_of_all([one, *trained, failed], jobs=1, total=5) == pytest.approx(60), "in this run"
+    assert minutes_of_all([one, *trained, failed], jobs=1, total=5) == pytest.approx(60), (
+        "in this run"
+    )
 
 
 def test_folders_of_experiments_and_of_models(tmp_path: Path) -> None:
@@ -114,7 +137,9 @@ def test_folders_of_experiments_and_of_models(tmp_path: Path) -> None:
     write_progress_of(tmp_path / "exp/a", 1, 2)
     assert find_model_folders(tmp_path / "exp") == [tmp_path / "exp/a", tmp_path / "exp/b"]
     assert find_model_folders(tmp_path / "exp/a") == [tmp_path / "exp/a"]
-    assert find_model_folders(tmp_path / "exp/new") == [tmp_path / "exp/new"], "one that has not begun"
+    assert find_model_folders(tmp_path / "exp/new") == [tmp_path / "exp/new"], (
+        "one that has not begun"
+    )
 
 
 def run_until(reads: list[None], number: int) -> None:
@@ -138,7 +163,10 @@ def parse(folder: Path, *options: str) -> argparse.Namespace:
 
 
 def test_a_file_gets_a_line_per_minute(
-    tmp_path: Path, are_running: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    are_running: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     write_progress_of(tmp_path / "exp/softmax", 1000, 2000, minutes_left=4.0)
     clock = [0.0]
@@ -157,7 +185,10 @@ def test_a_file_gets_a_line_per_minute(
 
 
 def test_each_statement_and_each_kind_of_warning_is_printed_once_with_the_name(
-    tmp_path: Path, are_running: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    are_running: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = tmp_path / "exp"
     reads = list[None]()
@@ -225,7 +256,9 @@ def test_a_damaged_progress_file_is_one_line(tmp_path: Path, old: str, new: str)
     write_progress(tmp_path, ExperimentProgress(num_trainings=2, seconds_left=None))
     path = tmp_path / "progress.json"
     path.write_text(path.read_text().replace(old, new))
-    with pytest.raises(DataError, match=r"progress.json: is damaged, or of a newer version; remove it$"):
+    with pytest.raises(
+        DataError, match=r"progress.json: is damaged, or of a newer version; remove it$"
+    ):
         read_progress(tmp_path)
 
 

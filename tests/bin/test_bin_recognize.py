@@ -45,7 +45,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def write_clips(folder: Path) -> list[Utterance]:
     clips = enumerate(zip(SECONDS, LANGS, strict=True))
-    return [write_clip(folder / f"utt{i}.wav", seconds, seed=i, lang=lang) for i, (seconds, lang) in clips]
+    return [
+        write_clip(folder / f"utt{i}.wav", seconds, seed=i, lang=lang)
+        for i, (seconds, lang) in clips
+    ]
 
 
 @pytest.fixture
@@ -55,17 +58,35 @@ def utterances(tmp_path: Path) -> list[Utterance]:
 
 def run(folder: Path, utterances: list[Utterance], out: Path, *flags: str) -> int:
     write_data_list(out.parent / "data.list", utterances)
-    arguments = ["--model_dir", str(folder), "--test_data", str(out.parent / "data.list"), "--result_dir", str(out)]
-    return run_command(recognize_command, [*arguments, "--device", "cpu", "--beam_size", "4", *flags])
+    arguments = [
+        "--model_dir",
+        str(folder),
+        "--test_data",
+        str(out.parent / "data.list"),
+        "--result_dir",
+        str(out),
+    ]
+    return run_command(
+        recognize_command, [*arguments, "--device", "cpu", "--beam_size", "4", *flags]
+    )
 
 
 def transcribe(folder: Path, *arguments: str) -> int:
-    return run_command(transcribe_command, ["--model_dir", str(folder), "--device", "cpu", *arguments])
+    return run_command(
+        transcribe_command, ["--model_dir", str(folder), "--device", "cpu", *arguments]
+    )
 
 
 def align(folder: Path, utterances: list[Utterance], out: Path, *flags: str) -> int:
     write_data_list(out.parent / "data.list", utterances)
-    paths = ["--model_dir", str(folder), "--data_list", str(out.parent / "data.list"), "--out", str(out)]
+    paths = [
+        "--model_dir",
+        str(folder),
+        "--data_list",
+        str(out.parent / "data.list"),
+        "--out",
+        str(out),
+    ]
     return run_command(align_command, [*paths, "--device", "cpu", *flags])
 
 
@@ -101,7 +122,11 @@ def test_results_in_the_order_of_the_list(decoded: Decoded, mode: str) -> None:
     texts = read_text(out / mode / "text")
     assert list(texts) == [clip.key for clip in clips]
     for clip, record in zip(clips, records(out, mode), strict=True):
-        assert (record["key"], record["lang"], record["text"].strip()) == (clip.key, clip.lang, texts[clip.key])
+        assert (record["key"], record["lang"], record["text"].strip()) == (
+            clip.key,
+            clip.lang,
+            texts[clip.key],
+        )
         assert record["nbest"][0] == {name: record[name] for name in ("text", "score", "units")}
         assert 1 <= len(record["nbest"]) <= 4
         if "times" in record:
@@ -129,8 +154,14 @@ def test_speed_report(decoded: Decoded, folder: Path) -> None:
     for mode, speed in report["modes"].items():
         stages = ("features", "encoder", *stages_of(mode))
         assert speed["wall_seconds"] == speed["sum_seconds"]
-        assert speed["wall_seconds"] == pytest.approx(sum(report["seconds"][stage] for stage in stages))
-        assert speed["rtf"] == speed["sum_rtf"] == pytest.approx(speed["wall_seconds"] / report["audio_seconds"])
+        assert speed["wall_seconds"] == pytest.approx(
+            sum(report["seconds"][stage] for stage in stages)
+        )
+        assert (
+            speed["rtf"]
+            == speed["sum_rtf"]
+            == pytest.approx(speed["wall_seconds"] / report["audio_seconds"])
+        )
         assert speed["rtf"] > 0
 
 
@@ -138,26 +169,53 @@ def test_one_batch_in_another_order_gives_the_same_texts_and_the_speed_by_langua
     decoded: Decoded, folder: Path, tmp_path: Path
 ) -> None:
     """In one batch every clip takes the same time, so a language of shorter clips is slower per second of audio."""
-    run(folder, decoded[1][::-1], tmp_path / "out", "--batch_size", "5", "--modes", "ctc_greedy_search", "joint")
+    run(
+        folder,
+        decoded[1][::-1],
+        tmp_path / "out",
+        "--batch_size",
+        "5",
+        "--modes",
+        "ctc_greedy_search",
+        "joint",
+    )
     for mode in ("ctc_greedy_search", "joint"):
         assert read_text(tmp_path / "out" / mode / "text") == read_text(decoded[0] / mode / "text")
     speed = read_rtf(tmp_path / "out")["modes"]["ctc_greedy_search"]
     share = speed["sum_seconds"] / 5
-    assert speed["sum_rtf_by_lang"] == pytest.approx({"ru": 2 * share / 1.15, "tr": 2 * share / 1.2})
+    assert speed["sum_rtf_by_lang"] == pytest.approx(
+        {"ru": 2 * share / 1.15, "tr": 2 * share / 1.2}
+    )
 
 
 def test_other_units_a_large_beam_and_incomplete_clips_give_warnings(
-    folder: Path, utterances: list[Utterance], tmp_path: Path, capsys: Capsys, caplog: pytest.LogCaptureFixture
+    folder: Path,
+    utterances: list[Utterance],
+    tmp_path: Path,
+    capsys: Capsys,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     wav = Path(utterances[1].wav)
     wav.write_bytes(wav.read_bytes()[:-32])
-    clips, modes = [replace(utterances[0], txt="ab ßx ß"), utterances[1]], ("attention", "ctc_prefix_beam_search")
+    clips, modes = (
+        [replace(utterances[0], txt="ab ßx ß"), utterances[1]],
+        ("attention", "ctc_prefix_beam_search"),
+    )
     assert run(folder, clips, tmp_path / "out", "--beam_size", "30", "--modes", *modes) == 0
-    assert "1 clips lack less than 0.1 s of the length in their header; they are used" in capsys.readouterr().out
-    assert "--test_data: 1 of 2 utterances have units that the model does not have (ß x): they will co" in caplog.text
+    assert (
+        "1 clips lack less than 0.1 s of the length in their header; they are used"
+        in capsys.readouterr().out
+    )
+    assert (
+        "--test_data: 1 of 2 utterances have units that the model does not have (ß x): they will co"
+        in caplog.text
+    )
     assert "beam_size 30: the model has 11 units; a larger beam takes time" in caplog.text
     for mode in modes:
-        found = [tuple(alternative["units"]) for alternative in records(tmp_path / "out", mode)[0]["nbest"]]
+        found = [
+            tuple(alternative["units"])
+            for alternative in records(tmp_path / "out", mode)[0]["nbest"]
+        ]
         assert 11 < len(found) == len(set(found)) <= 30
 
 
@@ -172,22 +230,36 @@ PATHS = {
     ("line", "message"),
     [
         ("recognize --beam_size 0", "--beam_size 0: must be at least 1"),
-        ("recognize --max_segment_s 1", "--max_segment_s 1: must be at least 4, or 0 to cut nothing"),
+        (
+            "recognize --max_segment_s 1",
+            "--max_segment_s 1: must be at least 4, or 0 to cut nothing",
+        ),
         ("recognize --batch_size 0", "--batch_size 0: must be at least 1"),
         ("recognize --checkpoint gone.pt", "gone.pt"),
         ("recognize --device abacus", "--device abacus: not a device; use cpu, cuda or cuda:N"),
-        ("recognize --lm_weight 0.5", "lm_weight 0.5: there is no language model; give one with --lm"),
+        (
+            "recognize --lm_weight 0.5",
+            "lm_weight 0.5: there is no language model; give one with --lm",
+        ),
         (
             "recognize --lm no.arpa",
             "--lm no.arpa: no such file; give the folder of `lm train` or an n-gram model in ARPA format",
         ),
         ("transcribe --beam_size 0", "--beam_size 0: must be at least 1"),
-        ("transcribe --lm lm.arpa", "lm_weight 0: the language model has no effect; give --lm_weight above 0"),
+        (
+            "transcribe --lm lm.arpa",
+            "lm_weight 0: the language model has no effect; give --lm_weight above 0",
+        ),
         ("align --batch_size 0", "--batch_size 0: must be at least 1"),
     ],
 )
 def test_wrong_flags(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys, line: str, message: str
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Capsys,
+    line: str,
+    message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_unigrams(Path("lm.arpa"))
@@ -204,7 +276,9 @@ def test_an_interrupted_command_continues(
 ) -> None:
     out = tmp_path / "out"
     with monkeypatch.context() as patched:
-        patched.setattr(recognize_command, "write_decoding_results", Mock(side_effect=KeyboardInterrupt))
+        patched.setattr(
+            recognize_command, "write_decoding_results", Mock(side_effect=KeyboardInterrupt)
+        )
         assert run(folder, decoded[1], out, *GREEDY) == 130
     kept = f"run the same command again: finished batches are kept in {out / 'partial'}"
     assert capsys.readouterr().err == f"wenet-hs recognize: stopped; {kept}\n"
@@ -232,21 +306,39 @@ def test_unreadable_clips_are_named_and_decoded_after_their_repair(
     assert "2 of 2 utterances could not be read" in capsys.readouterr().err
     assert read_text(out / "ctc_greedy_search/text") == {} and not (out / "rtf.json").exists()
 
-    assert run(folder, [*moved, *utterances[2:]], out, *GREEDY) == run(folder, utterances, out, *GREEDY) == 2
-    assert "plan.json: of an interrupted run with other settings (audio); starting from the beginning" in caplog.text
-    assert "too short for the encoder, so their hypothesis is empty: 1 utterances (utt3)" in caplog.text
+    assert (
+        run(folder, [*moved, *utterances[2:]], out, *GREEDY)
+        == run(folder, utterances, out, *GREEDY)
+        == 2
+    )
+    assert (
+        "plan.json: of an interrupted run with other settings (audio); starting from the beginning"
+        in caplog.text
+    )
+    assert (
+        "too short for the encoder, so their hypothesis is empty: 1 utterances (utt3)"
+        in caplog.text
+    )
     assert list(read_text(out / "ctc_greedy_search/text")) == ["utt2", "utt3", "utt4"]
     rows = [row.split("\t") for row in (out / "failed.tsv").read_text("utf-8").splitlines()]
     assert [key for key, _ in rows] == ["utt0", "utt1"]
     assert "utt0.wav: missing" in rows[0][1] and "utt1.wav: cut off" in rows[1][1]
     errors = capsys.readouterr().err.splitlines()[-3:]
-    assert [error.partition(": ")[0] for error in errors[:2]] == ["utterance utt0", "utterance utt1"]
-    assert "failed.tsv: 2 of 5 utterances could not be read; repair their audio or remove them" in errors[2]
+    assert [error.partition(": ")[0] for error in errors[:2]] == [
+        "utterance utt0",
+        "utterance utt1",
+    ]
+    assert (
+        "failed.tsv: 2 of 5 utterances could not be read; repair their audio or remove them"
+        in errors[2]
+    )
 
     for wav, content in zip(wavs, contents, strict=True):
         wav.write_bytes(content)
     assert run(folder, utterances, out, *GREEDY) == 0
-    assert read_text(out / "ctc_greedy_search/text") == read_text(decoded[0] / "ctc_greedy_search/text")
+    assert read_text(out / "ctc_greedy_search/text") == read_text(
+        decoded[0] / "ctc_greedy_search/text"
+    )
     assert not (out / "failed.tsv").exists() and not (out / "partial").exists()
     assert read_rtf(out)["audio_seconds"] == pytest.approx(sum(SECONDS))
 
@@ -283,7 +375,9 @@ def test_options_of_the_searches(folder: Path, decoded: Decoded, tmp_path: Path)
 # ---- transcribe
 
 
-def test_transcribe_gives_the_text_of_recognize_on_a_long_clip(folder: Path, tmp_path: Path, capsys: Capsys) -> None:
+def test_transcribe_gives_the_text_of_recognize_on_a_long_clip(
+    folder: Path, tmp_path: Path, capsys: Capsys
+) -> None:
     clip = write_clip(tmp_path / "long.wav", 9.0, seed=3)
     flags = ("--max_segment_s", "4")
     run(folder, [clip], tmp_path / "out", "--modes", "attention_rescoring", *flags)
@@ -296,16 +390,22 @@ def test_transcribe_gives_the_text_of_recognize_on_a_long_clip(folder: Path, tmp
     assert (found["text"], found["nbest"][0]["units"]) == (expected["text"], expected["units"])
     assert found["score"] == pytest.approx(expected["score"], abs=1e-3)
     assert len(found["nbest"]) == 1
-    assert [[unit["start"], unit["end"]] for unit in found["units"] or []] == expected.get("times", [])
+    assert [[unit["start"], unit["end"]] for unit in found["units"] or []] == expected.get(
+        "times", []
+    )
 
 
-def test_transcribe_names_unreadable_files(folder: Path, decoded: Decoded, tmp_path: Path, capsys: Capsys) -> None:
+def test_transcribe_names_unreadable_files(
+    folder: Path, decoded: Decoded, tmp_path: Path, capsys: Capsys
+) -> None:
     gone, paths = str(tmp_path / "gone.wav"), [clip.wav for clip in decoded[1]]
     assert transcribe(folder, "--beam_size", "4", "--mode", "joint", gone, *paths) == 2
     printed = capsys.readouterr()
     lines = [line.partition(": ") for line in printed.out.splitlines()]
     texts = read_text(decoded[0] / "joint" / "text")
-    assert [(path, text.strip()) for path, _, text in lines] == list(zip(paths, texts.values(), strict=True))
+    assert [(path, text.strip()) for path, _, text in lines] == list(
+        zip(paths, texts.values(), strict=True)
+    )
     first, last = printed.err.splitlines()
     assert first.startswith(f"{gone}: missing")
     assert last == "1 of 6 files could not be transcribed; see the lines above"
@@ -318,9 +418,15 @@ TEXTS = {"utt0": "ab a", "utt1": "cc d", "nested/utt2": "g"}
 
 @pytest.fixture
 def spoken(tmp_path: Path) -> list[Utterance]:
-    clips = [write_clip(tmp_path / f"{i}.wav", seconds, seed=i, lang="tr") for i, seconds in enumerate((0.6, 1.1, 0.4))]
+    clips = [
+        write_clip(tmp_path / f"{i}.wav", seconds, seed=i, lang="tr")
+        for i, seconds in enumerate((0.6, 1.1, 0.4))
+    ]
     clips[2] = replace(clips[2], duration=None)
-    return [replace(clip, key=key, txt=txt) for clip, (key, txt) in zip(clips, TEXTS.items(), strict=True)]
+    return [
+        replace(clip, key=key, txt=txt)
+        for clip, (key, txt) in zip(clips, TEXTS.items(), strict=True)
+    ]
 
 
 def read_textgrid(path: Path) -> dict[str, list[tuple[float, float, str]]]:
@@ -332,7 +438,14 @@ def read_textgrid(path: Path) -> dict[str, list[tuple[float, float, str]]]:
 def test_units_and_words_as_json_lines_ctm_and_textgrids(
     folder: Path, spoken: list[Utterance], tmp_path: Path, capsys: Capsys
 ) -> None:
-    flags = ("--batch_size", "2", "--textgrid", str(tmp_path / "praat"), "--ctm", str(tmp_path / "words.ctm"))
+    flags = (
+        "--batch_size",
+        "2",
+        "--textgrid",
+        str(tmp_path / "praat"),
+        "--ctm",
+        str(tmp_path / "words.ctm"),
+    )
     assert align(folder, spoken, tmp_path / "align.jsonl", *flags) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'align.jsonl'}: 3 utterances\n"
     found = read_lines(tmp_path / "align.jsonl")
@@ -347,7 +460,9 @@ def test_units_and_words_as_json_lines_ctm_and_textgrids(
         assert [word["text"] for word in record["words"]] == record["text"].split()
         times = [(unit["start"], unit["end"]) for unit in record["units"]]
         assert times == sorted(times) and 0.0 < times[0][0] < times[-1][1] < seconds
-        assert all(0 < part["confidence"] <= 1 for part in (*record["units"], *record["words"], record))
+        assert all(
+            0 < part["confidence"] <= 1 for part in (*record["units"], *record["words"], record)
+        )
         assert record["score"] < 0
         starts = [float(row[2]) for row in ctm if row[0] == record["key"]]
         assert starts == [word["start"] for word in record["words"]]
@@ -362,8 +477,12 @@ def test_units_and_words_as_json_lines_ctm_and_textgrids(
 def test_the_ctm_of_a_phone_model_has_phones(tmp_path: Path) -> None:
     folder = write_model_folder(tmp_path / "phones", tokenizer="phone")
     clip = replace(write_clip(tmp_path / "clip.wav", 0.9), txt="a c b")
-    assert align(folder, [clip], tmp_path / "align.jsonl", "--ctm", str(tmp_path / "phones.ctm")) == 0
-    assert [line.split()[4] for line in (tmp_path / "phones.ctm").read_text("utf-8").splitlines()] == ["a", "c", "b"]
+    assert (
+        align(folder, [clip], tmp_path / "align.jsonl", "--ctm", str(tmp_path / "phones.ctm")) == 0
+    )
+    assert [
+        line.split()[4] for line in (tmp_path / "phones.ctm").read_text("utf-8").splitlines()
+    ] == ["a", "c", "b"]
     assert [word["text"] for word in read_lines(tmp_path / "align.jsonl")[0]["words"]] == ["a c b"]
 
 
@@ -371,8 +490,13 @@ def test_a_textgrid_with_quotes_that_is_shorter_than_its_last_unit(tmp_path: Pat
     word = TimedText(text='say "a"', start=0.0, end=0.5, confidence=1.0)
     clip = Utterance(key="a", wav="a.wav", txt="")
     parts = {"units": (), "words": (word,), "score": 0.0}
-    alignment.write_textgrids(tmp_path, [alignment.AlignedUtterance(utterance=clip, duration_s=0.4, **parts)])
-    assert read_textgrid(tmp_path / "a.TextGrid") == {"units": [(0.0, 0.5, "")], "words": [(0.0, 0.5, 'say "a"')]}
+    alignment.write_textgrids(
+        tmp_path, [alignment.AlignedUtterance(utterance=clip, duration_s=0.4, **parts)]
+    )
+    assert read_textgrid(tmp_path / "a.TextGrid") == {
+        "units": [(0.0, 0.5, "")],
+        "words": [(0.0, 0.5, 'say "a"')],
+    }
 
 
 def test_utterances_that_cannot_be_aligned_are_named_and_the_others_aligned(
@@ -386,7 +510,10 @@ def test_utterances_that_cannot_be_aligned_are_named_and_the_others_aligned(
     torch.save(state, tmp_path / "never.pt")
     flags = ("--checkpoint", str(tmp_path / "never.pt"))
     assert align(folder, [*bad, *spoken], tmp_path / "align.jsonl", *flags) == 2
-    assert [record["key"] for record in read_lines(tmp_path / "align.jsonl")] == ["utt0", "nested/utt2"]
+    assert [record["key"] for record in read_lines(tmp_path / "align.jsonl")] == [
+        "utt0",
+        "nested/utt2",
+    ]
     expected = (
         "utterance unknown: the transcript has units that the model does not know: 'x' 'y' 'z'; correct it",
         "utterance silent: the transcript is empty; add the text, or leave the utterance out",
@@ -400,13 +527,22 @@ def test_utterances_that_cannot_be_aligned_are_named_and_the_others_aligned(
 
 
 def test_models_that_cannot_align(
-    folder: Path, spoken: list[Utterance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
+    folder: Path,
+    spoken: list[Utterance],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Capsys,
 ) -> None:
     out = tmp_path / "align.jsonl"
     untrained = write_model_folder(tmp_path / "untrained", model_conf={"ctc_weight": 0.0})
     found = error_line(align(untrained, spoken, out), capsys)
-    assert "train.yaml: model_conf.ctc_weight is 0, so CTC was not trained and cannot align; use" in found
-    monkeypatch.setattr(alignment, "align_units", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory.")))
+    assert (
+        "train.yaml: model_conf.ctc_weight is 0, so CTC was not trained and cannot align; use"
+        in found
+    )
+    monkeypatch.setattr(
+        alignment, "align_units", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory."))
+    )
     found = error_line(align(folder, spoken, out, "--batch_size", "2"), capsys)
     large = "out of memory with a batch of 2, the longest of 1.1 s (utt1, utt0)"
     assert found == f"{large}; lower --batch_size, or cut the longest utterances"

@@ -18,7 +18,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     result = tmp_path / "exp/a/decoded/attention"
     result.mkdir(parents=True)
-    (result / "score.json").write_text(report_to_json(score({"k": "ab"}, {"k": "ax"}, rules=Rules(metric="per"))))
+    (result / "score.json").write_text(
+        report_to_json(score({"k": "ab"}, {"k": "ax"}, rules=Rules(metric="per")))
+    )
     (tmp_path / "exp/b").mkdir()
     (tmp_path / "exp/b/train.yaml").write_text("head: softmax\n")
     (tmp_path / "stats.json").write_text('{"simulated": true}')
@@ -47,15 +49,33 @@ def test_the_page_and_the_printed_lines(
     ("options", "message"),
     [
         ("--exp exp/z", "exp/z: no such experiment folder; check --exp"),
-        ("--exp exp/c", "exp/c: contains no train.yaml, metrics.jsonl or test/<mode>/score.json; give the --model"),
-        ("--test decoded --mode joint", "--mode joint: no experiment is scored in this mode; scored modes are: att"),
+        (
+            "--exp exp/c",
+            "exp/c: contains no train.yaml, metrics.jsonl or test/<mode>/score.json; give the --model",
+        ),
+        (
+            "--test decoded --mode joint",
+            "--mode joint: no experiment is scored in this mode; scored modes are: att",
+        ),
         ("--test decoded --audio_mb -1", "--audio_mb -1.0: must be at least 0; 0 is none"),
-        ("--test decoded --audio_mb nan", "--audio_mb nan: must be a finite number of at least 0; 0 is none"),
+        (
+            "--test decoded --audio_mb nan",
+            "--audio_mb nan: must be a finite number of at least 0; 0 is none",
+        ),
         ("--test decoded --utterances -1", "--utterances -1: must be at least 0; 0 is none"),
-        ("--test decoded --data_list no.list", "no.list: cannot be read (No such file or directory)"),
+        (
+            "--test decoded --data_list no.list",
+            "no.list: cannot be read (No such file or directory)",
+        ),
         ("--test decoded --stats no.json", "no.json: cannot be read (No such file or directory)"),
-        ("--exp exp/b --test x", "--test x: no experiment has a x/<mode>/score.json to read; scored are: none, run"),
-        ("--test x", "--test x: no experiment has a x/<mode>/score.json to read; scored are: decoded"),
+        (
+            "--exp exp/b --test x",
+            "--test x: no experiment has a x/<mode>/score.json to read; scored are: none, run",
+        ),
+        (
+            "--test x",
+            "--test x: no experiment has a x/<mode>/score.json to read; scored are: decoded",
+        ),
     ],
 )
 def test_a_fault_is_one_line(options: str, message: str, folder: Path, capsys: Capsys) -> None:

@@ -26,11 +26,21 @@ PEOPLE = [replace(utterance, speaker=utterance.key) for utterance in UTTERANCES]
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name, texts in {"ref": REF, "hyp": HYP, "a": A, "b": B, "others": {"zz": "x"}, "empty": {}}.items():
+    for name, texts in {
+        "ref": REF,
+        "hyp": HYP,
+        "a": A,
+        "b": B,
+        "others": {"zz": "x"},
+        "empty": {},
+    }.items():
         write_text(name, texts)
     write_data_list("data.list", UTTERANCES)
     write_data_list("people.list", PEOPLE)
-    write_data_list("mono.list", [replace(utterance, lang=None, speaker=utterance.key[-1]) for utterance in UTTERANCES])
+    write_data_list(
+        "mono.list",
+        [replace(utterance, lang=None, speaker=utterance.key[-1]) for utterance in UTTERANCES],
+    )
 
 
 def call(options: str) -> int:
@@ -47,14 +57,18 @@ def score_rows(options: str, capsys: Capsys) -> tuple[str, dict[str, list[str]]]
 def test_one_row_per_language_and_the_files(capsys: Capsys) -> None:
     options = "--data_list data.list --by lang --json out/score.json --align align.txt --name demo"
     out, rows = score_rows(options, capsys)
-    assert out.startswith("demo\nCER|unit:grapheme|spaces:ignored|case:kept|punct:kept|norm:nfc|lang:ca,ky|v:")
+    assert out.startswith(
+        "demo\nCER|unit:grapheme|spaces:ignored|case:kept|punct:kept|norm:nfc|lang:ca,ky|v:"
+    )
     assert rows["ca"][:7] == ["ca", "2", "10", "1", "0", "0", "10.00"]
     assert rows["ky"][:7] == ["ky", "2", "11", "1", "1", "0", "18.18"]
     assert rows["macro"][2] == "14.09"
     assert rows["micro"][:8] == ["micro", "average", "4", "21", "2", "1", "0", "14.29"]
     assert json.loads(Path("out/score.json").read_text("utf-8"))["name"] == "demo"
     assert "ref: с а л а м\nhyp: с а л а м\n" in Path("align.txt").read_text("utf-8")
-    out, rows = score_rows("--metric wer --ref data.list --by lang", capsys)  # the reference has the languages
+    out, rows = score_rows(
+        "--metric wer --ref data.list --by lang", capsys
+    )  # the reference has the languages
     assert "WER|unit:word|case:kept|punct:kept|norm:nfc|lang:ca,ky|" in out
     assert (rows["ca"][2], rows["ky"][2]) == ("3", "2")
 
@@ -103,18 +117,42 @@ def test_rules_for_spaces_and_punctuation(capsys: Capsys) -> None:
         ),
         ("--hyp twice", "twice:2: 'ca1' occurs twice; keep one of the two lines"),
         ("--hyp nowhere", "nowhere: cannot be read (No such file or directory); check the path"),
-        ("--hyp empty", "empty: contains no hypotheses; decode again, or check that it is the right file"),
-        ("--hyp hyps.jsonl", "hyps.jsonl:1: JSON lines, not `key transcript` lines; give the file `text` of the same"),
+        (
+            "--hyp empty",
+            "empty: contains no hypotheses; decode again, or check that it is the right file",
+        ),
+        (
+            "--hyp hyps.jsonl",
+            "hyps.jsonl:1: JSON lines, not `key transcript` lines; give the file `text` of the same",
+        ),
         ("--ref empty", "empty: contains no utterances; check that it is the reference"),
-        ("--by lang", "--by lang: needs the languages; give --data_list the data.list of the reference"),
-        ("--data_list short.list", "short.list: no language for 3 utterances of the reference (ca2, ky1, ky2); comp"),
+        (
+            "--by lang",
+            "--by lang: needs the languages; give --data_list the data.list of the reference",
+        ),
+        (
+            "--data_list short.list",
+            "short.list: no language for 3 utterances of the reference (ca2, ky1, ky2); comp",
+        ),
         ("--num_resamples -1", "--num_resamples -1: must be at least 0"),
-        ("--by speaker", "--by speaker: needs the speakers; give --data_list the data.list of the reference"),
-        ("--data_list data.list --by speaker", "data.list: no speaker for 4 utterances of the reference (ca1, ca2, ky"),
+        (
+            "--by speaker",
+            "--by speaker: needs the speakers; give --data_list the data.list of the reference",
+        ),
+        (
+            "--data_list data.list --by speaker",
+            "data.list: no speaker for 4 utterances of the reference (ca1, ca2, ky",
+        ),
         ("--confusions 0", "--confusions 0: must be at least 1"),
         ("--features", "--features: only phones have features, --metric is cer; use --metric per"),
-        ("--metric per --punctuation remove", "--metric per --punctuation remove: phones may contain"),
-        ("--metric per --normalize nfc+lower", "--metric per --normalize nfc+lower: two phones may differ only"),
+        (
+            "--metric per --punctuation remove",
+            "--metric per --punctuation remove: phones may contain",
+        ),
+        (
+            "--metric per --normalize nfc+lower",
+            "--metric per --normalize nfc+lower: two phones may differ only",
+        ),
     ],
 )
 def test_a_fault_is_one_line(options: str, message: str, capsys: Capsys) -> None:
@@ -127,7 +165,10 @@ def test_a_fault_is_one_line(options: str, message: str, capsys: Capsys) -> None
 def test_languages_without_utterances_or_reference_units(capsys: Capsys) -> None:
     write_text("ref", {"ca1": "bon dia", "ky1": ""})
     write_text("hyp", {"ca1": "bon die", "ky1": "б"})
-    write_data_list("more.list", [replace(UTTERANCES[0], key=key, lang=key[:2]) for key in ("ca1", "ky1", "tr1")])
+    write_data_list(
+        "more.list",
+        [replace(UTTERANCES[0], key=key, lang=key[:2]) for key in ("ca1", "ky1", "tr1")],
+    )
     out, rows = score_rows("--data_list more.list", capsys)
     assert rows["ky"][1:7] == ["1", "0", "0", "0", "1", "n/a"]
     assert out.splitlines()[-2:] == [
@@ -136,35 +177,49 @@ def test_languages_without_utterances_or_reference_units(capsys: Capsys) -> None
     ]
 
 
-def test_hypotheses_without_a_reference_are_not_counted_and_an_error_unless_allowed(capsys: Capsys) -> None:
+def test_hypotheses_without_a_reference_are_not_counted_and_an_error_unless_allowed(
+    capsys: Capsys,
+) -> None:
     write_text("extra", HYP | {"zz": "x"})
     allowed, _ = score_rows("--hyp extra --allow_extra", capsys)
     assert call("--hyp extra --json score.json") == 2
     refused = capsys.readouterr()
     assert refused.out == allowed
-    assert refused.err.startswith("extra: 1 hypothesis without a reference in ref (zz); remove them, or give")
+    assert refused.err.startswith(
+        "extra: 1 hypothesis without a reference in ref (zz); remove them, or give"
+    )
     assert json.loads(Path("score.json").read_text("utf-8"))["extra"] == ["zz"]
     plain, _ = score_rows("", capsys)
     assert allowed == plain.rstrip("\n") + "\n1 hypothesis without reference left out: zz\n"
 
 
 def test_every_mode_of_a_folder_is_scored_beside_its_text(capsys: Capsys) -> None:
-    printed, _ = score_rows("--hyp hyp --name 'exp, attention' --json one.json --align one.txt", capsys)
+    printed, _ = score_rows(
+        "--hyp hyp --name 'exp, attention' --json one.json --align one.txt", capsys
+    )
     for mode, texts in (("attention", HYP), ("joint", HYP | {"zz": "x"}), ("rescoring", HYP)):
         Path("test", mode).mkdir(parents=True)
         write_text(Path("test", mode, "text"), texts)
     assert call("--hyp test --name exp") == 2, "one mode has a hypothesis without a reference"
     found = capsys.readouterr()
-    assert found.out.split() == [f"test/{mode}/score.txt" for mode in ("attention", "joint", "rescoring")]
+    assert found.out.split() == [
+        f"test/{mode}/score.txt" for mode in ("attention", "joint", "rescoring")
+    ]
     assert found.err.startswith("test/joint/text: 1 hypothesis without")
     folder = Path("test/attention")
     assert (folder / "score.txt").read_text("utf-8") == printed
     assert (folder / "score.json").read_bytes() == Path("one.json").read_bytes()
     assert (folder / "alignment.txt").read_bytes() == Path("one.txt").read_bytes()
-    assert "exp, joint\n" in Path("test/joint/score.txt").read_text("utf-8"), "its table is not lost"
-    assert "--hyp test: of a folder, score.json" in error_line(call("--hyp test --json x.json"), capsys)
+    assert "exp, joint\n" in Path("test/joint/score.txt").read_text("utf-8"), (
+        "its table is not lost"
+    )
+    assert "--hyp test: of a folder, score.json" in error_line(
+        call("--hyp test --json x.json"), capsys
+    )
     Path("none").mkdir()
-    assert error_line(call("--hyp none"), capsys).startswith("none: contains no MODE/text; give the --result_dir")
+    assert error_line(call("--hyp none"), capsys).startswith(
+        "none: contains no MODE/text; give the --result_dir"
+    )
     write_text("test/joint/text", HYP)
     found = error_line(call("--hyp test/joint"), capsys)
     result_dir = "the --result_dir of `wenet-hs recognize`"
@@ -195,7 +250,9 @@ def test_features_of_phones(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def compare(options: str) -> int:
-    return run_line(compare_command, f"--metric cer --ref ref --hyp_a a --hyp_b b --num_resamples 50 {options}")
+    return run_line(
+        compare_command, f"--metric cer --ref ref --hyp_a a --hyp_b b --num_resamples 50 {options}"
+    )
 
 
 def test_compare_has_one_row_per_language_with_both_kinds_of_interval(capsys: Capsys) -> None:
@@ -222,19 +279,30 @@ def test_compare_without_a_list_has_no_languages_and_no_speakers(capsys: Capsys)
 @pytest.mark.parametrize(
     ("change", "note"),
     [
-        ({0: {"speaker": None}}, "\nnot by speaker: no speaker for 1 utterance (ca1); utterances of one"),
+        (
+            {0: {"speaker": None}},
+            "\nnot by speaker: no speaker for 1 utterance (ca1); utterances of one",
+        ),
         (dict.fromkeys(range(4), {"lang": None}), "lang:unspecified"),
     ],
 )
-def test_notes_about_languages_and_speakers(change: dict[int, Any], note: str, capsys: Capsys) -> None:
-    write_data_list("other.list", [replace(one, **change.get(i, {})) for i, one in enumerate(PEOPLE)])
+def test_notes_about_languages_and_speakers(
+    change: dict[int, Any], note: str, capsys: Capsys
+) -> None:
+    write_data_list(
+        "other.list", [replace(one, **change.get(i, {})) for i, one in enumerate(PEOPLE)]
+    )
     assert compare("--data_list other.list") == 0
     assert note in capsys.readouterr().out
 
 
 def test_compare_over_seeds(capsys: Capsys) -> None:
     for system, seed in ((system, seed) for system in "ab" for seed in range(5)):
-        texts = A | ({"ca1": REF["ca1"]} if seed % 2 else {}) | ({"ky2": REF["ky2"][seed:]} if system == "b" else {})
+        texts = (
+            A
+            | ({"ca1": REF["ca1"]} if seed % 2 else {})
+            | ({"ky2": REF["ky2"][seed:]} if system == "b" else {})
+        )
         folder = Path(f"{system}{seed}/test/attention")
         folder.mkdir(parents=True)
         write_text(folder / "text", texts)
@@ -247,8 +315,18 @@ def test_compare_over_seeds(capsys: Capsys) -> None:
     assert out.startswith(f"A: {a[0]} and 4 more\nB: tree\nCER|unit:grapheme|")
     rows = [cells for cells in map(str.split, out.splitlines()) if cells]
     assert ["ca", "16.00", "16.00", "+0.00", "0.00", "[+0.00,", "+0.00]", "1.0000", "n/a"] in rows
-    assert ["ky", "A", *["27.27"] * 5] in rows and ["B", "9.09", "18.18", "27.27", "36.36", "45.45"] in rows
-    assert "\nLanguages are fixed: the result holds for these languages, not for languages in general.\n" in out
+    assert ["ky", "A", *["27.27"] * 5] in rows and [
+        "B",
+        "9.09",
+        "18.18",
+        "27.27",
+        "36.36",
+        "45.45",
+    ] in rows
+    assert (
+        "\nLanguages are fixed: the result holds for these languages, not for languages in general.\n"
+        in out
+    )
     assert out.endswith(
         "so not checked: number of ranks, units, torch, weights of --checkpoint, paths of the training list\n"
     )
@@ -258,13 +336,19 @@ def test_compare_over_seeds(capsys: Capsys) -> None:
     out = capsys.readouterr().out
     assert "\nfewer than 5 seeds: no interval and no p\n" in out and "[" not in out
     swapped = line.replace("--hyp_b b0/test/attention/text b1", "--hyp_b b1/test/attention/text b0")
-    assert error_line(compare(swapped), capsys).startswith(f"{a[0]} and {b[1]}: seed '0' and '1'; pair trainings with")
+    assert error_line(compare(swapped), capsys).startswith(
+        f"{a[0]} and {b[1]}: seed '0' and '1'; pair trainings with"
+    )
     Path("a1/train.yaml").write_text("seed: 0\n")
     Path("b1/train.yaml").write_text("seed: 0\n")
-    assert error_line(compare(line), capsys).startswith(f"{a[0]} and {a[1]}: the same seed, 0, twice in one system")
+    assert error_line(compare(line), capsys).startswith(
+        f"{a[0]} and {a[1]}: the same seed, 0, twice in one system"
+    )
     Path("a1/train.yaml").unlink()
     Path("b0/train.yaml").unlink()
-    assert error_line(compare(line), capsys).startswith(f"{a[0]} and {b[1]}: the same seed, 0, twice"), "over pairs"
+    assert error_line(compare(line), capsys).startswith(
+        f"{a[0]} and {b[1]}: the same seed, 0, twice"
+    ), "over pairs"
     assert compare("--hyp_a a b --hyp_b b b") == 0, "files that are in no experiment folder"
     assert "\nthe trainings are not checked: no train.yaml" in capsys.readouterr().out
 
@@ -272,9 +356,15 @@ def test_compare_over_seeds(capsys: Capsys) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--hyp_a a b", "--hyp_a and --hyp_b: 2 and 1 files; give both systems one file per seed, in the same order"),
+        (
+            "--hyp_a a b",
+            "--hyp_a and --hyp_b: 2 and 1 files; give both systems one file per seed, in the same order",
+        ),
         ("--hyp_b half", "B (half): no hypothesis for 2 utterances that the other decoded"),
-        ("--hyp_b more", "more: 1 hypothesis without a reference in ref (xx); remove them, or give"),
+        (
+            "--hyp_b more",
+            "more: 1 hypothesis without a reference in ref (xx); remove them, or give",
+        ),
         ("--hyp_b empty", "empty: contains no hypotheses; decode again, or check"),
         ("--num_resamples 0", "--num_resamples 0: must be at least 1"),
         ("--metric per --punctuation remove", "per --punctuation remove: phones may"),

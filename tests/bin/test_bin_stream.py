@@ -53,7 +53,10 @@ def test_a_file_and_a_pipe_give_the_segments_of_the_stream(
     assert run_line(transcribe, f"{line} {tmp_path}/loud.wav {tmp_path}/a.wav") == 2
     printed = capsys.readouterr()
     assert printed.out.endswith("".join(f"{tmp_path}/a.wav: {one}" for one in lines))
-    assert "loud.wav: waveform: a peak of" in printed.err and "must be finite and in [-1, 1]" in printed.err
+    assert (
+        "loud.wav: waveform: a peak of" in printed.err
+        and "must be finite and in [-1, 1]" in printed.err
+    )
     content = (tmp_path / "a.wav").read_bytes()
     (tmp_path / "cut.wav").write_bytes(content[: len(content) // 2])
     assert run_line(transcribe, f"{line} {tmp_path}/cut.wav") == 2
@@ -62,12 +65,19 @@ def test_a_file_and_a_pipe_give_the_segments_of_the_stream(
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=pipe))
     assert run_line(transcribe, f"{line} --json -") == 0
     records = [json.loads(one) for one in capsys.readouterr().out.splitlines()]
-    assert [(one["path"], one["text"], one["start"]) for one in records] == [("-", e.text, e.start) for e in expected]
-    assert [unit["text"] for unit in records[0]["units"]] == [unit.text for unit in expected[0].units or ()]
+    assert [(one["path"], one["text"], one["start"]) for one in records] == [
+        ("-", e.text, e.start) for e in expected
+    ]
+    assert [unit["text"] for unit in records[0]["units"]] == [
+        unit.text for unit in expected[0].units or ()
+    ]
     odd = io.BufferedReader(io.BytesIO(samples.tobytes()[:-1]))  # type: ignore[arg-type]
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=odd))
     assert run_line(transcribe, f"{line} -") == 0
-    assert "-: the pipe ends in the middle of a sample of 16 bits; its last byte is left out" in caplog.text
+    assert (
+        "-: the pipe ends in the middle of a sample of 16 bits; its last byte is left out"
+        in caplog.text
+    )
     assert len(capsys.readouterr().out.splitlines()) == len(expected), "what arrived is recognised"
 
 
@@ -158,7 +168,9 @@ def test_ctrl_c_ends_the_pipe_after_a_whole_chunk(
     assert len(calls) == 12
     stream = load_model(folder).stream()
     expected = feed(stream, b"".join(piece for piece, _ in calls), 16000) + stream.finish()
-    assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()] == [one.text for one in expected]
+    assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()] == [
+        one.text for one in expected
+    ]
 
 
 def test_a_job_that_ignores_ctrl_c_goes_on_to_ignore_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,28 +189,50 @@ def test_a_job_that_ignores_ctrl_c_goes_on_to_ignore_it(monkeypatch: pytest.Monk
         ("-", "-: a pipe is read only by --stream; add --stream, or give a file"),
         ("--rate 8000 a.wav", "--rate: has no effect without --stream; add it, or leave this out"),
         ("--stream --rate 500 -", "--rate 500: must be from 1000 to 1000000 Hz"),
-        ("--stream --rate 8000 a.wav", "--rate: is that of a pipe; a file states its own; leave it out, or give -"),
+        (
+            "--stream --rate 8000 a.wav",
+            "--rate: is that of a pipe; a file states its own; leave it out, or give -",
+        ),
         ("--stream --silence_s 0 a.wav", "--silence_s 0: must be above 0"),
         ("--stream --nbest 2 a.wav", "--nbest: has no effect with --stream; leave one of them out"),
         ("--stream --max_segment_s 1 a.wav", "--max_segment_s 1: must be at least 4"),
         ("--stream --srt x a.wav", "--srt: --stream prints its segments; leave one of them out"),
-        ("--stream --decoding_chunk_size -2 a.wav", "--decoding_chunk_size -2: must be at least 1, or -1"),
+        (
+            "--stream --decoding_chunk_size -2 a.wav",
+            "--decoding_chunk_size -2: must be at least 1, or -1",
+        ),
     ],
 )
 def test_wrong_flags_are_one_line(folder: Path, flags: str, message: str, capsys: Capsys) -> None:
-    assert error_line(run_line(transcribe, f"--model_dir {folder} {flags}"), capsys).startswith(message)
+    assert error_line(run_line(transcribe, f"--model_dir {folder} {flags}"), capsys).startswith(
+        message
+    )
 
 
-def test_recognition_in_chunks_and_chunk_by_chunk_give_the_same(folder: Path, tmp_path: Path) -> None:
-    clips = [write_clip(tmp_path / f"{number}.wav", 0.7 + 0.4 * number, seed=number) for number in range(3)]
+def test_recognition_in_chunks_and_chunk_by_chunk_give_the_same(
+    folder: Path, tmp_path: Path
+) -> None:
+    clips = [
+        write_clip(tmp_path / f"{number}.wav", 0.7 + 0.4 * number, seed=number)
+        for number in range(3)
+    ]
     write_data_list(tmp_path / "data.list", clips)
     line = f"--model_dir {folder} --test_data {tmp_path}/data.list --device cpu --modes ctc_greedy_search --result_dir"
     found = {}
     chunks = "--decoding_chunk_size 4 --num_decoding_left_chunks 1"
-    for name, flags in (("whole", ""), ("masked", chunks), ("streamed", f"{chunks} --simulate_streaming")):
+    for name, flags in (
+        ("whole", ""),
+        ("masked", chunks),
+        ("streamed", f"{chunks} --simulate_streaming"),
+    ):
         assert run_line(recognize, f"{line} {tmp_path}/{name} {flags}") == 0
-        lines = (tmp_path / name / "ctc_greedy_search" / "hyps.jsonl").read_text("utf-8").splitlines()
+        lines = (
+            (tmp_path / name / "ctc_greedy_search" / "hyps.jsonl").read_text("utf-8").splitlines()
+        )
         found[name] = [json.loads(one)["score"] for one in lines]
     assert found["masked"] == pytest.approx(found["streamed"], abs=1e-3)
     assert found["masked"] != pytest.approx(found["whole"], abs=1e-2)
-    assert json.loads((tmp_path / "masked" / "rtf.json").read_text("utf-8"))["decoding_chunk_size"] == 4
+    assert (
+        json.loads((tmp_path / "masked" / "rtf.json").read_text("utf-8"))["decoding_chunk_size"]
+        == 4
+    )

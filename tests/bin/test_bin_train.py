@@ -39,7 +39,15 @@ def test_it_trains_with_its_flags_and_prints_the_path_of_the_model(
     record = read_run(first)
     assert record is not None
     assert record.last_start.command == ("wenet-hs", "train", "--config", "a b.yaml")
-    more = ["--checkpoint", str(first / "final.pt"), "--resume", "never", "--override_config", "max_epoch=1", "seed=3"]
+    more = [
+        "--checkpoint",
+        str(first / "final.pt"),
+        "--resume",
+        "never",
+        "--override_config",
+        "max_epoch=1",
+        "seed=3",
+    ]
     arguments = [*corpus.arguments(tmp_path / "m"), *more, "--override_config", "accum_grad=2"]
     assert run_command(command, arguments) == 0
     assert outcome(tmp_path / "m")["step"] == 2
@@ -52,30 +60,58 @@ def test_it_trains_with_its_flags_and_prints_the_path_of_the_model(
     [
         ("--cv_data none", "none: cannot be read (No such file or directory)"),
         ("--device cuda:77", "--device cuda:77: "),
-        ("--data_type shard", "train.list:1: not the path of a tar; a list of utterances is read with --data_type raw"),
-        ("tokenizer_conf.symbol_table_path=no.txt", "no.txt: cannot be read (No such file or directory); check the"),
+        (
+            "--data_type shard",
+            "train.list:1: not the path of a tar; a list of utterances is read with --data_type raw",
+        ),
+        (
+            "tokenizer_conf.symbol_table_path=no.txt",
+            "no.txt: cannot be read (No such file or directory); check the",
+        ),
         (
             "tokenizer_conf.symbol_table_path=gap.txt",
             "gap.txt:3: id 3 in a table of 3 units; ids must be 0 to 2, and 2",
         ),
-        ("cmvn_conf.cmvn_file=none", "none: cannot be read (No such file or directory); check the path in the config"),
-        ("dtype=fp16", "tiny.yaml: dtype: fp16 is emulated by this processor, some 50 times slower than fp32; use"),
+        (
+            "cmvn_conf.cmvn_file=none",
+            "none: cannot be read (No such file or directory); check the path in the config",
+        ),
+        (
+            "dtype=fp16",
+            "tiny.yaml: dtype: fp16 is emulated by this processor, some 50 times slower than fp32; use",
+        ),
         ("optim_conf.lrr=1", "optim_conf.lrr: unknown key; did you mean `lr`?"),
         ("output_dim=99", "output_dim: 99, expected 8"),
-        ("dataset_conf.fbank_conf.num_mel_bins=6", "num_mel_bins: input_layer: conv2d needs at least 7, got 6"),
-        ("dataset_conf.sampling.weights=[1,2]", "dataset_conf.sampling.weights: 2 weights for 1 lists in --train_d"),
-        ("head=hsoftmax head_conf.tree=tree.json", "tree.json: leaf 7 is 'x', but unit 7 of the table is 'e'; build"),
+        (
+            "dataset_conf.fbank_conf.num_mel_bins=6",
+            "num_mel_bins: input_layer: conv2d needs at least 7, got 6",
+        ),
+        (
+            "dataset_conf.sampling.weights=[1,2]",
+            "dataset_conf.sampling.weights: 2 weights for 1 lists in --train_d",
+        ),
+        (
+            "head=hsoftmax head_conf.tree=tree.json",
+            "tree.json: leaf 7 is 'x', but unit 7 of the table is 'e'; build",
+        ),
     ],
 )
 def test_a_wrong_flag_or_setting_is_one_line(
-    corpus: TinyCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys, flags: str, message: str
+    corpus: TinyCorpus,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Capsys,
+    flags: str,
+    message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     other = UnitTable.from_units("abcdx")
     Tree.huffman(range(len(other)), units=other.units).save("tree.json")
     Path("gap.txt").write_text("<blank> 0\na 1\nb 3\n")
     given = flags if flags.startswith("--") else f"--override_config {flags}"
-    found = error_line(run_command(command, [*corpus.arguments(tmp_path / "m"), *given.split()]), capsys)
+    found = error_line(
+        run_command(command, [*corpus.arguments(tmp_path / "m"), *given.split()]), capsys
+    )
     assert message in found
     assert "--device" not in flags or not Path("m").exists()
 
@@ -99,7 +135,10 @@ def test_a_run_with_weights_noise_and_reverberation_resumes_bit_for_bit(
     write_data_list(tmp_path / "a.list", utterances[:4])
     write_data_list(tmp_path / "b.list", utterances[4:])
     (tmp_path / "clips").write_text("".join(f"{utterance.wav}\n" for utterance in utterances))
-    settings = [f"dataset_conf.{name}_conf={{list: {tmp_path}/clips, prob: 0.7}}" for name in ("noise", "reverb")]
+    settings = [
+        f"dataset_conf.{name}_conf={{list: {tmp_path}/clips, prob: 0.7}}"
+        for name in ("noise", "reverb")
+    ]
     settings.append("dataset_conf.sampling={weights: [1, 3]}")
     flags = {"train_data": (tmp_path / "a.list", tmp_path / "b.list")}
     whole = corpus.train(tmp_path / "whole", *settings, **flags)
@@ -119,7 +158,10 @@ def pack(data_list: Path, out: Path, num: int = 3) -> int:
 @pytest.mark.slow
 def test_training_on_shards_is_training_on_the_list(corpus: TinyCorpus, tmp_path: Path) -> None:
     assert pack(corpus.train_data, tmp_path / "train") == pack(corpus.cv_data, tmp_path / "cv") == 0
-    lists = {"train_data": (tmp_path / "train" / "data.list",), "cv_data": tmp_path / "cv" / "data.list"}
+    lists = {
+        "train_data": (tmp_path / "train" / "data.list",),
+        "cv_data": tmp_path / "cv" / "data.list",
+    }
     short = ("max_epoch=1", "save_interval=null")
     raw = outcome(corpus.train(tmp_path / "raw", *short))
     assert outcome(corpus.train(tmp_path / "shard", *short, data_type="shard", **lists)) == raw
@@ -127,7 +169,9 @@ def test_training_on_shards_is_training_on_the_list(corpus: TinyCorpus, tmp_path
     assert outcome(resumed) == raw, "a run resumes with the other format"
 
 
-def test_statistics_of_shards_are_those_of_the_list(corpus: TinyCorpus, tmp_path: Path, capsys: Capsys) -> None:
+def test_statistics_of_shards_are_those_of_the_list(
+    corpus: TinyCorpus, tmp_path: Path, capsys: Capsys
+) -> None:
     train = tmp_path / "train" / "data.list"
     assert pack(corpus.train_data, train.parent) == 0
     assert capsys.readouterr().out.startswith(f"{train}: 4 shards, 10 utterances, ")
@@ -164,10 +208,22 @@ def test_statistics_have_no_effect_with_a_pretrained_encoder(
     assert "cmvn: the encoder computes its own input and its normalization; remove it" in line
 
 
-def test_the_flags_are_the_options_of_the_training(corpus: TinyCorpus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_flags_are_the_options_of_the_training(
+    corpus: TinyCorpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
     started = list[TrainOptions]()
     monkeypatch.setattr(command, "train", started.append)
-    flags = ["--cmvn", "c.json", "--divide_batch", "--checkpoint", "base", "--resume", "never", "--seed", "7"]
+    flags = [
+        "--cmvn",
+        "c.json",
+        "--divide_batch",
+        "--checkpoint",
+        "base",
+        "--resume",
+        "never",
+        "--seed",
+        "7",
+    ]
     assert run_command(command, [*corpus.arguments(Path("m"), "grad_clip=1"), *flags]) == 0
     assert run_command(command, corpus.arguments(Path("m"))) == 0
     expected = TrainOptions(
@@ -193,9 +249,14 @@ def test_the_flags_are_the_options_of_the_training(corpus: TinyCorpus, monkeypat
     assert started == [expected, without_flags]
 
 
-def test_a_resumed_training_has_the_batches_of_the_ranks_before(corpus: TinyCorpus, tmp_path: Path) -> None:
+def test_a_resumed_training_has_the_batches_of_the_ranks_before(
+    corpus: TinyCorpus, tmp_path: Path
+) -> None:
     """The flag --divide_batch: tests/train/test_start.py."""
-    settings = ["dataset_conf.batch_conf={batch_type: dynamic, max_frames_in_batch: 600}", "max_epoch=1"]
+    settings = [
+        "dataset_conf.batch_conf={batch_type: dynamic, max_frames_in_batch: 600}",
+        "max_epoch=1",
+    ]
     name = "dataset_conf.batch_conf.max_frames_in_batch"
     corpus.train(tmp_path / "m", *settings, f"{name}=300")
     refused = f"{name} was 300, is now 200; a resumed run must be the same"

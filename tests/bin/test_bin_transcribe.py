@@ -41,7 +41,9 @@ def talk(tmp_path: Path) -> Path:
     return tmp_path / "talk.wav"
 
 
-def test_all_formats_have_the_texts_of_the_segments(folder: Path, talk: Path, capsys: Capsys) -> None:
+def test_all_formats_have_the_texts_of_the_segments(
+    folder: Path, talk: Path, capsys: Capsys
+) -> None:
     out = talk.parent / "out"
     formats = f"--elan {out} --textgrid {out} --srt {out} --ctm {out}/all.ctm --tsv {out}/all.tsv --low_confidence 0.9"
     assert run_line(transcribe, f"--model_dir {folder} {GREEDY} {formats} {talk}") == 0
@@ -53,7 +55,9 @@ def test_all_formats_have_the_texts_of_the_segments(folder: Path, talk: Path, ca
     for piece in pieces:
         assert piece.end_s is not None
         alone = samples[round(16000 * piece.begin_s) : round(16000 * piece.end_s)]
-        texts.append(recognizer.transcribe((alone, 16000), mode="ctc_greedy_search").text.strip(" "))
+        texts.append(
+            recognizer.transcribe((alone, 16000), mode="ctc_greedy_search").text.strip(" ")
+        )
     eaf = Eaf(str(out / "talk.eaf"))
     spans = eaf.get_annotation_data_for_tier("wenet_hs")
     assert [span[2] for span in spans] == texts
@@ -73,7 +77,9 @@ def test_all_formats_have_the_texts_of_the_segments(folder: Path, talk: Path, ca
     assert [row[3] for row in rows] == texts
 
 
-def test_files_of_annotations_are_named_and_the_others_transcribed(folder: Path, talk: Path, capsys: Capsys) -> None:
+def test_files_of_annotations_are_named_and_the_others_transcribed(
+    folder: Path, talk: Path, capsys: Capsys
+) -> None:
     for name in ("a.cha", "b.srt"):
         form = "a transcript of CLAN (CHAT)" if name == "a.cha" else "SRT subtitles"
         (talk.parent / name).write_text(EXAMPLES[form][1])
@@ -96,7 +102,9 @@ def test_a_record_has_all_of_the_recording(folder: Path, talk: Path) -> None:
     assert found == Record(expected, talk, str(folder)) and len(found.recording.words) == 3
     assert run_line(transcribe, f"{line} --skip_existing") == 0
     (talk.parent / "elsewhere").mkdir()
-    other = Path(shutil.copy(talk, talk.parent / "elsewhere/talk.wav"))  # another recording of the same name
+    other = Path(
+        shutil.copy(talk, talk.parent / "elsewhere/talk.wav")
+    )  # another recording of the same name
     again = Path(shutil.copytree(folder, talk.parent / "model 2"))
     on = f"{GREEDY} --record {talk.parent / 'out'} --skip_existing"
     for words in (f"--model_dir {folder} {on} {other}", f"--model_dir '{again}' {on} {talk}"):
@@ -109,11 +117,15 @@ def test_a_record_has_all_of_the_recording(folder: Path, talk: Path) -> None:
         "talk-3.json": (talk, str(again)),
     }
     (talk.parent / "out/talk.json").write_text("{}")
-    with pytest.raises(DataError, match=r"not a file of `transcribe --record`; transcribe the recording again"):
+    with pytest.raises(
+        DataError, match=r"not a file of `transcribe --record`; transcribe the recording again"
+    ):
         read_record(talk.parent / "out/talk.json")
 
 
-def test_an_annotation_file_instead_of_its_recording(folder: Path, talk: Path, capsys: Capsys) -> None:
+def test_an_annotation_file_instead_of_its_recording(
+    folder: Path, talk: Path, capsys: Capsys
+) -> None:
     first, second = talk.parent / "first", talk.parent / "second"
     assert run_line(transcribe, f"--model_dir {folder} {GREEDY} --elan {first} {talk}") == 0
     (first / "talk.eaf").rename(talk.with_suffix(".eaf"))
@@ -121,15 +133,25 @@ def test_an_annotation_file_instead_of_its_recording(folder: Path, talk: Path, c
     line = f"--model_dir {folder} {GREEDY} {talk.with_suffix('.eaf')}"
     capsys.readouterr()
     code = run_line(transcribe, f"{line} --elan {second}")
-    assert "talk.eaf: has a tier 'wenet_hs' already; choose another name with --tier" in capsys.readouterr().err
-    assert run_line(transcribe, f"{line} --srt {talk.parent / 'srt'}") == 0, "subtitles have no tiers"
+    assert (
+        "talk.eaf: has a tier 'wenet_hs' already; choose another name with --tier"
+        in capsys.readouterr().err
+    )
+    assert run_line(transcribe, f"{line} --srt {talk.parent / 'srt'}") == 0, (
+        "subtitles have no tiers"
+    )
     assert code == 2 and not second.exists()
     assert run_line(transcribe, f"{line} --elan {second} --tier other") == 0
-    assert "wenet_hs" in Eaf(str(second / "talk.eaf")).tiers and "other words" in Eaf(str(second / "talk.eaf")).tiers
+    assert (
+        "wenet_hs" in Eaf(str(second / "talk.eaf")).tiers
+        and "other words" in Eaf(str(second / "talk.eaf")).tiers
+    )
     assert talk.with_suffix(".eaf").read_bytes() == before
     capsys.readouterr()
     error = error_line(run_line(transcribe, f"{line} --elan {talk.parent} --tier other"), capsys)
-    assert error == f"{talk.with_suffix('.eaf')}: is the input itself; name another folder with --elan"
+    assert (
+        error == f"{talk.with_suffix('.eaf')}: is the input itself; name another folder with --elan"
+    )
     error = error_line(run_line(transcribe, f"{line} --elan {second} --tier other"), capsys)
     refusal = f"{second / 'talk.eaf'}: exists already; name another folder with --elan, or go on with --skip_existing"
     assert error == refusal
@@ -154,52 +176,86 @@ WRONG = [
     ("--vad silero a.wav", "--vad: has no effect without --elan"),
     ("--json --srt out a.wav", "--json: has no effect with --srt; leave one of them out"),
     ("--elan units.txt a.wav", "--elan units.txt: not a folder; name another one"),
-    ("--tsv units.txt a.wav", "units.txt: exists already; name another file with --tsv, or delete this one"),
+    (
+        "--tsv units.txt a.wav",
+        "units.txt: exists already; name another file with --tsv, or delete this one",
+    ),
     (
         "--skip_existing --elan out --tsv t a.wav",
         "--skip_existing: only for --elan, --textgrid, --srt, --record; --c",
     ),
-    ("--elan out a/x.wav b/x.eaf", "a/x.wav and b/x.eaf: the results would have the same name; transcribe them one by"),
+    (
+        "--elan out a/x.wav b/x.eaf",
+        "a/x.wav and b/x.eaf: the results would have the same name; transcribe them one by",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("line", "message"), WRONG)
-def test_wrong_flags(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys, line: str, message: str) -> None:
+def test_wrong_flags(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys, line: str, message: str
+) -> None:
     monkeypatch.chdir(folder)
-    assert error_line(run_line(transcribe, f"--model_dir {folder} {line}"), capsys).startswith(message)
+    assert error_line(run_line(transcribe, f"--model_dir {folder} {line}"), capsys).startswith(
+        message
+    )
 
 
 def test_a_model_without_ctc_gives_segments(tmp_path: Path, talk: Path, capsys: Capsys) -> None:
     folder = write_model_folder(tmp_path / "model", model_conf={"ctc_weight": 0.0})
     line = f"--model_dir {folder} --mode attention --device cpu --beam_size 1 {talk}"
     assert run_line(transcribe, f"{line} --elan {tmp_path / 'out'}") == 0
-    assert "this model was trained without CTC: segments get no words and no confidence" in capsys.readouterr().err
+    assert (
+        "this model was trained without CTC: segments get no words and no confidence"
+        in capsys.readouterr().err
+    )
     eaf = Eaf(str(tmp_path / "out" / "talk.eaf"))
-    assert list(eaf.tiers) == ["wenet_hs"] and len(eaf.get_annotation_data_for_tier("wenet_hs")) == 3
+    assert (
+        list(eaf.tiers) == ["wenet_hs"] and len(eaf.get_annotation_data_for_tier("wenet_hs")) == 3
+    )
     error = error_line(run_line(transcribe, f"{line} --ctm {tmp_path / 'all.ctm'}"), capsys)
-    assert error.startswith("--ctm: this model was trained without CTC and gives no times of words; leave it out")
+    assert error.startswith(
+        "--ctm: this model was trained without CTC and gives no times of words; leave it out"
+    )
 
 
-def test_a_recording_that_cannot_be_read_does_not_end_the_others(folder: Path, talk: Path, capsys: Capsys) -> None:
+def test_a_recording_that_cannot_be_read_does_not_end_the_others(
+    folder: Path, talk: Path, capsys: Capsys
+) -> None:
     silent = talk.parent / "silent.wav"
     soundfile.write(silent, np.zeros(16000), 16000)
     (talk.parent / "lost.TextGrid").write_text("")
     names = f"{talk.parent / 'lost.TextGrid'} {talk.parent / 'gone.wav'} {silent}"
-    assert run_line(transcribe, f"--model_dir {folder} {GREEDY} --tsv {talk.parent / 'all.tsv'} {names}") == 2
+    assert (
+        run_line(
+            transcribe, f"--model_dir {folder} {GREEDY} --tsv {talk.parent / 'all.tsv'} {names}"
+        )
+        == 2
+    )
     errors = capsys.readouterr().err.splitlines()
     assert "lost.TextGrid: missing: no lost.wav (.flac, .mp3 …) in" in errors[0]
     assert "gone.wav: missing" in errors[1]
     assert errors[-1] == "2 of 3 files could not be transcribed; see the lines above"
     assert (talk.parent / "all.tsv").read_text("utf-8") == "file\tstart\tend\ttext\tconfidence\n"
     same_name = talk.parent / "other" / talk.name
-    assert run_line(transcribe, f"--model_dir {folder} {GREEDY} --tsv {talk.parent / 't.tsv'} {talk} {same_name}") == 2
-    assert capsys.readouterr().err.splitlines()[-1].startswith("1 of 2 files"), "a table has the whole paths"
+    assert (
+        run_line(
+            transcribe,
+            f"--model_dir {folder} {GREEDY} --tsv {talk.parent / 't.tsv'} {talk} {same_name}",
+        )
+        == 2
+    )
+    assert capsys.readouterr().err.splitlines()[-1].startswith("1 of 2 files"), (
+        "a table has the whole paths"
+    )
 
 
 def test_alignments_as_elan_with_times_of_the_recording(
     folder: Path, talk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
-    one = Utterance(key="one", wav=str(talk), txt="ab c", start=0.0, end=1.2, duration=1.2, speaker="A")
+    one = Utterance(
+        key="one", wav=str(talk), txt="ab c", start=0.0, end=1.2, duration=1.2, speaker="A"
+    )
     both = [one, replace(one, key="two", txt="d", start=2.2, end=3.4, speaker="B")]
     write_data_list(tmp_path / "data.list", both)
     line = f"--model_dir {folder} --data_list {tmp_path / 'data.list'} --device cpu"
@@ -238,7 +294,9 @@ def test_what_elan_cannot_hold_is_refused_before_the_work(
     assert message in error_line(run_line(align, f"{line}2 --ctm {tmp_path}/a"), capsys)
     (tmp_path / "a").unlink()
     (tmp_path / "a.eaf").touch()
-    assert f"{tmp_path}/a.eaf: exists already; name another folder" in error_line(run_line(align, line), capsys)
+    assert f"{tmp_path}/a.eaf: exists already; name another folder" in error_line(
+        run_line(align, line), capsys
+    )
 
 
 def test_confidences_of_an_over_fitted_model_are_marked(
@@ -246,7 +304,11 @@ def test_confidences_of_an_over_fitted_model_are_marked(
 ) -> None:
     models = [write_model_folder(tmp_path / name) for name in ("good", "over-fitted")]
     losses = ((10, 2.0, 2.0), (20, 1.0, 1.5), (30, 0.5, 2.5))
-    lines = [{"kind": kind, "step": s, "loss": v} for s, *both in losses for kind, v in zip(KINDS, both, strict=True)]
+    lines = [
+        {"kind": kind, "step": s, "loss": v}
+        for s, *both in losses
+        for kind, v in zip(KINDS, both, strict=True)
+    ]
     (models[1] / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     clip = Utterance(key="one", wav=str(talk), txt="ab c", start=0.0, end=1.2)
     write_data_list(tmp_path / "data.list", [clip])
@@ -255,7 +317,9 @@ def test_confidences_of_an_over_fitted_model_are_marked(
         line, out = f"--model_dir {model} --device cpu", tmp_path / f"out-{model.name}"
         assert run_line(transcribe, f"{line} --mode ctc_greedy_search --json {talk}") == 0
         records = [json.loads(capsys.readouterr().out.splitlines()[-1])]
-        assert run_line(transcribe, f"{line} --mode ctc_greedy_search --elan {out}/elan {talk}") == 0
+        assert (
+            run_line(transcribe, f"{line} --mode ctc_greedy_search --elan {out}/elan {talk}") == 0
+        )
         assert run_line(align, f"{line} --data_list {tmp_path}/data.list --out {out}/a.jsonl") == 0
         test_list = f"--test_data {tmp_path}/data.list --modes ctc_greedy_search"
         assert run_line(recognize, f"{line} {test_list} --result_dir {out}/result") == 0
@@ -263,13 +327,17 @@ def test_confidences_of_an_over_fitted_model_are_marked(
         records += [json.loads(file.read_text("utf-8")) for file in files]
         for record in records:
             assert {name: value for name, value in record.items() if name == UNRELIABLE} == mark
-        assert caplog.text.count("the confidences of words are unreliable, most are too high") == (4 if mark else 0)
+        assert caplog.text.count("the confidences of words are unreliable, most are too high") == (
+            4 if mark else 0
+        )
     capsys.readouterr()
     assert run_line(transcribe, f"--model_dir {models[1]} {GREEDY} {talk}") == 0
     assert "unreliable" not in capsys.readouterr().err, "plain text has no confidence"
 
 
-def test_the_segments_of_a_tier_are_transcribed_and_filled(folder: Path, talk: Path, capsys: Capsys) -> None:
+def test_the_segments_of_a_tier_are_transcribed_and_filled(
+    folder: Path, talk: Path, capsys: Capsys
+) -> None:
     source, out = talk.with_suffix(".eaf"), talk.parent / "out"
     spans = [(100, 1100, ""), (2300, 3400, "by hand"), (3400, 3420, ""), (3500, 6500, "")]
     eaf = Eaf()
@@ -281,7 +349,9 @@ def test_the_segments_of_a_tier_are_transcribed_and_filled(folder: Path, talk: P
     assert run_line(transcribe, f"{line} utt --elan {out} --tsv {out}/a.tsv --max_segment_s 4") == 0
     recognizer, samples = load_model(folder), soundfile.read(talk, dtype="float32")[0]
     texts = [
-        recognizer.transcribe((samples[16 * begin : 16 * end], 16000), mode="ctc_greedy_search").text.strip(" ")
+        recognizer.transcribe(
+            (samples[16 * begin : 16 * end], 16000), mode="ctc_greedy_search"
+        ).text.strip(" ")
         for begin, end, _ in spans
     ]
     assert texts[0] and texts[3] and not texts[2], "a segment of 20 ms is too short"
@@ -294,9 +364,16 @@ def test_the_segments_of_a_tier_are_transcribed_and_filled(folder: Path, talk: P
     assert copy.get_parameters_for_tier("wenet_hs words")["PARTICIPANT"] == "Ana"
     assert "2 without text in tier 'utt' were filled" in capsys.readouterr().out
     rows = [row.split("\t") for row in (out / "a.tsv").read_text("utf-8").splitlines()[1:]]
-    assert [row[1:3] for row in rows] == [[f"{one / 1000:.3f}" for one in span[:2]] for span in spans]
-    segment = recognizer.transcribe_recording(talk, mode="ctc_greedy_search", spans=[(0.0, 6.6)], max_segment_s=4)
-    assert len(segment.segments) == 1 and (segment.segments[0].start, segment.segments[0].end) == (0.0, 6.6)
+    assert [row[1:3] for row in rows] == [
+        [f"{one / 1000:.3f}" for one in span[:2]] for span in spans
+    ]
+    segment = recognizer.transcribe_recording(
+        talk, mode="ctc_greedy_search", spans=[(0.0, 6.6)], max_segment_s=4
+    )
+    assert len(segment.segments) == 1 and (segment.segments[0].start, segment.segments[0].end) == (
+        0.0,
+        6.6,
+    )
     for flags, message in {
         f"{source} --tsv {out}/b.tsv": "--into_tier: the segments are those of .eaf files; give these, and --elan",
         f"{source} {talk} --elan {out}2": "--into_tier: the segments are those of .eaf files; give these, and --elan",

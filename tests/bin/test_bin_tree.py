@@ -39,7 +39,10 @@ def save_tree(options: dict[str, object]) -> None:
 def write_texts(path: str, **texts: list[str]) -> None:
     """A data list of these texts by language."""
     pairs = enumerate((lang, text) for lang, of_lang in texts.items() for text in of_lang)
-    write_data_list(path, [Utterance(key=f"u{i}", wav="x.wav", txt=text, lang=lang) for i, (lang, text) in pairs])
+    write_data_list(
+        path,
+        [Utterance(key=f"u{i}", wav="x.wav", txt=text, lang=lang) for i, (lang, text) in pairs],
+    )
 
 
 def call(line: str) -> int:
@@ -60,20 +63,34 @@ def test_build_counts_the_units_of_lists_and_text(folder: Path, capsys: Capsys) 
     tree = built("--kind huffman")
     assert tree.units == UNITS
     assert tree.frequencies.tolist() == [0, 0, 3, 3, 2, 1, 1]
-    source = {"weighting": "pooled", "tokenizer": "char", "data_list": "data.list", "num_utterances": 3}
+    source = {
+        "weighting": "pooled",
+        "tokenizer": "char",
+        "data_list": "data.list",
+        "num_utterances": 3,
+    }
     assert tree.options == source
     assert capsys.readouterr().out == f"tree.json: {figures(tree)}\n"
     tree = built("--weighting per_language --tokenizer phone --units abc.txt")
     # phones: "aab" is not in the table; ca: <unk>, a, eos of 3; es: b, c and two eos of 4
-    assert tree.frequencies.tolist() == pytest.approx([0, 1 / 3, 1 / 3 + 1 / 2, 1 / 3, 1 / 4, 1 / 4])
+    assert tree.frequencies.tolist() == pytest.approx(
+        [0, 1 / 3, 1 / 3 + 1 / 2, 1 / 3, 1 / 4, 1 / 4]
+    )
     assert tree.options["weighting"] == "per_language"
     (folder / "1.txt").write_text("a b a\n")
     (folder / "2.txt").write_text("b\n\nc a d\n")
     tree = built("--tokenizer word --text 1.txt 2.txt")
     assert tree.frequencies.tolist() == [0, 1, 3, 3, 2, 1, 0]
-    assert tree.options == {"weighting": "pooled", "tokenizer": "word", "text": "1.txt 2.txt", "num_utterances": 3}
+    assert tree.options == {
+        "weighting": "pooled",
+        "tokenizer": "word",
+        "text": "1.txt 2.txt",
+        "num_utterances": 3,
+    }
     tree = built("--tokenizer word --text 1.txt 2.txt --keep_empty_lines")
-    assert tree.frequencies.tolist() == [0, 1, 4, 3, 2, 1, 0] and tree.options["num_utterances"] == 4
+    assert (
+        tree.frequencies.tolist() == [0, 1, 4, 3, 2, 1, 0] and tree.options["num_utterances"] == 4
+    )
     assert build("--tokenizer word --text data.list") == 2
     assert "data.list:1: JSON, not text; give a data.list as --data_list" in capsys.readouterr().err
 
@@ -87,12 +104,17 @@ def test_build_counts_the_units_of_lists_and_text(folder: Path, capsys: Capsys) 
         ("--kind huffman --blank_share 0.5", {"blank_share": 0.5}),
         ("--kind embedding --embeddings vectors.txt", {"embeddings": "vectors.txt"}),
         ("--kind classes --by frequency", {"by": "frequency", "num_classes": 3}),
-        ("--kind classes --by top-of fano", {"by": "top-of fano", "from": "fano", "num_classes": 3}),
+        (
+            "--kind classes --by top-of fano",
+            {"by": "top-of fano", "from": "fano", "num_classes": 3},
+        ),
         ("--kind classes --by 'top-of random'", {"by": "top-of random", "seed": 0}),
     ],
 )
 def test_kinds_and_their_options(folder: Path, flags: str, recorded: dict[str, object]) -> None:
-    (folder / "vectors.txt").write_text("5 2\na 1 0.1\nb 0 1\nc -1 0.1\n▁ 1 0\n<sos/eos> -1 0\n", "utf-8")
+    (folder / "vectors.txt").write_text(
+        "5 2\na 1 0.1\nb 0 1\nc -1 0.1\n▁ 1 0\n<sos/eos> -1 0\n", "utf-8"
+    )
     tree = built(flags)
     assert (tree.kind, tree.num_units) == (flags.split()[1], 7)
     assert recorded.items() <= tree.options.items()
@@ -125,7 +147,10 @@ def test_a_tree_of_the_output_rows_of_a_trained_model(folder: Path, capsys: Caps
     capsys.readouterr()
     for name in ("exp", "exp/checkpoints/step_4.pt"):
         found = error_line(build(f"--kind embedding --checkpoint {name}"), capsys)
-        assert found == "exp/units.txt: the model has other units than units.txt; use --units exp/units.txt"
+        assert (
+            found
+            == "exp/units.txt: the model has other units than units.txt; use --units exp/units.txt"
+        )
 
 
 # ---- import and export
@@ -139,9 +164,15 @@ def test_a_tree_folder_of_the_original_implementation(capsys: Capsys) -> None:
     assert call("export tree.json --original their") == 0
     assert capsys.readouterr().out == f"their: tree of 7 units, depth {tree.depth}\n"
     assert call(f"{IMPORT} --original their") == 0
-    assert capsys.readouterr().out.startswith(f"back.json: original tree of 7 units | depth {tree.depth}")
+    assert capsys.readouterr().out.startswith(
+        f"back.json: original tree of 7 units | depth {tree.depth}"
+    )
     back = Tree.load("back.json")
-    assert (back.units, back.codes(), back.frequencies.tolist()) == (tree.units, tree.codes(), [1, 2, 3, 4, 5, 6, 7])
+    assert (back.units, back.codes(), back.frequencies.tolist()) == (
+        tree.units,
+        tree.codes(),
+        [1, 2, 3, 4, 5, 6, 7],
+    )
     assert back.options == {"source": "hsoftmax original", "folder": "their"}
 
 
@@ -151,7 +182,9 @@ NESTED = '[[["a", "b"], "c"], ["▁", "<sos/eos>", ["<blank>", "<unk>"]]]'
 def test_nested_lists_of_any_arity_are_a_tree(capsys: Capsys) -> None:
     Path("nested.txt").write_text(NESTED)
     assert call(f"{IMPORT} --nested nested.txt") == 0
-    assert capsys.readouterr().out.startswith("back.json: nested tree of 7 units | depth 3 | mean code length")
+    assert capsys.readouterr().out.startswith(
+        "back.json: nested tree of 7 units | depth 3 | mean code length"
+    )
     tree = load_tree(Path("back.json"))
     assert isinstance(tree, NaryTree) and tree.units == UNITS
     assert tree.codes() == ["1.2.0", "1.2.1", "1.1", "0.0.0", "0.0.1", "0.1", "1.0"]
@@ -165,18 +198,28 @@ def test_nested_lists_of_any_arity_are_a_tree(capsys: Capsys) -> None:
     [
         (', "c"]', "]", 'the list [["a", "b"]] has one member; a list needs two or more'),
         ('["a", "b"]', "[]", "the list [] has no members; a list needs two or more"),
-        ('"b"', '"b", "d", "é"', "units not in the unit table: d, é; remove them, or give the unit table that"),
+        (
+            '"b"',
+            '"b", "d", "é"',
+            "units not in the unit table: d, é; remove them, or give the unit table that",
+        ),
         ('"b"', '"b", "c"', "units in it more than once: c; keep one of each"),
         ('"b"', '"▁"', "units in it more than once: ▁; keep one of each"),
         ('"a", "b"', '"a", "c"', "units in it more than once: c; keep one of each"),
-        ('["a", "b"]', '"a"', "units missing: b; add each once; <blank> and <unk> beside a rare unit, for example"),
+        (
+            '["a", "b"]',
+            '"a"',
+            "units missing: b; add each once; <blank> and <unk> beside a rare unit, for example",
+        ),
         ('"b"', "1", "1 is no list; write units in quotation marks"),
         ("]]]", "]]", "not JSON ("),
         (NESTED, "[" * 100_000, "not JSON ("),
         (NESTED, '{"a": 1}', '{"a": 1} is no list; write units in quotation marks'),
     ],
 )
-def test_nested_lists_that_are_no_tree_over_the_units(old: str, new: str, message: str, capsys: Capsys) -> None:
+def test_nested_lists_that_are_no_tree_over_the_units(
+    old: str, new: str, message: str, capsys: Capsys
+) -> None:
     assert old in NESTED
     Path("nested.txt").write_text(NESTED.replace(old, new))
     assert f"nested.txt: {message}" in error_line(call(f"{IMPORT} --nested nested.txt"), capsys)
@@ -202,12 +245,16 @@ def test_redundancy_is_the_code_length_above_the_entropy() -> None:
         assert "-0.0" not in figures(Tree.huffman([2.0**-n for n in range(size)]))
 
 
-def test_figures_options_the_most_frequent_units_a_table_by_language_and_drawings(capsys: Capsys) -> None:
+def test_figures_options_the_most_frequent_units_a_table_by_language_and_drawings(
+    capsys: Capsys,
+) -> None:
     save_tree({"a\nb": "\x1b[2J▁", "list": [1, "é"], "long": "x" * 1000})
     assert show(f"--svg out/tree.svg --png out/tree.png --html out/tree.html {LIST}") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("huffman tree of 6 units | depth 5 | ")
-    assert lines[1:4] == ["  a\\nb: \\x1b[2J▁", '  list: [1, "é"]', f"  long: {'x' * 200}…"], "no control characters"
+    assert lines[1:4] == ["  a\\nb: \\x1b[2J▁", '  list: [1, "é"]', f"  long: {'x' * 200}…"], (
+        "no control characters"
+    )
     assert [line.split()[0] for line in lines[4:8]] == ["<sos/eos>", "a", "b", "c"]
     assert lines[4].split()[1:] == ["53.33", "%", Tree.load("tree.json").codes()[2]]
     assert lines[-7:] == [
@@ -215,7 +262,11 @@ def test_figures_options_the_most_frequent_units_a_table_by_language_and_drawing
         "ca            4    0.811     1.000      1.750  0.939 (53.6 %)",
         "es            6    1.585     1.667      2.667  1.082 (40.6 %)",
         "(all)        10    1.971     2.000      2.300  0.329 (14.3 %)",
-        *("out/tree.svg: drawn", "out/tree.png: drawn", "out/tree.html: written; open it in a browser"),
+        *(
+            "out/tree.svg: drawn",
+            "out/tree.png: drawn",
+            "out/tree.html: written; open it in a browser",
+        ),
     ]
     ElementTree.parse("out/tree.svg")
     assert Path("out/tree.png").read_bytes().startswith(b"\x89PNG")
@@ -224,7 +275,9 @@ def test_figures_options_the_most_frequent_units_a_table_by_language_and_drawing
 
 
 def test_an_nary_tree_and_a_deep_one_whose_codes_are_cut(capsys: Capsys) -> None:
-    NaryTree.from_rows([[1, 2, 3], [4, 5, 6]], [1, 2, 3, 6, 8], units=list("abcde")).save("tree.json")
+    NaryTree.from_rows([[1, 2, 3], [4, 5, 6]], [1, 2, 3, 6, 8], units=list("abcde")).save(
+        "tree.json"
+    )
     assert show("--svg tree.svg --html tree.html") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("classes tree of 5 units | depth 2 | mean code length 2.932 bits")
@@ -248,23 +301,56 @@ def test_the_tokenizer_of_the_tree_is_the_default(capsys: Capsys) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("build --kind fano --max_depth 3", "--max_depth: --kind fano does not use it, huffman does; leave it"),
+        (
+            "build --kind fano --max_depth 3",
+            "--max_depth: --kind fano does not use it, huffman does; leave it",
+        ),
         ("build --blank_share 1", "--blank_share: must be greater than 0 and less than 1"),
-        ("build --bpe_model x.model", "--bpe_model: tokenizer char does not use it; add --tokenizer bpe"),
-        ("build --tokenizer bpe", "--bpe_model: tokenizer bpe without a model; name the sentencepiece file"),
-        ("build --kind embedding --embeddings x --save_embeddings y", "--save_embeddings: --embeddings gives the"),
-        ("build --save_embeddings y", "--save_embeddings: --kind huffman does not use it, embedding does; leave it"),
+        (
+            "build --bpe_model x.model",
+            "--bpe_model: tokenizer char does not use it; add --tokenizer bpe",
+        ),
+        (
+            "build --tokenizer bpe",
+            "--bpe_model: tokenizer bpe without a model; name the sentencepiece file",
+        ),
+        (
+            "build --kind embedding --embeddings x --save_embeddings y",
+            "--save_embeddings: --embeddings gives the",
+        ),
+        (
+            "build --save_embeddings y",
+            "--save_embeddings: --kind huffman does not use it, embedding does; leave it",
+        ),
         ("build --kind embedding --embeddings none.txt", "none.txt: cannot be read"),
-        ("build --kind embedding --checkpoint none.pt", "none.pt: no such file; `wenet-hs train` writes"),
-        ("build --keep_empty_lines", "--keep_empty_lines: has no effect with --data_list; leave it out"),
-        ("build --text x --weighting per_language", "--weighting per_language: --text has no languages; use --data"),
+        (
+            "build --kind embedding --checkpoint none.pt",
+            "none.pt: no such file; `wenet-hs train` writes",
+        ),
+        (
+            "build --keep_empty_lines",
+            "--keep_empty_lines: has no effect with --data_list; leave it out",
+        ),
+        (
+            "build --text x --weighting per_language",
+            "--weighting per_language: --text has no languages; use --data",
+        ),
         ("import --original .", "tree_struct: cannot be read"),
-        ("export other.json --original their", "other.json: format: expected 'wenet_hs.tree/1', found 'other'"),
+        (
+            "export other.json --original their",
+            "other.json: format: expected 'wenet_hs.tree/1', found 'other'",
+        ),
         ("show --data_list list", "--data_list: needs --units as well; name the units.txt"),
-        ("show --units units.txt", "--units: is used with --data_list only; add --data_list, or leave --units out"),
+        (
+            "show --units units.txt",
+            "--units: is used with --data_list only; add --data_list, or leave --units out",
+        ),
         ("show --tokenizer char", "--tokenizer: is used with --data_list only"),
         ("show --bpe_model x.model", "--bpe_model: is used with --data_list only"),
-        (f"show {LIST} --tokenizer bpe", "--bpe_model: tokenizer bpe without a model; name the sentencepiece file"),
+        (
+            f"show {LIST} --tokenizer bpe",
+            "--bpe_model: tokenizer bpe without a model; name the sentencepiece file",
+        ),
         ("show --max_leaves 8", "--max_leaves: is used with --svg and --png only; add one of them"),
         ("show --max_leaves 0 --svg x.svg", "--max_leaves 0: must be at least 1"),
         ("show --data_list none.list --units abc.txt", "none.list: cannot be read"),

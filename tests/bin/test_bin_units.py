@@ -16,7 +16,9 @@ from wenet_hs.text.units import UnitTable
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     sentences = ["la casa blanca", "la cosa roja", "una casa roja"] * 10
-    write_data_list("train.list", [Utterance(key=f"k{n}", wav="x", txt=txt) for n, txt in enumerate(sentences)])
+    write_data_list(
+        "train.list", [Utterance(key=f"k{n}", wav="x", txt=txt) for n, txt in enumerate(sentences)]
+    )
     write_data_list("phones.list", [Utterance(key="p", wav="x", txt="t͡ʃʰ a a\u0303 kʷ")])
     return tmp_path
 
@@ -38,14 +40,18 @@ def test_characters_and_phones_of_data_lists(folder: Path, capsys: Capsys) -> No
     assert {"t͡ʃʰ", "ã", "kʷ", "blanca"} <= set(UnitTable.read(folder / "units.txt").units)
 
 
-def test_units_that_a_new_table_does_not_have_are_named(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_units_that_a_new_table_does_not_have_are_named(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     line = "--data_list train.list --kind char --out units.txt"
     assert call(line) == 0
     with Path("units.txt").open("a", encoding="utf-8") as table:
         table.write("ca 14\nsa 15\n")
     assert not caplog.messages
     assert call(line) == 0
-    assert caplog.messages == ["units.txt: the table before had 2 units that this one does not have: ca, sa"]
+    assert caplog.messages == [
+        "units.txt: the table before had 2 units that this one does not have: ca, sa"
+    ]
     assert len(UnitTable.read("units.txt")) == 14
     caplog.clear()
     Path("units.txt").write_text("no table\n")
@@ -68,7 +74,10 @@ def test_words_of_two_texts_with_a_least_count(folder: Path, capsys: Capsys) -> 
 def test_bpe_of_long_lines_uses_all_of_them(folder: Path, capsys: Capsys) -> None:
     (folder / "long.txt").write_text(f"la casa\n\n{'éèêëç' * 500}\n", "utf-8")
     assert call("--text long.txt --kind bpe --bpe_model m --vocab_size 16 --out u.txt") == 0
-    assert capsys.readouterr().out == "u.txt: 16 units (13 of them text) from 3 lines of 2 transcripts\n"
+    assert (
+        capsys.readouterr().out
+        == "u.txt: 16 units (13 of them text) from 3 lines of 2 transcripts\n"
+    )
     assert {*"éèêëç"} <= {*UnitTable.read(folder / "u.txt").units}
 
 
@@ -87,12 +96,27 @@ def test_bpe_is_the_same_each_time(folder: Path, capsys: Capsys) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--data_list train.list --kind bpe --vocab_size 20", "--kind bpe: --vocab_size and --bpe_model belong to --k"),
-        ("--data_list train.list --kind char --vocab_size 20", "--kind char: --vocab_size and --bpe_model belong to "),
-        (f"{BPE} --vocab_size 900", "--vocab_size 900: the transcripts give at most 55 pieces; use 55 or"),
-        (f"{BPE} --vocab_size 4", "--vocab_size 4: the characters of the transcripts are already 14"),
+        (
+            "--data_list train.list --kind bpe --vocab_size 20",
+            "--kind bpe: --vocab_size and --bpe_model belong to --k",
+        ),
+        (
+            "--data_list train.list --kind char --vocab_size 20",
+            "--kind char: --vocab_size and --bpe_model belong to ",
+        ),
+        (
+            f"{BPE} --vocab_size 900",
+            "--vocab_size 900: the transcripts give at most 55 pieces; use 55 or",
+        ),
+        (
+            f"{BPE} --vocab_size 4",
+            "--vocab_size 4: the characters of the transcripts are already 14",
+        ),
         (f"{BPE} --vocab_size 0", "--vocab_size 0: must be above 0"),
-        (f"{BPE} --vocab_size 20 --min_count 2", "--min_count: --kind bpe has a --vocab_size instead"),
+        (
+            f"{BPE} --vocab_size 20 --min_count 2",
+            "--min_count: --kind bpe has a --vocab_size instead",
+        ),
         ("--data_list train.list --kind char --min_count 0", "--min_count 0: must be at least 1"),
         ("--text empty.txt --kind word", "empty.txt: contains no sentences; write one per line"),
     ],

@@ -30,13 +30,25 @@ def test_wenets_command_line_of_training_is_read(caplog: pytest.LogCaptureFixtur
     with caplog.at_level(logging.INFO):
         ours = translate_flags("train", shlex.split(TRAIN))
     assert ours == [
-        *("--config", "c.yaml", "--data_type", "raw", "--train_data", "a.list", "--cv_data", "b.list"),
+        *(
+            "--config",
+            "c.yaml",
+            "--data_type",
+            "raw",
+            "--train_data",
+            "a.list",
+            "--cv_data",
+            "b.list",
+        ),
         *("--model_dir", "my exp", "--override_config", "num_workers=8"),
         *("--units", "my units.txt", "--cmvn", "data/global_cmvn"),
         *("--override_config", "dtype=fp16"),
     ]
     assert "--num_workers 8: read as --override_config num_workers=8" in caplog.messages
-    assert "--prefetch 500: a flag of WeNet without effect here: batches are always loaded ahead" in caplog.messages
+    assert (
+        "--prefetch 500: a flag of WeNet without effect here: batches are always loaded ahead"
+        in caplog.messages
+    )
     assert len(caplog.messages) == 9, "every flag is named, except an engine that is ours"
 
 
@@ -44,11 +56,17 @@ def test_wenets_command_line_of_training_is_read(caplog: pytest.LogCaptureFixtur
 def test_no_flag_of_ours_is_taken_for_one_of_wenets(command: Any) -> None:
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
-    assert not FLAGS[command.__name__.rpartition(".")[2]].keys() & parser._option_string_actions.keys()
+    assert (
+        not FLAGS[command.__name__.rpartition(".")[2]].keys() & parser._option_string_actions.keys()
+    )
 
 
 def test_help_is_never_the_value_of_a_flag() -> None:
-    assert translate_flags("train", ["--cmvn", "--help", "--use_amp"]) == ["--cmvn", "--help", "--use_amp"]
+    assert translate_flags("train", ["--cmvn", "--help", "--use_amp"]) == [
+        "--cmvn",
+        "--help",
+        "--use_amp",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -64,9 +82,25 @@ def test_without_val_best_the_last_checkpoints_are_averaged(line: str, expected:
 
 
 def test_overrides_with_a_space_are_wenets() -> None:
-    line = ["--override_config", "optim_conf.lr 0.001", "seed=1", "--override_config", "a.b 3", "--model_dir", "my exp"]
+    line = [
+        "--override_config",
+        "optim_conf.lr 0.001",
+        "seed=1",
+        "--override_config",
+        "a.b 3",
+        "--model_dir",
+        "my exp",
+    ]
     assert translate_flags("train", line) == [
-        *("--override_config", "optim_conf.lr=0.001", "seed=1", "--override_config", "a.b=3", "--model_dir", "my exp")
+        *(
+            "--override_config",
+            "optim_conf.lr=0.001",
+            "seed=1",
+            "--override_config",
+            "a.b=3",
+            "--model_dir",
+            "my exp",
+        )
     ]
 
 
@@ -75,7 +109,10 @@ def test_overrides_with_a_space_are_wenets() -> None:
     [
         ("--config exp/train.yaml --checkpoint exp/a.pt", "--model_dir exp --checkpoint exp/a.pt"),
         ("--gpu -1 --mode attention --penalty 0.0", "--device cpu --modes attention"),
-        ("--gpu 1 --modes attention ctc_greedy_search", "--device cuda:1 --modes attention ctc_greedy_search"),
+        (
+            "--gpu 1 --modes attention ctc_greedy_search",
+            "--device cuda:1 --modes attention ctc_greedy_search",
+        ),
         ("--dict u.txt --bpe_model b --connect_symbol ▁ --beam_size 3", "--beam_size 3"),
     ],
 )
@@ -93,29 +130,55 @@ def test_averaging_writes_the_named_file_of_the_last_or_best_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     calls = []
-    monkeypatch.setattr(average, "choose_checkpoints", lambda folder, num, by: calls.append((folder, num, by)) or [])
+    monkeypatch.setattr(
+        average, "choose_checkpoints", lambda folder, num, by: calls.append((folder, num, by)) or []
+    )
     monkeypatch.setattr(average, "average_weights", lambda paths: {})
     target = tmp_path / "exp" / "avg_3.pt"
     target.parent.mkdir()
-    assert run_line(average, f"--dst_model {target} --src_path {target.parent} --num 3 --val_best --mode step") == 0
+    assert (
+        run_line(
+            average,
+            f"--dst_model {target} --src_path {target.parent} --num 3 --val_best --mode step",
+        )
+        == 0
+    )
     assert target.is_file() and capsys.readouterr().out.startswith(f"{target}: average of ")
-    assert run_line(average, f"--dst_model {target} --src_path {target.parent} --min_epoch 0 --max_epoch 65536") == 0
+    assert (
+        run_line(
+            average,
+            f"--dst_model {target} --src_path {target.parent} --min_epoch 0 --max_epoch 65536",
+        )
+        == 0
+    )
     assert calls == [(target.parent, 3, "cv_loss"), (target.parent, 5, "last")]
 
 
 @pytest.mark.parametrize(
     ("command", "line", "message"),
     [
-        (train, "--train_engine deepspeed", "--train_engine deepspeed: a flag of WeNet: DeepSpeed and FSDP are not"),
+        (
+            train,
+            "--train_engine deepspeed",
+            "--train_engine deepspeed: a flag of WeNet: DeepSpeed and FSDP are not",
+        ),
         (
             train,
             "--enc_init a.pt",
             "--enc_init a.pt: a flag of WeNet: give --checkpoint: it copies all weights that fit",
         ),
         (train, "--jit", "--jit: a flag of WeNet: not implemented; leave it out"),
-        (recognize, "--result_file text", "--result_file text: a flag of WeNet: give --result_dir DIR: the text is in"),
+        (
+            recognize,
+            "--result_file text",
+            "--result_file text: a flag of WeNet: give --result_dir DIR: the text is in",
+        ),
         (recognize, "--penalty 0.5", "--penalty 0.5: a flag of WeNet: give --length_penalty"),
-        (average, "--max_epoch 20", "--max_epoch 20: a flag of WeNet: give --num N: the N best or last"),
+        (
+            average,
+            "--max_epoch 20",
+            "--max_epoch 20: a flag of WeNet: give --num N: the N best or last",
+        ),
     ],
 )
 def test_a_flag_that_changes_the_result_is_refused_with_what_to_do(
@@ -132,7 +195,9 @@ def test_no_flag_of_wenets_has_the_name_of_ours_and_all_are_documented() -> None
             assert re.search(rf"`{re.escape(name)}\b", documented), f"{command} {name}"
     with pytest.raises(ConfigError):
         translate_flags("train", ["--lfmmi_dir", "x"])
-    assert translate_flags("score", ["--config", "x"]) == ["--config", "x"], "other commands are left alone"
+    assert translate_flags("score", ["--config", "x"]) == ["--config", "x"], (
+        "other commands are left alone"
+    )
 
 
 @pytest.mark.slow
@@ -149,5 +214,8 @@ def test_flags_are_explained_by_the_first_rank_only(
 ) -> None:
     monkeypatch.setenv("RANK", "1")
     with caplog.at_level(logging.INFO):
-        assert translate_flags("train", ["--num_workers", "2"]) == ["--override_config", "num_workers=2"]
+        assert translate_flags("train", ["--num_workers", "2"]) == [
+            "--override_config",
+            "num_workers=2",
+        ]
     assert not caplog.messages

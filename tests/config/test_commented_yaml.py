@@ -18,7 +18,9 @@ from wenet_hs.config.yaml_file import Place, dump_value, parse_yaml, read_yaml
 ROOT = Path(__file__).parents[2]
 CONFIGS = [path for path in sorted((ROOT / "conf").glob("*.yaml")) if path.name != "own_sizes.yaml"]
 OF_RECOGNISERS = [path for path in CONFIGS if not is_language_model(read_yaml(path).values)]
-QUIET = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUIET = settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 Json = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text() | st.floats(-1e9, 1e9),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),

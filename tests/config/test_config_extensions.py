@@ -57,7 +57,9 @@ def test_settings_of_a_head_of_a_package(installed: Path, tmp_path: Path) -> Non
         Extension(kind="head", name="cosine", package="wenet-hs-sample", version="1.2"),
     ]
     assert ExperimentConfig(head="cosine").head_conf.model_dump() == {"scale": 16.0}
-    changes = config_changes(load_config(write(tmp_path, "head: softmax")), load_config(write(tmp_path, COSINE)))
+    changes = config_changes(
+        load_config(write(tmp_path, "head: softmax")), load_config(write(tmp_path, COSINE))
+    )
     assert ("head", "softmax", "cosine") in changes and ("head_conf.scale", None, 8.0) in changes
     assert not has_tree("cosine") and has_tree("hsoftmax") and not has_tree("softmax")
 
@@ -67,8 +69,14 @@ def test_settings_of_a_head_of_a_package(installed: Path, tmp_path: Path) -> Non
     [
         ("head: cosin", f"x:1: head: must be one of {OWN_HEADS}, cosine, got 'cosin'"),
         ("head: 3", f"x:1: head: must be one of {OWN_HEADS}, cosine, got 3"),
-        ("head: cosine\nhead_conf: {tree: t.json}", "x:2: head_conf.tree: not a key of this head; remove it"),
-        ("head: cosine\nhead_conf: {scale: -1}", "x:2: head_conf.scale: must be greater than 0, got -1"),
+        (
+            "head: cosine\nhead_conf: {tree: t.json}",
+            "x:2: head_conf.tree: not a key of this head; remove it",
+        ),
+        (
+            "head: cosine\nhead_conf: {scale: -1}",
+            "x:2: head_conf.scale: must be greater than 0, got -1",
+        ),
     ],
 )
 def test_wrong_settings(installed: Path, tmp_path: Path, text: str, message: str) -> None:
@@ -102,7 +110,9 @@ def test_a_config_whose_package_is_not_installed(written: Path) -> None:
 
 
 def test_another_package_with_the_name_is_not_used(written: Path, tmp_path: Path) -> None:
-    write_metadata(tmp_path / "other", "other-heads", "3", {"wenet_hs.heads": {"cosine": "absent:Conf"}})
+    write_metadata(
+        tmp_path / "other", "other-heads", "3", {"wenet_hs.heads": {"cosine": "absent:Conf"}}
+    )
     with importable(tmp_path / "other"):
         assert "wenet-hs-sample 1.2, which is not installed" in error_of(written)
 
@@ -141,18 +151,27 @@ def test_settings_of_other_heads_are_left_out_of_a_plan(installed: Path, tmp_pat
 def test_a_name_that_no_file_can_hold_is_refused(installed: Path, tmp_path: Path) -> None:
     write_metadata(installed, "odd-heads", "0.3", {"wenet_hs.heads": {"_cosine": "absent:Conf"}})
     rule = "the name must be of letters, digits and . _ + ! -, at most 100, the first a letter or digit"
-    expected = f"head _cosine of the package odd-heads 0.3: {rule}; install another version of odd-heads"
+    expected = (
+        f"head _cosine of the package odd-heads 0.3: {rule}; install another version of odd-heads"
+    )
     assert error_of(write(tmp_path, "head: _cosine")) == expected
-    assert error_of(write(tmp_path, "head: cosin")) == f"x:1: head: must be one of {OWN_HEADS}, cosine, got 'cosin'"
+    assert (
+        error_of(write(tmp_path, "head: cosin"))
+        == f"x:1: head: must be one of {OWN_HEADS}, cosine, got 'cosin'"
+    )
 
 
 def test_one_warning_for_a_name_of_ours_in_a_package(
     installed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write_metadata(installed, "other", "1", {"wenet_hs.heads": {"class": "absent:C", "softmax": "absent:C"}})
+    write_metadata(
+        installed, "other", "1", {"wenet_hs.heads": {"class": "absent:C", "softmax": "absent:C"}}
+    )
     for _ in range(2):
         load_config(write(tmp_path, "head: softmax"))
-    assert caplog.messages == ["head softmax of the package other 1: not used; wenet_hs has a head of this name"]
+    assert caplog.messages == [
+        "head softmax of the package other 1: not used; wenet_hs has a head of this name"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -171,7 +190,9 @@ def test_one_warning_for_a_name_of_ours_in_a_package(
         ),
         (
             "[{kind: head, name: x, package: --index-url, version: '1'}]",
-            ["x:2: extensions[0].package: must be of letters, digits and . _ + ! -, got '--index-url'"],
+            [
+                "x:2: extensions[0].package: must be of letters, digits and . _ + ! -, got '--index-url'"
+            ],
         ),
         (
             "\n- {kind: lens, name: x, package: a, version: '1'}\n- {kind: head, name: x, package: a}",
@@ -187,6 +208,11 @@ def test_faults_in_a_list_of_packages(tmp_path: Path, listed: str, faults: list[
 
 
 def test_a_package_is_not_needed_for_a_name_that_an_override_replaces(written: Path) -> None:
-    overrides = ["head=softmax", "head_conf=null", "ctc_conf.head=softmax", "ctc_conf.head_conf=null"]
+    overrides = [
+        "head=softmax",
+        "head_conf=null",
+        "ctc_conf.head=softmax",
+        "ctc_conf.head_conf=null",
+    ]
     assert load_config(written, overrides).head == "softmax"
     assert "needs the head cosine" in error_of(written, *overrides[:2])

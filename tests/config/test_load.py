@@ -9,9 +9,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wenet_hs.config.heads import HEADS, HSoftmaxHeadConf
-from wenet_hs.config.load import config_changes, dump_config, load_config, make_config, written_setting
+from wenet_hs.config.load import (
+    config_changes,
+    dump_config,
+    load_config,
+    make_config,
+    written_setting,
+)
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.config.yaml_file import MAX_BYTES, MAX_VALUES, Place, parse_yaml, read_yaml, resolve_scalar
+from wenet_hs.config.yaml_file import (
+    MAX_BYTES,
+    MAX_VALUES,
+    Place,
+    parse_yaml,
+    read_yaml,
+    resolve_scalar,
+)
 from wenet_hs.tree.errors import ConfigError
 
 Write = Callable[[str], Path]
@@ -38,11 +51,20 @@ def faults(path: Path, *overrides: str) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("encoder_conf:\n  dropout_rate: 1", "2: encoder_conf.dropout_rate: must be less than 1, got 1"),
+        (
+            "encoder_conf:\n  dropout_rate: 1",
+            "2: encoder_conf.dropout_rate: must be less than 1, got 1",
+        ),
         ("optim_conf: {lr: 1e999}", "1: optim_conf.lr: must be a finite number, got inf"),
-        ("encoder_conf: {output_size: 31}", "1: encoder_conf.output_size: must be a multiple of 2, got 31"),
+        (
+            "encoder_conf: {output_size: 31}",
+            "1: encoder_conf.output_size: must be a multiple of 2, got 31",
+        ),
         ("encoder_conf: 3", "1: encoder_conf: must be a section of `key: value` lines, got 3"),
-        ("seed: 1\nhead: hsoftmax", "2: head_conf.tree: missing; make one with `wenet-hs tree build`"),
+        (
+            "seed: 1\nhead: hsoftmax",
+            "2: head_conf.tree: missing; make one with `wenet-hs tree build`",
+        ),
         ("head: hsoftmax\nhead_conf:\n  tree: 3", "3: head_conf.tree: must be text, got 3"),
         ("head_conf:\n  tree: a", "2: head_conf.tree: not a key of this head; remove it"),
         ("tokeniser: char", "1: tokeniser: unknown key; did you mean `tokenizer`?"),
@@ -51,15 +73,33 @@ def faults(path: Path, *overrides: str) -> list[str]:
         ('"a\\nb": 1', "1: a\\nb: unknown key; remove it"),
         ("optim_conf:\n  lr: 0,002", "2: optim_conf.lr: must be a valid number, got '0,002'"),
         ("optim_conf: {betas: 0.9}", "1: optim_conf.betas: must be a list, got 0.9"),
-        ("optim_conf:\n  betas:\n  - 0.9\n  - 2", "4: optim_conf.betas[1]: must be less than 1, got 2"),
+        (
+            "optim_conf:\n  betas:\n  - 0.9\n  - 2",
+            "4: optim_conf.betas[1]: must be less than 1, got 2",
+        ),
         ("optim_conf: {betas: [0.9]}", "1: optim_conf.betas[1]: missing"),
         ("optim_conf: {betas: [0, 0, 0]}", "1: optim_conf.betas: must have 2 values, got 3"),
-        ("model_conf: {reverse_weight: -1}", "1: model_conf.reverse_weight: must be at least 0, got -1"),
+        (
+            "model_conf: {reverse_weight: -1}",
+            "1: model_conf.reverse_weight: must be at least 0, got -1",
+        ),
         ("model_conf: {ctc_weight: 2}", "1: model_conf.ctc_weight: must be at most 1, got 2"),
-        ("dataset_conf: {spec_aug: on}", "1: dataset_conf.spec_aug: must be true or false, got 'on'"),
-        ("tokenizer_conf:\n  special_tokens:\n    <bl>: 0", "3: tokenizer_conf.special_tokens.<bl>: unknown key; did"),
-        ("ctc_conf:\n  head: class", "2: ctc_conf.head_conf.tree: missing; make one with `wenet-hs tree build`"),
-        ("ctc_conf:\n  head_conf:\n    tree: t", "3: ctc_conf.head_conf.tree: not a key of this head; remove it"),
+        (
+            "dataset_conf: {spec_aug: on}",
+            "1: dataset_conf.spec_aug: must be true or false, got 'on'",
+        ),
+        (
+            "tokenizer_conf:\n  special_tokens:\n    <bl>: 0",
+            "3: tokenizer_conf.special_tokens.<bl>: unknown key; did",
+        ),
+        (
+            "ctc_conf:\n  head: class",
+            "2: ctc_conf.head_conf.tree: missing; make one with `wenet-hs tree build`",
+        ),
+        (
+            "ctc_conf:\n  head_conf:\n    tree: t",
+            "3: ctc_conf.head_conf.tree: not a key of this head; remove it",
+        ),
         (
             "head: class\nhead_conf: {tree: t, num_clases: 3}",
             "2: head_conf.num_clases: unknown key; did you mean `num_classes`?",
@@ -76,7 +116,9 @@ def test_one_fault_is_one_line_with_file_line_and_key(write: Write, text: str, f
 
 
 def test_all_faults_come_at_once_in_the_order_of_the_file(write: Write) -> None:
-    path = write("head: hsoft\nencoder_conf:\n  num_block: 3\n  conv_bias: false\nseed: x\nseed: 1\noptim: {}\n")
+    path = write(
+        "head: hsoft\nencoder_conf:\n  num_block: 3\n  conv_bias: false\nseed: x\nseed: 1\noptim: {}\n"
+    )
     assert faults(path, "max_epoch=none", "nope") == [
         f"a.yaml:1: head: must be one of {', '.join(HEADS)}, got 'hsoft'",
         "a.yaml:3: encoder_conf.num_block: unknown key; did you mean `num_blocks`?",
@@ -117,7 +159,10 @@ def test_overrides_change_add_and_replace(write: Write) -> None:
         ("encoder_conf..x=3", "encoder_conf.: unknown key; remove it"),
         ("max_epoch=[", "not YAML: expected the node content, but found '<stream end>'"),
         ("max_epoch=!!int 3", "tag 'tag:yaml.org,2002:int' is not supported; remove it"),
-        ("encoder_conf.attention_heads=3", "encoder_conf.attention_heads: output_size 256 is not divisible by 3 heads"),
+        (
+            "encoder_conf.attention_heads=3",
+            "encoder_conf.attention_heads: output_size 256 is not divisible by 3 heads",
+        ),
     ],
 )
 def test_faults_of_an_override_name_the_override(write: Write, override: str, fault: str) -> None:
@@ -125,16 +170,22 @@ def test_faults_of_an_override_name_the_override(write: Write, override: str, fa
     assert line.startswith(f"--override_config {override}: {fault}")
 
 
-def test_a_written_config_reads_back_equal(write: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_written_config_reads_back_equal(
+    write: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     text = "head: hsoftmax\nhead_conf: {tree: '010', bias: true}\ncmvn: global_cmvn\ncmvn_conf: {cmvn_file: 'no'}\n"
-    config = load_config(write(text), ["encoder=transformer", "tokenizer_conf.special_tokens={<blank>: 0, <eos>: 2}"])
+    config = load_config(
+        write(text), ["encoder=transformer", "tokenizer_conf.special_tokens={<blank>: 0, <eos>: 2}"]
+    )
     assert config.head_conf == HSoftmaxHeadConf(tree="010", bias=True)
     dump_config(config, tmp_path / "folder" / "train.yaml")
     assert load_config(tmp_path / "folder" / "train.yaml") == config
     assert caplog.records == []
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
 def test_any_text_survives_the_resolved_file(tmp_path: Path, text: str) -> None:
     config = ExperimentConfig(
@@ -148,7 +199,10 @@ def test_changes_between_two_configs() -> None:
     old = ExperimentConfig(seed=1)
     new = ExperimentConfig(seed=2, tokenizer_conf={"special_tokens": {"<sos>": 2}})  # type: ignore[arg-type]
     assert config_changes(old, old) == []
-    assert config_changes(old, new) == [("seed", 1, 2), ("tokenizer_conf.special_tokens.<sos>", None, 2)]
+    assert config_changes(old, new) == [
+        ("seed", 1, 2),
+        ("tokenizer_conf.special_tokens.<sos>", None, 2),
+    ]
 
 
 # ---- YAML
@@ -159,8 +213,30 @@ A_YAML = Place("a.yaml", 1)
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        *((text, text) for text in ("no", "on", "yes", "y", "1_000", "0x1f", "12:30:45", "2024-01-01", ".", ".inf")),
-        *(("True", True), ("false", False), ("~", None), ("", None), ("null", None), ("010", 10), ("-7", -7)),
+        *(
+            (text, text)
+            for text in (
+                "no",
+                "on",
+                "yes",
+                "y",
+                "1_000",
+                "0x1f",
+                "12:30:45",
+                "2024-01-01",
+                ".",
+                ".inf",
+            )
+        ),
+        *(
+            ("True", True),
+            ("false", False),
+            ("~", None),
+            ("", None),
+            ("null", None),
+            ("010", 10),
+            ("-7", -7),
+        ),
         *(("1e-3", 0.001), ("5e-05", 0.00005), (".5", 0.5), ("5.", 5.0), ("1.0E+2", 100.0)),
     ],
 )
@@ -172,18 +248,35 @@ def test_scalars_follow_yaml_1_2(text: str, value: object) -> None:
 
 def test_values_have_the_line_of_their_key_and_the_first_duplicate_counts() -> None:
     quoted = "a: '1'\nb: \"true\"\nc: |\n  3\nd: ''\nlangs: [no, en]\n"
-    assert parse_yaml(quoted, A_YAML).values == {"a": "1", "b": "true", "c": "3\n", "d": "", "langs": ["no", "en"]}
-    assert parse_yaml("a: &long 1206\nb: {c: *long}\n", A_YAML).values == {"a": 1206, "b": {"c": 1206}}
+    assert parse_yaml(quoted, A_YAML).values == {
+        "a": "1",
+        "b": "true",
+        "c": "3\n",
+        "d": "",
+        "langs": ["no", "en"],
+    }
+    assert parse_yaml("a: &long 1206\nb: {c: *long}\n", A_YAML).values == {
+        "a": 1206,
+        "b": {"c": 1206},
+    }
     places = parse_yaml("# a comment\na:\n  b: 1\n  c:\n    - 2\n    - 3\n", A_YAML).places
     lines = {("a",): 2, ("a", "b"): 3, ("a", "c"): 4, ("a", "c", 0): 5, ("a", "c", 1): 6}
     assert {location: place.line for location, place in places.items() if location} == lines
     settings = parse_yaml("a: 1\nb: 2\na: 3\n", A_YAML)
-    assert settings.faults == [(Place("a.yaml", 3), "a: duplicate of the key at a.yaml:1; keep one")]
+    assert settings.faults == [
+        (Place("a.yaml", 3), "a: duplicate of the key at a.yaml:1; keep one")
+    ]
     assert settings.values == {"a": 1, "b": 2}
 
 
 @pytest.mark.parametrize(
-    "tagged", ["!!python/object/apply:os.system ['true']", "!!python/name:os.system", "!!str 3", "!mine {a: 1}"]
+    "tagged",
+    [
+        "!!python/object/apply:os.system ['true']",
+        "!!python/name:os.system",
+        "!!str 3",
+        "!mine {a: 1}",
+    ],
 )
 def test_tags_are_refused_and_build_no_object(tagged: str) -> None:
     ((place, fault),) = parse_yaml(f"x: 1\na: {tagged}\n", A_YAML).faults
@@ -194,15 +287,24 @@ def test_tags_are_refused_and_build_no_object(tagged: str) -> None:
 LETTERS = "abcdefghij"
 BOMB = "\n".join(
     ["a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
-    + [f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]" for old, new in zip(LETTERS, LETTERS[1:], strict=False)]
+    + [
+        f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]"
+        for old, new in zip(LETTERS, LETTERS[1:], strict=False)
+    ]
 )
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a:\n\t- b", "a.yaml:2: not YAML: found character '\\t' that cannot start any token; indent with spaces"),
-        ("a: 1\nb: c: d", "a.yaml:2: not YAML: mapping values are not allowed here; quote a text with `: ` in it"),
+        (
+            "a:\n\t- b",
+            "a.yaml:2: not YAML: found character '\\t' that cannot start any token; indent with spaces",
+        ),
+        (
+            "a: 1\nb: c: d",
+            "a.yaml:2: not YAML: mapping values are not allowed here; quote a text with `: ` in it",
+        ),
         ("a: 1\nb: \x00", "a.yaml:2: not YAML: character U+0000 is not allowed"),
         ('a: "\\UFFFFFFFF"', "a.yaml:1: not YAML: "),
         ('a: "\\ud800"', "a.yaml:1: half of a surrogate pair is not text"),
@@ -229,8 +331,14 @@ def test_syntax_errors_are_one_line_with_the_place(text: str, message: str) -> N
         (b"", ":1: a config has lines of `key: value`, found nothing; check the path"),
         (b"- a\n- b\n", ":1: a config has lines of `key: value`, found a list; check the path"),
         (b"a: 1\nb: \xff\n", ":2: not UTF-8; check that it is a YAML file, and save it as UTF-8"),
-        ("a: 1".encode("utf-16"), ":1: not UTF-8; check that it is a YAML file, and save it as UTF-8"),
-        (b"#" * (MAX_BYTES + 1), f":1: {MAX_BYTES + 1} bytes; a config has at most {MAX_BYTES}: check the path"),
+        (
+            "a: 1".encode("utf-16"),
+            ":1: not UTF-8; check that it is a YAML file, and save it as UTF-8",
+        ),
+        (
+            b"#" * (MAX_BYTES + 1),
+            f":1: {MAX_BYTES + 1} bytes; a config has at most {MAX_BYTES}: check the path",
+        ),
     ],
 )
 def test_files_that_are_no_config(tmp_path: Path, content: bytes, message: str) -> None:
@@ -242,7 +350,10 @@ def test_files_that_are_no_config(tmp_path: Path, content: bytes, message: str) 
 
 
 def test_a_missing_file_and_one_of_windows(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"/b: cannot be read \(No such file or directory\); check the path of the"):
+    with pytest.raises(
+        ConfigError,
+        match=r"/b: cannot be read \(No such file or directory\); check the path of the",
+    ):
         read_yaml(tmp_path / "b")
     (tmp_path / "a.yaml").write_bytes(b"\xef\xbb\xbfa: 1\r\nb: 2\r\n")
     assert read_yaml(tmp_path / "a.yaml").values == {"a": 1, "b": 2}
@@ -251,7 +362,11 @@ def test_a_missing_file_and_one_of_windows(tmp_path: Path) -> None:
 def test_each_config_of_a_file_that_is_read_once_has_only_its_own_overrides(write: Write) -> None:
     text = "cmvn_file: old\nmodel_conf: {ctc_weight: 0.3}\n"
     file_settings = read_yaml(write(text))
-    changed = make_config(file_settings, ["model_conf.ctc_weight=0.5", "encoder_conf.dropout_rate=0"], ExperimentConfig)
+    changed = make_config(
+        file_settings,
+        ["model_conf.ctc_weight=0.5", "encoder_conf.dropout_rate=0"],
+        ExperimentConfig,
+    )
     unchanged = make_config(file_settings, [], ExperimentConfig)
     assert unchanged == load_config("a.yaml")
     assert config_changes(unchanged, changed) == [
@@ -260,7 +375,9 @@ def test_each_config_of_a_file_that_is_read_once_has_only_its_own_overrides(writ
     ]
     wrong = read_yaml(write(f"{text}encoder_conf: {{lr: 1}}\n"))
     for _ in range(2):
-        with pytest.raises(ConfigError, match="^a.yaml:3: encoder_conf.lr: not a key of this encoder; remove it$"):
+        with pytest.raises(
+            ConfigError, match="^a.yaml:3: encoder_conf.lr: not a key of this encoder; remove it$"
+        ):
             make_config(wrong, [], ExperimentConfig)
 
 

@@ -36,7 +36,9 @@ def test_every_setting_is_documented() -> None:
     for section in sections(ExperimentConfig):
         assert section.__doc__
         for name, field in section.model_fields.items():
-            assert field.description or name.endswith("_conf"), f"{section.__name__}.{name} has no docstring"
+            assert field.description or name.endswith("_conf"), (
+                f"{section.__name__}.{name} has no docstring"
+            )
 
 
 def test_the_defaults_are_wenets() -> None:
@@ -44,12 +46,27 @@ def test_the_defaults_are_wenets() -> None:
     encoder, limits = config.encoder_conf, config.dataset_conf.filter_conf
     found = [config.encoder, config.decoder, config.decoder_conf.activation_type]
     assert found == ["conformer", "bitransformer", "relu"]
-    assert (encoder.output_size, encoder.attention_heads, encoder.linear_units, encoder.num_blocks) == (256, 4, 2048, 6)
-    assert (encoder.cnn_module_kernel, encoder.cnn_module_norm, encoder.norm_eps) == (15, "batch_norm", 1e-5)
+    assert (
+        encoder.output_size,
+        encoder.attention_heads,
+        encoder.linear_units,
+        encoder.num_blocks,
+    ) == (256, 4, 2048, 6)
+    assert (encoder.cnn_module_kernel, encoder.cnn_module_norm, encoder.norm_eps) == (
+        15,
+        "batch_norm",
+        1e-5,
+    )
     assert (config.model_conf.ctc_weight, config.model_conf.lsm_weight) == (0.5, 0.0)
     assert (limits.max_length, limits.min_length, limits.token_max_length) == (10240, 10, 200)
-    assert (config.grad_clip, config.max_epoch, config.scheduler_conf.warmup_steps) == (50.0, 100, 25000)
-    encoder = ExperimentConfig(encoder="transformer", encoder_conf=ConformerConf(output_size=512)).encoder_conf
+    assert (config.grad_clip, config.max_epoch, config.scheduler_conf.warmup_steps) == (
+        50.0,
+        100,
+        25000,
+    )
+    encoder = ExperimentConfig(
+        encoder="transformer", encoder_conf=ConformerConf(output_size=512)
+    ).encoder_conf
     found = [encoder.pos_enc_layer_type, encoder.selfattention_layer_type, encoder.activation_type]
     assert found == ["abs_pos", "selfattn", "relu"]
     assert encoder.output_size == 512 and not hasattr(encoder, "macaron_style")
@@ -60,42 +77,87 @@ def test_the_head_chooses_the_class_of_its_section() -> None:
     tree = ExperimentConfig(head="hsoftmax", head_conf={"tree": "tree.json"}).head_conf  # type: ignore[arg-type]
     assert tree == HSoftmaxHeadConf(tree="tree.json", bias=False)
     assert ExperimentConfig(head="hsoftmax", head_conf=tree).head_conf is tree
-    assert fault_of(head="softmax", head_conf=tree) == "head_conf.tree: Extra inputs are not permitted"
+    assert (
+        fault_of(head="softmax", head_conf=tree) == "head_conf.tree: Extra inputs are not permitted"
+    )
 
 
 def test_adamw_decays_by_default_as_in_torch_and_an_empty_section_is_all_defaults() -> None:
     assert ExperimentConfig().optim_conf == OptimConf(weight_decay=0.0)
     assert ExperimentConfig(optim="adamw").optim_conf.weight_decay == 0.01
-    assert ExperimentConfig(optim="adamw", optim_conf={"weight_decay": 0.0}).optim_conf.weight_decay == 0.0  # type: ignore[arg-type]
+    assert (
+        ExperimentConfig(optim="adamw", optim_conf={"weight_decay": 0.0}).optim_conf.weight_decay
+        == 0.0
+    )  # type: ignore[arg-type]
     assert ExperimentConfig(encoder_conf=None, dataset_conf=None) == ExperimentConfig()  # type: ignore[arg-type]
     assert DatasetConf(filter_conf=None).filter_conf == FilterConf()  # type: ignore[arg-type]
 
 
-def test_without_a_decoder_ctc_has_all_weight_by_default_and_no_setting_of_a_decoder_has_to_fit() -> None:
-    config = ExperimentConfig(decoder="none", encoder_conf={"output_size": 18, "attention_heads": 3})  # type: ignore[arg-type]
+def test_without_a_decoder_ctc_has_all_weight_by_default_and_no_setting_of_a_decoder_has_to_fit() -> (
+    None
+):
+    config = ExperimentConfig(
+        decoder="none", encoder_conf={"output_size": 18, "attention_heads": 3}
+    )  # type: ignore[arg-type]
     assert (config.model_conf.ctc_weight, ExperimentConfig().model_conf.ctc_weight) == (1.0, 0.5)
-    assert ExperimentConfig(decoder="none", model_conf=ModelConf(interctc_weight=0.3, interctc_layer=2)) == (
-        ExperimentConfig(decoder="none", model_conf={"interctc_weight": 0.3, "interctc_layer": 2, "ctc_weight": 1.0})  # type: ignore[arg-type]
+    assert ExperimentConfig(
+        decoder="none", model_conf=ModelConf(interctc_weight=0.3, interctc_layer=2)
+    ) == (
+        ExperimentConfig(
+            decoder="none",
+            model_conf={"interctc_weight": 0.3, "interctc_layer": 2, "ctc_weight": 1.0},
+        )  # type: ignore[arg-type]
     )
     assert ExperimentConfig.model_validate(config.model_dump(mode="json")) == config
-    ramp = {"ctc_weight_final": 0.1, "ctc_weight_steps": 5, "attention_guide": 1.0, "attention_guide_steps": 4}
+    ramp = {
+        "ctc_weight_final": 0.1,
+        "ctc_weight_steps": 5,
+        "attention_guide": 1.0,
+        "attention_guide_steps": 4,
+    }
     with pytest.raises(ValidationError) as caught:
         ExperimentConfig(decoder="none", model_conf=ramp)  # type: ignore[arg-type]
     (error,) = caught.value.errors()
-    assert [line.split(":")[0] for line in error["msg"].splitlines()] == [f"model_conf.{key}" for key in ramp]
+    assert [line.split(":")[0] for line in error["msg"].splitlines()] == [
+        f"model_conf.{key}" for key in ramp
+    ]
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        *("encoder_conf: {dropout_rate: 1.0}", "encoder_conf: {norm_eps: 0.0}", "decoder_conf: {num_blocks: 0}"),
-        *("model_conf: {lsm_weight: 1.0}", "dataset_conf: {fbank_conf: {dither: -1.0}}", "optim_conf: {betas: [0.9]}"),
-        *("dataset_conf: {batch_conf: {bucket_boundaries: [0]}}", "scheduler_conf: {warmup_steps: -1}"),
+        *(
+            "encoder_conf: {dropout_rate: 1.0}",
+            "encoder_conf: {norm_eps: 0.0}",
+            "decoder_conf: {num_blocks: 0}",
+        ),
+        *(
+            "model_conf: {lsm_weight: 1.0}",
+            "dataset_conf: {fbank_conf: {dither: -1.0}}",
+            "optim_conf: {betas: [0.9]}",
+        ),
+        *(
+            "dataset_conf: {batch_conf: {bucket_boundaries: [0]}}",
+            "scheduler_conf: {warmup_steps: -1}",
+        ),
         *("tokenizer_conf: {special_tokens: {<start>: 1}}", "save_interval: 0"),
-        *("max_minutes: 0", "keep_checkpoints: 0", "grad_clip: 0.0", "encoder_conf: {num_blocks: 2.0}"),
+        *(
+            "max_minutes: 0",
+            "keep_checkpoints: 0",
+            "grad_clip: 0.0",
+            "encoder_conf: {num_blocks: 2.0}",
+        ),
         *("dataset_conf: {sampling: {temperature: 0}}", "dataset_conf: {sampling: {by: speaker}}"),
-        *("dataset_conf: {sampling: {weights: [1, 0]}}", "dataset_conf: {reverb_conf: {list: n, prob: 2}}"),
-        *("optim_conf: {lr: true}", "optim_conf: {lr: '0.1'}", "optim_conf: {lr: null}", "optim_conf: {lr: .inf}"),
+        *(
+            "dataset_conf: {sampling: {weights: [1, 0]}}",
+            "dataset_conf: {reverb_conf: {list: n, prob: 2}}",
+        ),
+        *(
+            "optim_conf: {lr: true}",
+            "optim_conf: {lr: '0.1'}",
+            "optim_conf: {lr: null}",
+            "optim_conf: {lr: .inf}",
+        ),
     ],
 )
 def test_values_outside_of_their_range_are_refused(settings: str) -> None:

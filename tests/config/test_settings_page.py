@@ -12,7 +12,9 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_page_of_settings_is_up_to_date() -> None:
     page = (ROOT / "docs/settings.md").read_text("utf-8")
-    assert page == runpy.run_path(str(ROOT / "tools/settings_page.py"))["write_page"](), page.partition("\n")[0]
+    assert page == runpy.run_path(str(ROOT / "tools/settings_page.py"))["write_page"](), (
+        page.partition("\n")[0]
+    )
     for config in (ExperimentConfig, LmConfig):
         schema = config.model_json_schema()
         for section in (schema, *schema["$defs"].values()):

@@ -27,12 +27,18 @@ CONFIGS = {*(ROOT / "conf").glob("*.yaml"), *(ROOT / "examples").glob("**/conf/*
 SHIPPED = sorted(CONFIGS - TABLES)
 TREE_HEAD = "head: hsoftmax\nhead_conf:\n  tree: data/tree.json\n"
 BASE = (ROOT / "conf" / "paper_cv.yaml").read_text("utf-8").replace("head: softmax\n", TREE_HEAD)
-JUNK = st.sampled_from([None, True, 0, -1, 1.5, 10**30, float("nan"), "", "no", "x" * 99, [], [1, "a"], {}, {"a": 1}])
-QUIET = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+JUNK = st.sampled_from(
+    [None, True, 0, -1, 1.5, 10**30, float("nan"), "", "no", "x" * 99, [], [1, "a"], {}, {"a": 1}]
+)
+QUIET = settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_shipped_config_loads_and_opens_with_its_command(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_shipped_config_loads_and_opens_with_its_command(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING):
         if "\nrnn:" in path.read_text("utf-8"):
             load_config(path, (), LmConfig)
@@ -44,20 +50,31 @@ def test_a_shipped_config_loads_and_opens_with_its_command(path: Path, caplog: p
     assert "wenet-hs train" in comment or ".sh" in comment
 
 
-@pytest.mark.parametrize(("name", "epochs", "tokenizer"), [("paper_cv", 100, "char"), ("paper_ucla", 80, "phone")])
+@pytest.mark.parametrize(
+    ("name", "epochs", "tokenizer"), [("paper_cv", 100, "char"), ("paper_ucla", 80, "phone")]
+)
 def test_the_papers_configs_have_its_settings_and_the_steps_of_their_comments(
     name: str, epochs: int, tokenizer: str
 ) -> None:
     path = ROOT / "conf" / f"{name}.yaml"
     config = load_config(path)
     assert (config.encoder_conf.num_blocks, config.decoder_conf.num_blocks) == (12, 6)
-    assert (config.encoder, config.decoder, config.encoder_conf.input_layer) == ("conformer", "transformer", "conv2d")
+    assert (config.encoder, config.decoder, config.encoder_conf.input_layer) == (
+        "conformer",
+        "transformer",
+        "conv2d",
+    )
     aug = config.dataset_conf.spec_aug_conf
     assert (aug.num_f_mask, aug.max_f, aug.num_t_mask, aug.max_t) == (2, 10, 2, 50)
-    assert (config.optim_conf.lr, config.scheduler_conf.warmup_steps, config.max_epoch) == (5e-5, 25000, epochs)
+    assert (config.optim_conf.lr, config.scheduler_conf.warmup_steps, config.max_epoch) == (
+        5e-5,
+        25000,
+        epochs,
+    )
     assert config.tokenizer == tokenizer
     stated = re.findall(
-        r"#  +([0-9.]+) h.*?: +([0-9,]+) steps, final learning rate ([0-9.e-]+)", path.read_text("utf-8")
+        r"#  +([0-9.]+) h.*?: +([0-9,]+) steps, final learning rate ([0-9.e-]+)",
+        path.read_text("utf-8"),
     )
     assert len(stated) == 2
     mean_length = fmean(1 / speed for speed in SPEED_FACTORS)  # of an utterance at a random speed
@@ -72,8 +89,15 @@ def test_the_papers_configs_have_its_settings_and_the_steps_of_their_comments(
 
 
 def test_the_papers_two_configs_differ_only_in_batches_epochs_and_units() -> None:
-    changes = config_changes(*(load_config(ROOT / "conf" / f"paper_{name}.yaml") for name in ("cv", "ucla")))
-    expected = {"dataset_conf.batch_conf.max_frames_in_batch", "accum_grad", "max_epoch", "tokenizer"}
+    changes = config_changes(
+        *(load_config(ROOT / "conf" / f"paper_{name}.yaml") for name in ("cv", "ucla"))
+    )
+    expected = {
+        "dataset_conf.batch_conf.max_frames_in_batch",
+        "accum_grad",
+        "max_epoch",
+        "tokenizer",
+    }
     expected |= {"num_workers"}  # which changes no result
     assert {key for key, _, _ in changes} == expected
 
@@ -90,7 +114,9 @@ def load_or_fault(path: Path, content: str) -> None:
 
 @QUIET
 @given(st.data())
-def test_any_change_of_a_setting_loads_or_names_its_line(tmp_path: Path, data: st.DataObject) -> None:
+def test_any_change_of_a_setting_loads_or_names_its_line(
+    tmp_path: Path, data: st.DataObject
+) -> None:
     tree = copy.deepcopy(yaml.safe_load(BASE))
     for _ in range(data.draw(st.integers(1, 3))):
         section: dict[str, Any] = tree
@@ -102,7 +128,9 @@ def test_any_change_of_a_setting_loads_or_names_its_line(tmp_path: Path, data: s
         match data.draw(st.sampled_from(["delete", "misspell", "retype"])):
             case "misspell":
                 at = data.draw(st.integers(0, len(key)))
-                section[key[:at] + key[at + 1 :] + data.draw(st.sampled_from(["", "s", "_"]))] = value
+                section[key[:at] + key[at + 1 :] + data.draw(st.sampled_from(["", "s", "_"]))] = (
+                    value
+                )
             case "retype":
                 section[key] = copy.deepcopy(data.draw(JUNK))
         if not tree:
@@ -120,5 +148,7 @@ def test_any_change_of_a_setting_loads_or_names_its_line(tmp_path: Path, data: s
     cut=st.integers(0, 5),
     put=st.text(st.sampled_from(":-[]{}&*!%#'\"|>?,@` \t\n~a0é"), max_size=4),
 )
-def test_any_change_of_the_text_loads_or_names_its_line(tmp_path: Path, at: int, cut: int, put: str) -> None:
+def test_any_change_of_the_text_loads_or_names_its_line(
+    tmp_path: Path, at: int, cut: int, put: str
+) -> None:
     load_or_fault(tmp_path / "a.yaml", BASE[:at] + put + BASE[at + cut :])

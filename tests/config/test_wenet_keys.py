@@ -67,9 +67,18 @@ def fault(tmp_path: Path, text: str) -> str:
 def test_a_recipe_loads_unchanged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         config = load(tmp_path, RECIPE)
-    assert (config.tokenizer, config.decoder, config.cmvn) == ("phone", "bitransformer", "global_cmvn")
+    assert (config.tokenizer, config.decoder, config.cmvn) == (
+        "phone",
+        "bitransformer",
+        "global_cmvn",
+    )
     assert (config.encoder_conf.output_size, config.encoder_conf.input_layer) == (512, "conv2d6")
-    assert config.tokenizer_conf.special_tokens == {"<blank>": 0, "<unk>": 1, "<sos>": 2, "<eos>": 2}
+    assert config.tokenizer_conf.special_tokens == {
+        "<blank>": 0,
+        "<unk>": 1,
+        "<sos>": 2,
+        "<eos>": 2,
+    }
     assert config.dataset_conf.batch_conf.max_frames_in_batch == 15000
     assert (config.grad_clip, config.accum_grad, config.optim_conf.lr) == (5.0, 4, 0.002)
     (message,) = caplog.messages
@@ -79,9 +88,13 @@ def test_a_recipe_loads_unchanged(tmp_path: Path, caplog: pytest.LogCaptureFixtu
 
 
 def test_older_and_other_recipes(tmp_path: Path) -> None:
-    config = load(tmp_path, "encoder: conformer\ndecoder: transformer\n")  # 2022: no model, tokenizer, cmvn sections
+    config = load(
+        tmp_path, "encoder: conformer\ndecoder: transformer\n"
+    )  # 2022: no model, tokenizer, cmvn sections
     assert (config.tokenizer, config.cmvn) == ("char", None)
-    text = "raw_wav: true\npretrain: False\nwav2vec_conf:\n    pretrain: False\n    latent_dim: 512\n"
+    text = (
+        "raw_wav: true\npretrain: False\nwav2vec_conf:\n    pretrain: False\n    latent_dim: 512\n"
+    )
     assert load(tmp_path, text).encoder == "conformer"
     state = (
         "dtype: fp16\ninput_dim: 80\noutput_dim: 5002\nvocab_size: 5002\ntrain_engine: torch_ddp\nuse_amp: true\n"
@@ -99,17 +112,30 @@ def test_cmvn_outside_of_its_section_as_before_2023(tmp_path: Path) -> None:
     found = fault(tmp_path, "seed: 1\ncmvn_file: a\ncmvn_conf: {cmvn_file: b}\n")
     assert found == "2: cmvn_file: 'a' is not supported (it is also given in cmvn_conf); remove it"
     found = fault(tmp_path, "cmvn_file: a\nis_json_cmvn: false\n")
-    assert found.startswith("2: is_json_cmvn: false is not supported (global_cmvn is WeNet's JSON); remove it or")
+    assert found.startswith(
+        "2: is_json_cmvn: false is not supported (global_cmvn is WeNet's JSON); remove it or"
+    )
 
 
 def test_phones_are_wenets_characters_split_at_spaces(tmp_path: Path) -> None:
-    assert load(tmp_path, "tokenizer_conf: {split_with_space: true, connect_symbol: ' '}").tokenizer == "phone"
-    assert load(tmp_path, "tokenizer: phone\ntokenizer_conf: {split_with_space: true}").tokenizer == "phone"
-    assert load(tmp_path, "tokenizer_conf: {split_with_space: false, connect_symbol: ''}").tokenizer == "char"
+    assert (
+        load(tmp_path, "tokenizer_conf: {split_with_space: true, connect_symbol: ' '}").tokenizer
+        == "phone"
+    )
+    assert (
+        load(tmp_path, "tokenizer: phone\ntokenizer_conf: {split_with_space: true}").tokenizer
+        == "phone"
+    )
+    assert (
+        load(tmp_path, "tokenizer_conf: {split_with_space: false, connect_symbol: ''}").tokenizer
+        == "char"
+    )
 
 
 def test_wenets_rates_of_modules_are_read(tmp_path: Path) -> None:
-    conf = load(tmp_path, "optim_conf: {lr: [1.0e-5, 0.1, 0.002], modules: [encoder, ctc]}").optim_conf
+    conf = load(
+        tmp_path, "optim_conf: {lr: [1.0e-5, 0.1, 0.002], modules: [encoder, ctc]}"
+    ).optim_conf
     assert (conf.lr, conf.lr_of) == (0.002, {"encoder": 1e-5, "ctc": 0.1})
     found = fault(tmp_path, "optim_conf:\n  modules: [encoder]\n  lr: [1.0e-5, -1]\n")
     assert found == "3: optim_conf.lr: must be greater than 0, got -1"
@@ -152,7 +178,9 @@ def test_keys_that_describe_what_is_done_here_load_and_ignored_keys_may_have_any
     assert caplog.records == []
     for dotted, reason in IGNORED_KEYS.items():
         assert load(tmp_path, nested(dotted, {"a": [1, "no"]})) == ExperimentConfig()
-        assert caplog.messages[-1].endswith(f": settings of WeNet without effect here: {dotted} ({reason})")
+        assert caplog.messages[-1].endswith(
+            f": settings of WeNet without effect here: {dotted} ({reason})"
+        )
 
 
 def test_the_tables_and_the_schema_do_not_overlap() -> None:
@@ -172,15 +200,22 @@ def test_the_tables_and_the_schema_do_not_overlap() -> None:
         ("bpe_model", "tokenizer_conf.bpe_path"),
         ("tokenizer_conf.bpe_model", "tokenizer_conf.bpe_path"),
         ("dataset_conf.fbank_conf.mel_bins", "num_mel_bins"),
-        ("batch_size", "dataset_conf.batch_conf.batch_size"),  # the same key elsewhere rather than a similar one here
+        (
+            "batch_size",
+            "dataset_conf.batch_conf.batch_size",
+        ),  # the same key elsewhere rather than a similar one here
         ("lr", "optim_conf.lr"),
         ("spec_aug", "dataset_conf.spec_aug"),
         ("encoder_conf.num_block", "num_blocks"),
     ],
 )
-def test_a_key_at_another_place_or_with_another_name_is_named(tmp_path: Path, setting: str, key: str) -> None:
+def test_a_key_at_another_place_or_with_another_name_is_named(
+    tmp_path: Path, setting: str, key: str
+) -> None:
     (tmp_path / "a.yaml").write_text("seed: 1\n")
-    with pytest.raises(ConfigError, match=re.escape(f"{setting}: unknown key; did you mean `{key}`?")):
+    with pytest.raises(
+        ConfigError, match=re.escape(f"{setting}: unknown key; did you mean `{key}`?")
+    ):
         load_config(tmp_path / "a.yaml", [f"{setting}=1"])
 
 

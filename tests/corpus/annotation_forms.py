@@ -45,7 +45,9 @@ def write_table(folder: Path, annotations: list[Annotation]) -> str:
         writer.writerow(["Path", "Sentence", "speaker", "start", "end", "locale", "split", "id"])
         for a in annotations:
             times = (a.start_ms / 1000, a.end_ms / 1000)
-            writer.writerow([f"{a.recording}.wav", a.text, a.speaker, *times, a.lang, a.split, a.name])
+            writer.writerow(
+                [f"{a.recording}.wav", a.text, a.speaker, *times, a.lang, a.split, a.name]
+            )
     return f"table --table {folder / 'all.csv'}"
 
 
@@ -56,15 +58,22 @@ def write_kaldi(folder: Path, annotations: list[Annotation]) -> str:
         speakers.setdefault(a.key, set()).add(a.speaker)
     for split in {a.split for a in annotations}:
         of_set = [a for a in annotations if a.split == split]
-        keys = [a.name or (a.key if len(speakers[a.key]) == 1 else f"{a.key}-{a.speaker}") for a in of_set]
+        keys = [
+            a.name or (a.key if len(speakers[a.key]) == 1 else f"{a.key}-{a.speaker}")
+            for a in of_set
+        ]
         pairs = list(zip(keys, of_set, strict=True))
         lines = {
-            "wav.scp": [f"{n.replace(' ', '_')} {folder / n}.wav" for n in sorted({a.recording for a in of_set})],
+            "wav.scp": [
+                f"{n.replace(' ', '_')} {folder / n}.wav"
+                for n in sorted({a.recording for a in of_set})
+            ],
             "text": [f"{key} {a.text}" for key, a in pairs],
             "utt2spk": [f"{key} {a.speaker}" for key, a in pairs],
             "utt2lang": [f"{key} {a.lang}" for key, a in pairs if a.lang],
             "segments": [
-                f"{key} {a.recording.replace(' ', '_')} {a.start_ms / 1000} {a.end_ms / 1000}" for key, a in pairs
+                f"{key} {a.recording.replace(' ', '_')} {a.start_ms / 1000} {a.end_ms / 1000}"
+                for key, a in pairs
             ],
         }
         target = folder / "kaldi" / split
@@ -78,7 +87,11 @@ def write_audio_folder(folder: Path, annotations: list[Annotation]) -> str:
     rows = [
         {"file_name": f"{a.recording}.wav", "transcription": a.text, "speaker": a.speaker}
         | {"start": a.start_ms / 1000, "end": a.end_ms / 1000}
-        | {name: one for name, one in (("language", a.lang), ("split", a.split), ("id", a.name)) if one}
+        | {
+            name: one
+            for name, one in (("language", a.lang), ("split", a.split), ("id", a.name))
+            if one
+        }
         for a in annotations
     ]
     (folder / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
@@ -89,7 +102,9 @@ def write_elan(folder: Path, annotations: list[Annotation]) -> str:
     for name in {a.recording for a in annotations}:
         eaf = Eaf()
         eaf.remove_tier("default")
-        eaf.add_linked_file(f"file:///D:/Daten/{name}.wav", relpath=f"./audio/{name}.wav", mimetype="audio/x-wav")
+        eaf.add_linked_file(
+            f"file:///D:/Daten/{name}.wav", relpath=f"./audio/{name}.wav", mimetype="audio/x-wav"
+        )
         for a in (a for a in annotations if a.recording == name):
             if f"utt@{a.speaker}" not in eaf.tiers:
                 eaf.add_tier(f"utt@{a.speaker}", part=a.speaker)
@@ -103,9 +118,13 @@ def write_praat(folder: Path, annotations: list[Annotation], **options: object) 
         grid = textgrid.Textgrid(0, RECORDING_S)
         chosen = [a for a in annotations if a.recording == name]
         for speaker in sorted({a.speaker for a in chosen}):
-            spans = [(a.start_ms / 1000, a.end_ms / 1000, a.text) for a in chosen if a.speaker == speaker]
+            spans = [
+                (a.start_ms / 1000, a.end_ms / 1000, a.text) for a in chosen if a.speaker == speaker
+            ]
             grid.addTier(IntervalTier(speaker, spans, 0, RECORDING_S))
-        grid.save(str(folder / f"{name}.TextGrid"), format="short_textgrid", includeBlankSpaces=True)
+        grid.save(
+            str(folder / f"{name}.TextGrid"), format="short_textgrid", includeBlankSpaces=True
+        )
     return f"praat --corpus {folder} --tier * --speaker_from tier"
 
 

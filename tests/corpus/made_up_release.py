@@ -7,9 +7,30 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-HEADER_11 = ("client_id", "path", "sentence", "up_votes", "down_votes", "age", "gender", "accents", "locale", "segment")
+HEADER_11 = (
+    "client_id",
+    "path",
+    "sentence",
+    "up_votes",
+    "down_votes",
+    "age",
+    "gender",
+    "accents",
+    "locale",
+    "segment",
+)
 HEADER_17 = (
-    *("client_id", "path", "sentence_id", "sentence", "sentence_domain", "up_votes", "down_votes", "age", "gender"),
+    *(
+        "client_id",
+        "path",
+        "sentence_id",
+        "sentence",
+        "sentence_domain",
+        "up_votes",
+        "down_votes",
+        "age",
+        "gender",
+    ),
     *("accents", "variant", "locale", "segment"),
 )
 OFFICIAL_HOURS = {
@@ -34,17 +55,27 @@ def write_table(path: Path, rows: list[Row], header: tuple[str, ...] = HEADER_11
     """Write a table with the columns of a release."""
     lines = ["\t".join(header)]
     for row in rows:
-        values = {"client_id": row.speaker, "path": row.name, "sentence": row.sentence, "sentence_id": "a1b2c3"}
+        values = {
+            "client_id": row.speaker,
+            "path": row.name,
+            "sentence": row.sentence,
+            "sentence_id": "a1b2c3",
+        }
         lines.append("\t".join(values.get(column, "") for column in header))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="")
 
 
-def write_language(folder: Path, rows: list[Row], *, durations: bool = True, clips: str = "text") -> None:
+def write_language(
+    folder: Path, rows: list[Row], *, durations: bool = True, clips: str = "text"
+) -> None:
     """Write validated.tsv, clip_durations.tsv and clips/: `text` (see conftest), a `tone` as long as stated, `none`."""
     write_table(folder / "validated.tsv", rows)
     if durations:
-        lines = ["clip\tduration[ms]", *(f"{row.name}\t{round(row.duration_s * 1000)}" for row in rows)]
+        lines = [
+            "clip\tduration[ms]",
+            *(f"{row.name}\t{round(row.duration_s * 1000)}" for row in rows),
+        ]
         (folder / "clip_durations.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (folder / "clips").mkdir(parents=True, exist_ok=True)
     for row in rows:

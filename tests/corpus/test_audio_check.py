@@ -31,24 +31,48 @@ def clip(path: Path, duration_s: float | None = None) -> Utterance:
     return Utterance(key=path.name, wav=str(path), txt="", duration=duration_s)
 
 
-def run_check(folder: Path, clips: list[Utterance], mode: CheckMode = "full", num_workers: int = 0) -> dict[str, Any]:
+def run_check(
+    folder: Path, clips: list[Utterance], mode: CheckMode = "full", num_workers: int = 0
+) -> dict[str, Any]:
     """The duration of each usable clip, the reason of each other one."""
-    usable, rejected = ClipChecker(folder / "cache", mode=mode, num_workers=num_workers).check(clips, "clips")
+    usable, rejected = ClipChecker(folder / "cache", mode=mode, num_workers=num_workers).check(
+        clips, "clips"
+    )
     return {u.key: u.duration for u in usable} | {clip.key: clip.reason for clip in rejected}
 
 
 def test_durations_and_reasons_of_each_mode(tmp_path: Path, text_clips: list[str]) -> None:
     make_clips(tmp_path, a="silent", b="2.5", c="text")
-    clips = [clip(tmp_path / "a", 3.0), clip(tmp_path / "b"), clip(tmp_path / "c"), clip(tmp_path / ("x" * 300), 1.0)]
-    missing, unreadable = "missing: no such file", f"unreadable: {tmp_path / 'c'}: not audio; restore the file"
+    clips = [
+        clip(tmp_path / "a", 3.0),
+        clip(tmp_path / "b"),
+        clip(tmp_path / "c"),
+        clip(tmp_path / ("x" * 300), 1.0),
+    ]
+    missing, unreadable = (
+        "missing: no such file",
+        f"unreadable: {tmp_path / 'c'}: not audio; restore the file",
+    )
     assert run_check(tmp_path, clips) == {"a": "silent", "b": 2.5, "c": "text", "x" * 300: missing}
     text_clips.clear()
-    assert run_check(tmp_path, clips, "exists") == {"a": 3.0, "b": 2.5, "c": unreadable, "x" * 300: missing}
+    assert run_check(tmp_path, clips, "exists") == {
+        "a": 3.0,
+        "b": 2.5,
+        "c": unreadable,
+        "x" * 300: missing,
+    }
     assert text_clips == ["b", "c"], "known durations are not read"
-    assert run_check(tmp_path, clips, "none") == {"a": 3.0, "b": 2.5, "c": unreadable, "x" * 300: 1.0}
+    assert run_check(tmp_path, clips, "none") == {
+        "a": 3.0,
+        "b": 2.5,
+        "c": unreadable,
+        "x" * 300: 1.0,
+    }
 
 
-def test_only_clips_that_are_new_or_changed_are_checked_again(tmp_path: Path, text_clips: list[str]) -> None:
+def test_only_clips_that_are_new_or_changed_are_checked_again(
+    tmp_path: Path, text_clips: list[str]
+) -> None:
     clips = make_clips(tmp_path, a="1.5", b="2.5", c="3.5")
     expected = run_check(tmp_path, clips)
     content = (tmp_path / "cache").read_bytes()
@@ -63,7 +87,9 @@ def test_only_clips_that_are_new_or_changed_are_checked_again(tmp_path: Path, te
     assert run_check(tmp_path, clips)["b"] == 22.5
     assert text_clips == ["b"]
     (tmp_path / "cache").write_text("nonsense\n")
-    with pytest.raises(DataError, match=r"cache: damaged \(.*\); delete this file, it only caches earlier runs"):
+    with pytest.raises(
+        DataError, match=r"cache: damaged \(.*\); delete this file, it only caches earlier runs"
+    ):
         ClipChecker(tmp_path / "cache")
 
 
@@ -72,7 +98,9 @@ def test_a_clip_that_crashes_the_decoder_is_rejected(tmp_path: Path) -> None:
     results = run_check(tmp_path, clips, num_workers=2)
     assert results.pop("c07") == "crash: the decoder ended its process or took more than 120 s"
     assert list(results.values()) == [1.0] * 19
-    assert len((tmp_path / "cache").read_text().splitlines()) == 19, "the reason may be a lack of memory"
+    assert len((tmp_path / "cache").read_text().splitlines()) == 19, (
+        "the reason may be a lack of memory"
+    )
 
 
 def test_incomplete_clips_of_the_lists_are_counted(tmp_path: Path) -> None:
@@ -101,12 +129,19 @@ def negate(number: int) -> int:
 
 def test_results_come_in_order_and_exceptions_are_passed_on() -> None:
     for num_workers in (0, 1, 3):
-        results = parallel_map(fragile, range(900, 1001), num_workers=num_workers, description="", on_crash=negate)
+        results = parallel_map(
+            fragile, range(900, 1001), num_workers=num_workers, description="", on_crash=negate
+        )
         assert [next(results) for _ in range(75)] == [number * number for number in range(900, 975)]
         with pytest.raises(ValueError, match="no 1000"):
             list(results)
         assert multiprocessing.active_children() == []
-        assert list(parallel_map(fragile, [], num_workers=num_workers, description="", on_crash=negate)) == []
+        assert (
+            list(
+                parallel_map(fragile, [], num_workers=num_workers, description="", on_crash=negate)
+            )
+            == []
+        )
 
 
 WORK = """
@@ -132,7 +167,13 @@ def test_no_process_outlives_a_killed_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_item_that_kills_its_process_loses_only_its_own_result(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_item_that_kills_its_process_loses_only_its_own_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(audio_check, "ITEM_LIMIT_S", 0.2)
-    results = list(parallel_map(fragile, range(100), num_workers=2, description="fragile", on_crash=negate))
-    assert results == [-number if number in (13, 60, 77) else number * number for number in range(100)]
+    results = list(
+        parallel_map(fragile, range(100), num_workers=2, description="fragile", on_crash=negate)
+    )
+    assert results == [
+        -number if number in (13, 60, 77) else number * number for number in range(100)
+    ]

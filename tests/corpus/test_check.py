@@ -14,17 +14,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.corpus.check import KINDS, Checked, Unit, check_lists, find_in_texts, find_letters, measure, read_lists
+from wenet_hs.corpus.check import (
+    KINDS,
+    Checked,
+    Unit,
+    check_lists,
+    find_in_texts,
+    find_letters,
+    measure,
+    read_lists,
+)
 from wenet_hs.manifest.data_list import Utterance, write_data_list
 from wenet_hs.text.normalize import normalize
 from wenet_hs.tree.errors import DataError
 
 RATE = 16000
 LETTERS = "unusual letters"
-SENTENCES = ("la casa roja", "el perro come", "una mesa larga", "dos libros rojos", "ella canta bien")
+SENTENCES = (
+    "la casa roja",
+    "el perro come",
+    "una mesa larga",
+    "dos libros rojos",
+    "ella canta bien",
+)
 
 
-def write_wave(path: Path, seconds: float, *, rate: int = RATE, peak: float = 0.5, seed: int = 0) -> Path:
+def write_wave(
+    path: Path, seconds: float, *, rate: int = RATE, peak: float = 0.5, seed: int = 0
+) -> Path:
     noise = np.random.default_rng(seed).uniform(-peak, peak, round(seconds * rate))
     soundfile.write(path, noise, rate)
     return path
@@ -38,7 +55,11 @@ def clean_list(folder: Path, name: str, first: int, size: int = 20) -> list[Utte
         text = f"{SENTENCES[number % 5]} {''.join('abcde'[int(digit)] for digit in np.base_repr(number, 5))}"
         seconds = round(len(text) * (0.08 + 0.002 * (number % 7)), 3)
         path = write_wave(folder / f"{name}{number}.wav", seconds, seed=number)
-        made.append(Utterance(key=f"{name}{number}", wav=str(path), txt=text, duration=seconds, speaker=name))
+        made.append(
+            Utterance(
+                key=f"{name}{number}", wav=str(path), txt=text, duration=seconds, speaker=name
+            )
+        )
     return made
 
 
@@ -78,7 +99,10 @@ def test_faults_of_audio(clean: dict[str, list[Utterance]], tmp_path: Path, work
         "nowhere", "cut", "text", "empty", "silent", "quiet", "clipped", "telephone"
     )}  # fmt: skip
     of["outside"] = Utterance(
-        wav=str(write_wave(tmp_path / "tape.wav", 2.0, seed=4)), start=1.5, end=4.0, **{**make, "key": "outside"}
+        wav=str(write_wave(tmp_path / "tape.wav", 2.0, seed=4)),
+        start=1.5,
+        end=4.0,
+        **{**make, "key": "outside"},
     )
     of["longer"] = Utterance(wav=str(whole), duration=3.0, **{**make, "key": "longer"})
     checked = check({**clean, "bad": [*of.values()]}, num_workers=workers)
@@ -96,7 +120,10 @@ def test_faults_of_audio(clean: dict[str, list[Utterance]], tmp_path: Path, work
         "other sample rate": ["telephone"],
     }
     assert checked.keys(is_fault=True) == {"nowhere", "cut", "text", "empty", "outside", "longer"}
-    assert "a segment from 1.5 to 4 s does not lie in its 2.00 s" in details(checked, "outside the audio")["outside"]
+    assert (
+        "a segment from 1.5 to 4 s does not lie in its 2.00 s"
+        in details(checked, "outside the audio")["outside"]
+    )
     assert details(checked, "other duration")["longer"] == "cut off: 2.00 s, the list says 3.00 s"
     assert details(checked, "very quiet")["quiet"] == "peak -46 dB"
     assert details(checked, "low sample rate")["telephone"] == "8000 Hz, below 16000 Hz"
@@ -106,24 +133,36 @@ def test_clipped_samples_are_those_in_runs(tmp_path: Path) -> None:
     samples = np.zeros(1000)
     samples[[10, 20, 21, *range(30, 33), *range(40, 47)]] = 1.0
     soundfile.write(tmp_path / "a.wav", samples, RATE, subtype="FLOAT")
-    assert measure(Utterance(key="a", wav=str(tmp_path / "a.wav"), txt="")).clipped == pytest.approx(0.010)
+    assert measure(
+        Utterance(key="a", wav=str(tmp_path / "a.wav"), txt="")
+    ).clipped == pytest.approx(0.010)
 
 
 def test_lengths(clean: dict[str, list[Utterance]], tmp_path: Path) -> None:
     short = write_wave(tmp_path / "short.wav", 0.5)  # 48 frames, 11 after subsampling
     texts = {"fits": "abcdefghijk", "repeats": "abcdefghijj", "long": "abcdefghijkl", "none": " "}
     bad = [Utterance(key=key, wav=str(short), txt=text) for key, text in texts.items()]
-    bad.append(Utterance(key="slow", wav=str(write_wave(tmp_path / "slow.wav", 9.0)), txt="una casa"))
-    bad.append(Utterance(key="wordy", wav=str(write_wave(tmp_path / "wordy.wav", 20.0)), txt="una casa " * 23))
+    bad.append(
+        Utterance(key="slow", wav=str(write_wave(tmp_path / "slow.wav", 9.0)), txt="una casa")
+    )
+    bad.append(
+        Utterance(
+            key="wordy", wav=str(write_wave(tmp_path / "wordy.wav", 20.0)), txt="una casa " * 23
+        )
+    )
     checked = check({**clean, "bad": bad})
     too_long = details(checked, "too long for CTC")
     assert too_long == {
         "repeats": "0.50 s are 11 encoder frames, CTC needs 12 for 11 units",
         "long": "0.50 s are 11 encoder frames, CTC needs 12 for 12 units",
     }
-    assert details(checked, "length limits")["wordy"].startswith("too many units: 207, filter_conf.token_max")
+    assert details(checked, "length limits")["wordy"].startswith(
+        "too many units: 207, filter_conf.token_max"
+    )
     assert details(checked, "empty transcript") == {"none": ""}
-    assert details(checked, "speaking rate")["slow"].startswith("1.286 s per unit, the median is 0.10")
+    assert details(checked, "speaking rate")["slow"].startswith(
+        "1.286 s per unit, the median is 0.10"
+    )
     assert {"repeats", "long", "wordy", "none"} == checked.keys(is_fault=True)
     config = ExperimentConfig.model_validate({"encoder_conf": {"input_layer": "linear"}})
     assert "too long for CTC" not in check_lists({"bad": bad}, config=config).findings
@@ -149,7 +188,10 @@ def test_what_sets_have_in_common(clean: dict[str, list[Utterance]]) -> None:
 def test_overlapping_segments(tmp_path: Path) -> None:
     tape = str(write_wave(tmp_path / "tape.flac", 10.0))
     times = {"a": (0.0, 4.0), "b": (1.0, 2.0), "c": (3.0, 6.0), "d": (5.95, 8.0)}
-    tapes = [Utterance(key=k, wav=tape, txt=f"texto {k}", start=s, end=e, speaker="ana") for k, (s, e) in times.items()]
+    tapes = [
+        Utterance(key=k, wav=tape, txt=f"texto {k}", start=s, end=e, speaker="ana")
+        for k, (s, e) in times.items()
+    ]
     other = replace(tapes[0], key="other", speaker="luz", start=0.5)
     checked = check({"train": [*tapes, other]})
     assert details(checked, "overlapping segments") == {
@@ -158,9 +200,15 @@ def test_overlapping_segments(tmp_path: Path) -> None:
     }
 
 
-def text_findings(*texts: str, unit: Unit = "char", lang: str | None = None) -> dict[str, list[str]]:
+def text_findings(
+    *texts: str, unit: Unit = "char", lang: str | None = None
+) -> dict[str, list[str]]:
     """Kind → details, of the transcripts only."""
-    sets = {"train": [Utterance(key=str(n), wav="", txt=text, lang=lang) for n, text in enumerate(texts)]}
+    sets = {
+        "train": [
+            Utterance(key=str(n), wav="", txt=text, lang=lang) for n, text in enumerate(texts)
+        ]
+    }
     found: dict[str, list[str]] = {}
     for one in (*find_in_texts(sets, unit), *find_letters(sets, unit)[0]):
         found.setdefault(one.kind, []).append(one.details)
@@ -204,7 +252,9 @@ def test_letters_that_the_language_is_written_with_are_one_remark() -> None:
     found, remarks = find_letters(
         {"train": [Utterance(key=str(n), wav="", txt=t) for n, t in enumerate(mboshi)]}, "char"
     )
-    assert [(one.key, one.details) for one in found] == [("20", "iкa: к U+043A is Cyrillic, Latin has k U+006B")]
+    assert [(one.key, one.details) for one in found] == [
+        ("20", "iкa: к U+043A is Cyrillic, Latin has k U+006B")
+    ]
     scripts = "letters of several scripts: 91% Latin, 8% Greek"
     usual = "ε U+03B5 in 38%, ω U+03C9 in 19% of the transcripts, which is right if the language is written so"
     assert remarks == [f"all: {scripts}; {usual}"]
@@ -262,5 +312,11 @@ def test_all_faults_of_lists_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         read_lists([tmp_path / name for name in ("a.list", "b.list", "c.list", "d.list")])
     lines = str(error.value).split("\n")
-    assert f"b.list: 1 keys are also in {tmp_path / 'a.list'}, the first is 'a'; give each list once" in lines[0]
-    assert "c.list:1: not JSON" in lines[1] and "d.list: cannot be read (No such file or directory)" in lines[2]
+    assert (
+        f"b.list: 1 keys are also in {tmp_path / 'a.list'}, the first is 'a'; give each list once"
+        in lines[0]
+    )
+    assert (
+        "c.list:1: not JSON" in lines[1]
+        and "d.list: cannot be read (No such file or directory)" in lines[2]
+    )

@@ -36,7 +36,15 @@ def write_rows(folder: Path, header: str, row: str) -> dict[str, tuple[float, fl
         times[text] = start, start + 1.25
         ms = {"start_ms": round(start * 1000), "end_ms": round(start * 1000) + 1250}
         lines.append(
-            row.format(wav=wav, text=text, n=n, start=start, end=start + 1.25, clock=f"0:00:{start:06.3f}", **ms)
+            row.format(
+                wav=wav,
+                text=text,
+                n=n,
+                start=start,
+                end=start + 1.25,
+                clock=f"0:00:{start:06.3f}",
+                **ms,
+            )
         )
     (folder / "t.csv").write_text("\n".join(lines) + "\n", "utf-8")
     return times
@@ -50,17 +58,38 @@ def write_rows(folder: Path, header: str, row: str) -> dict[str, tuple[float, fl
             "audio_filepath text duration offset",
             "audio=audio_filepath text=text duration=duration start=offset",
         ),  # NeMo
-        ("wav_filename wav_filesize transcript", "audio=wav_filename text=transcript"),  # DeepSpeech
-        ("client_id path sentence locale segment", "speaker=client_id audio=path text=sentence lang=locale"),
-        ("id file_name raw_transcription transcription", "key=id audio=file_name text=transcription"),  # FLEURS
-        ("id audio raw_text normalized_text split speaker_id", "key=id audio=audio text=normalized_text split=split"),
+        (
+            "wav_filename wav_filesize transcript",
+            "audio=wav_filename text=transcript",
+        ),  # DeepSpeech
+        (
+            "client_id path sentence locale segment",
+            "speaker=client_id audio=path text=sentence lang=locale",
+        ),
+        (
+            "id file_name raw_transcription transcription",
+            "key=id audio=file_name text=transcription",
+        ),  # FLEURS
+        (
+            "id audio raw_text normalized_text split speaker_id",
+            "key=id audio=audio text=normalized_text split=split",
+        ),
         ("id wav length words", "key=id audio=wav text=words"),  # SpeechBrain's template
         ("audio text words normalized_text", "audio=audio text=text"),
-        ("segment_id audio begin_time end_time text", "key=segment_id audio=audio start=begin_time end=end_time"),
-        ("id recording_id start duration text", "key=id audio=recording_id start=start duration=duration"),  # lhotse
+        (
+            "segment_id audio begin_time end_time text",
+            "key=segment_id audio=audio start=begin_time end=end_time",
+        ),
+        (
+            "id recording_id start duration text",
+            "key=id audio=recording_id start=start duration=duration",
+        ),  # lhotse
         ("file tmin text tmax", "audio=file start=tmin text=text end=tmax"),  # Praat
         ("file onset offset text", "audio=file start=onset end=offset text=text"),  # R
-        ("fileName startTime endTime Transcription", "audio=fileName start=startTime end=endTime text=Transcription"),
+        (
+            "fileName startTime endTime Transcription",
+            "audio=fileName start=startTime end=endTime text=Transcription",
+        ),
         ("File-Path Start_ms END(ms) Text", "audio=File-Path start=Start_ms end=END(ms) text=Text"),
     ],
 )
@@ -84,7 +113,9 @@ def test_columns_are_found_by_the_names_that_tools_write(header: str, expected: 
         ("Start (s),End (s)", "{start},{end}"),
     ],
 )
-def test_times_have_the_unit_that_the_name_of_the_column_says(tmp_path: Path, header: str, row: str) -> None:
+def test_times_have_the_unit_that_the_name_of_the_column_says(
+    tmp_path: Path, header: str, row: str
+) -> None:
     times = write_rows(tmp_path, f"wav,text,{header}", f"{{wav}},{{text}},{row}")
     assert {text: (u.start, u.end) for text, u in prepare(tmp_path)[0].items()} == times
 
@@ -98,18 +129,27 @@ def test_an_export_that_names_the_annotation_files_finds_their_audio(tmp_path: P
 
 def test_a_unit_that_is_not_read_and_a_comma_in_milliseconds_are_refused(tmp_path: Path) -> None:
     write_rows(tmp_path, "wav,text,Anfang (frames),end", "{wav},{text},{n},{end}")
-    with pytest.raises(DataError, match=r"t\.csv:1: 'Anfang \(frames\)' has another unit; write seconds, milliseconds"):
+    with pytest.raises(
+        DataError,
+        match=r"t\.csv:1: 'Anfang \(frames\)' has another unit; write seconds, milliseconds",
+    ):
         prepare(tmp_path, '--columns "start=Anfang (frames)"')
     write_rows(tmp_path, "wav;text;start_ms;end_ms", "{wav};{text};1,500;{end_ms}")
     with pytest.raises(DataError, match="times 6"):
         prepare(tmp_path)
-    assert "times: '1,500' is not a number of milliseconds" in (tmp_path / "out" / "rejected.tsv").read_text("utf-8")
+    assert "times: '1,500' is not a number of milliseconds" in (
+        tmp_path / "out" / "rejected.tsv"
+    ).read_text("utf-8")
 
 
 def test_columns_that_are_not_used_are_printed_and_near_names_pointed_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write_rows(tmp_path, "wav,text,start,end,speaker_label,speaker_age,votes", "{wav},{text},{start},{end},a,7,1")
+    write_rows(
+        tmp_path,
+        "wav,text,start,end,speaker_label,speaker_age,votes",
+        "{wav},{text},{start},{end},a,7,1",
+    )
     caplog.set_level("INFO")
     assert {u.speaker for u in prepare(tmp_path)[0].values()} == {None}
     line = "t.csv: columns not used: 'speaker_label', 'speaker_age', 'votes'; 'speaker_label' looks like the speaker: "
@@ -117,24 +157,38 @@ def test_columns_that_are_not_used_are_printed_and_near_names_pointed_out(
     caplog.clear()
     prepare(tmp_path, '--columns "speaker="')
     assert "columns not used: 'speaker_label', 'speaker_age', 'votes'\n" in caplog.text
-    assert {u.speaker for u in prepare(tmp_path, "--columns speaker=speaker_label")[0].values()} == {"a"}
+    assert {
+        u.speaker for u in prepare(tmp_path, "--columns speaker=speaker_label")[0].values()
+    } == {"a"}
 
 
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
         ("speeker Speakers", {"speaker": "speeker"}),
-        ("languages dialect start_at end_at", {"lang": "languages", "start": "start_at", "end": "end_at"}),
+        (
+            "languages dialect start_at end_at",
+            {"lang": "languages", "start": "start_at", "end": "end_at"},
+        ),
         ("Begin_hh:mm:ss:ff start_frame speaker_gender age id_number segment", {}),
-        ("langauge chanel speakerName", {"speaker": "speakerName", "lang": "langauge", "channel": "chanel"}),
-        ("state status stat send trend weekend legend gender restart star change speak local slang", {}),
+        (
+            "langauge chanel speakerName",
+            {"speaker": "speakerName", "lang": "langauge", "channel": "chanel"},
+        ),
+        (
+            "state status stat send trend weekend legend gender restart star change speak local slang",
+            {},
+        ),
         ("started splitter speech stage asset spread onward tender lender chant trains", {}),
         ("start_date end_user start_page end_char begin_line end_of_year", {}),
         ("native_language language_probability num_speakers first_language speaker_count", {}),
     ],
 )
 def test_near_names(names: str, expected: dict[str, str]) -> None:
-    hints = [f'{name!r} looks like the {content}: --columns "{content}={name}"' for content, name in expected.items()]
+    hints = [
+        f'{name!r} looks like the {content}: --columns "{content}={name}"'
+        for content, name in expected.items()
+    ]
     assert find_near_names(names.split(), {"audio", "text"}) == hints
     assert find_near_names(names.split(), {"audio", "text", *expected}) == []
 
@@ -157,7 +211,9 @@ def test_a_column_of_another_word_is_no_hint_and_no_guess(
             find_columns(Path("t.csv"), ["wav", "text", other, name], "")
 
 
-def test_rows_that_give_one_whole_file_different_texts_are_refused_with_the_likely_times(tmp_path: Path) -> None:
+def test_rows_that_give_one_whole_file_different_texts_are_refused_with_the_likely_times(
+    tmp_path: Path,
+) -> None:
     write_rows(tmp_path, "no,wav,text,Anfang,Ende,votes", "{n},{wav},{text},{start},{end},2")
     found = r"^.*t\.csv:2: 6 rows give whole files, which other rows give with another text; "
     remedy = r"'Anfang' and 'Ende' may be their times: --columns \"start=Anfang end=Ende\", or keep one row per file$"
@@ -165,19 +221,27 @@ def test_rows_that_give_one_whole_file_different_texts_are_refused_with_the_like
         prepare(tmp_path)
     assert len(prepare(tmp_path, '--columns "start=Anfang end=Ende"')[0]) == 6
     write_rows(tmp_path, "no,wav,text,start_frame,end_frame", "{n},{wav},{text},{start},{end}")
-    with pytest.raises(DataError, match=found + 'name the columns of times: --columns "start=… end=…", or keep'):
+    with pytest.raises(
+        DataError, match=found + 'name the columns of times: --columns "start=… end=…", or keep'
+    ):
         prepare(tmp_path)
 
 
-def test_one_text_per_channel_or_file_and_a_few_repeated_files_are_no_reason_to_refuse(tmp_path: Path) -> None:
+def test_one_text_per_channel_or_file_and_a_few_repeated_files_are_no_reason_to_refuse(
+    tmp_path: Path,
+) -> None:
     names = [f"r{n:02d}.wav" for n in range(30)]
     rows = [f"{write_audio(tmp_path / name, seconds=0.5).name},{name} a," for name in names]
-    (tmp_path / "t.csv").write_text("\n".join(["wav,text,channel", *rows, "r00.wav,another,", "r01.wav,r01.wav a,"]))
+    (tmp_path / "t.csv").write_text(
+        "\n".join(["wav,text,channel", *rows, "r00.wav,another,", "r01.wav,r01.wav a,"])
+    )
     found, stats = prepare(tmp_path)
     assert len(found) == 29 and "another" not in found
     assert stats["rejected"] == {"several transcripts": 2, "repeated": 1}
     for name in names:
-        soundfile.write(tmp_path / name, np.random.default_rng(0).uniform(-0.1, 0.1, (4000, 2)), 8000)
+        soundfile.write(
+            tmp_path / name, np.random.default_rng(0).uniform(-0.1, 0.1, (4000, 2)), 8000
+        )
     rows = [f"{name},{name} {side},{side}" for name in names for side in ("left", "right")]
     (tmp_path / "t.csv").write_text("\n".join(["wav,text,channel", *rows]))
     assert len(prepare(tmp_path)[0]) == 60
@@ -185,7 +249,10 @@ def test_one_text_per_channel_or_file_and_a_few_repeated_files_are_no_reason_to_
 
 def test_several_usual_names_of_the_transcript_are_refused(tmp_path: Path) -> None:
     write_rows(tmp_path, "wav,Orthography,transcription,start,end", "{wav},{text},x,{start},{end}")
-    with pytest.raises(DataError, match="several columns can be the transcript: 'transcription', 'Orthography'; name"):
+    with pytest.raises(
+        DataError,
+        match="several columns can be the transcript: 'transcription', 'Orthography'; name",
+    ):
         prepare(tmp_path)
 
 
@@ -215,7 +282,9 @@ def test_a_length_beside_a_start_is_the_duration(tmp_path: Path) -> None:
 @pytest.mark.parametrize("flags", ["", '--columns "end=Ende"'])
 def test_a_length_beside_an_end_is_not_used(tmp_path: Path, flags: str) -> None:
     end = "Ende" if flags else "end"
-    times = write_rows(tmp_path, f"wav,start,{end},length,text", "{wav},{start},{end},5 letters,{text}")
+    times = write_rows(
+        tmp_path, f"wav,start,{end},length,text", "{wav},{start},{end},5 letters,{text}"
+    )
     utterances = prepare(tmp_path, flags)[0]
     assert {text: (one.start, one.end) for text, one in utterances.items()} == times
 
@@ -236,7 +305,9 @@ def test_a_start_without_an_end_asks_for_an_end_or_a_duration(tmp_path: Path) ->
 @pytest.mark.parametrize("name", ["'Start time'", r"Start\ time", r"Start\\ time"])
 def test_quotation_marks_around_a_name_with_spaces(tmp_path: Path, name: str) -> None:
     times = write_rows(tmp_path, "wav,Start time,End time,text", "{wav},{start},{end},{text}")
-    options = TableOptions(corpus=tmp_path / "t.csv", out=tmp_path, columns=f"start={name} end=End time")
+    options = TableOptions(
+        corpus=tmp_path / "t.csv", out=tmp_path, columns=f"start={name} end=End time"
+    )
     flag = '--columns "start=Start time"'
     with pytest.raises(ConfigError) as caught:
         list(read_entries(options.corpus, options))
@@ -249,8 +320,12 @@ def test_quotation_marks_around_a_name_with_spaces(tmp_path: Path, name: str) ->
 
 
 @pytest.mark.parametrize("second", ["end", "duration"])
-def test_milliseconds_without_a_unit_are_named_and_with_it_are_read(tmp_path: Path, second: str) -> None:
-    pattern = "{wav},{start_ms},{end_ms},{text}" if second == "end" else "{wav},{start_ms},1250,{text}"
+def test_milliseconds_without_a_unit_are_named_and_with_it_are_read(
+    tmp_path: Path, second: str
+) -> None:
+    pattern = (
+        "{wav},{start_ms},{end_ms},{text}" if second == "end" else "{wav},{start_ms},1250,{text}"
+    )
     times = write_rows(tmp_path, f"wav,start,{second},text", pattern)
     with pytest.raises(DataError) as caught:
         prepare(tmp_path)

@@ -36,16 +36,22 @@ def spoken(utterances: list[Utterance]) -> list[tuple[str | None, str]]:
 
 
 @pytest.mark.parametrize("form", ["vtt", "srt"])
-def test_names_before_a_colon_are_the_speakers(tmp_path: Path, caplog: pytest.LogCaptureFixture, form: str) -> None:
+def test_names_before_a_colon_are_the_speakers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, form: str
+) -> None:
     caplog.set_level("INFO")
     write_cues(tmp_path / "a", ["Ana P: mo lu", "Beto de la R: ba mo", "ke pi"], form)
     write_cues(tmp_path / "b", ["Ana P: ti da: so", "[Beto de la R]: re"], form)
     found, _ = prepare(tmp_path)
     ana, beto = "Ana P", "Beto de la R"
-    assert spoken(found) == [(ana, "mo lu"), (beto, "ba mo"), (None, "ke pi"), (ana, "ti da so"), (beto, "re")]
-    line = (
-        "4 of 5 cues begin with a name and a colon, which is the speaker and no text: 'Ana P' (2), 'Beto de la R' (2)"
-    )
+    assert spoken(found) == [
+        (ana, "mo lu"),
+        (beto, "ba mo"),
+        (None, "ke pi"),
+        (ana, "ti da so"),
+        (beto, "re"),
+    ]
+    line = "4 of 5 cues begin with a name and a colon, which is the speaker and no text: 'Ana P' (2), 'Beto de la R' (2)"
     assert f"{line}; --keep_names keeps it" in caplog.messages
     found, _ = prepare(tmp_path, "--keep_names")
     assert spoken(found)[0] == (None, "ana p mo lu")
@@ -56,28 +62,53 @@ def test_names_in_chinese_have_a_wide_colon_without_a_space(tmp_path: Path) -> N
     assert spoken(prepare(tmp_path)[0]) == [("张三", "你好"), ("李四", "再见"), ("张三", "好")]
 
 
-def test_general_names_are_other_people_in_each_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_general_names_are_other_people_in_each_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
     (tmp_path / "A").mkdir()
     write_cues(tmp_path / "A/r", ["<v Speaker 1>mo lu</v>", "<v Ana>ba</v>"])
     write_cues(tmp_path / "b", ["Speaker 1: ke", "Ana: pi"])
     write_cues(tmp_path / "c", ["[SPEAKER_00]: ti", "[SPEAKER_01]: da", "[SPEAKER_00]: so"], "srt")
     found, _ = prepare(tmp_path)
-    names = ["A_r_Speaker 1", "Ana", "b_Speaker 1", "Ana", "c_SPEAKER_00", "c_SPEAKER_01", "c_SPEAKER_00"]
-    assert spoken(found) == [*zip(names, ["mo lu", "ba", "ke", "pi", "ti", "da", "so"], strict=True)]
+    names = [
+        "A_r_Speaker 1",
+        "Ana",
+        "b_Speaker 1",
+        "Ana",
+        "c_SPEAKER_00",
+        "c_SPEAKER_01",
+        "c_SPEAKER_00",
+    ]
+    assert spoken(found) == [
+        *zip(names, ["mo lu", "ba", "ke", "pi", "ti", "da", "so"], strict=True)
+    ]
     line = "'Speaker 1', 'SPEAKER_00', 'SPEAKER_01' may be other people in each file; speakers have the file in their"
     assert f"{line} name, such as 'b_Speaker 1'" in caplog.messages
 
 
 @pytest.mark.parametrize(
     "name",
-    ["Speaker 1", "SPEAKER_00", "speaker-2", "Speaker A", "spk3", "Unknown Speaker", "Host", "Interviewer", "A", "S1"],
+    [
+        "Speaker 1",
+        "SPEAKER_00",
+        "speaker-2",
+        "Speaker A",
+        "spk3",
+        "Unknown Speaker",
+        "Host",
+        "Interviewer",
+        "A",
+        "S1",
+    ],
 )
 def test_general_names(name: str) -> None:
     assert is_general_name(name)
 
 
-@pytest.mark.parametrize("name", ["Ana", "Ana P", "AK", "Manuel", "Voicu", "Speakerman", "Host Family", "Guestová"])
+@pytest.mark.parametrize(
+    "name", ["Ana", "Ana P", "AK", "Manuel", "Voicu", "Speakerman", "Host Family", "Guestová"]
+)
 def test_names_of_people(name: str) -> None:
     assert not is_general_name(name)
 
@@ -85,7 +116,11 @@ def test_names_of_people(name: str) -> None:
 KEPT = {
     "few cues": ["Ana: mo lu", "ba mo", "ke pi", "ti da", "Ana: so re"],
     "one cue": ["Aviso: mo lu"],
-    "sentences": ["he is coming now: mo", "and then they all go away home again: lu", "so it is. Then what: ba"],
+    "sentences": [
+        "he is coming now: mo",
+        "and then they all go away home again: lu",
+        "so it is. Then what: ba",
+    ],
     "many words": [f"{word}: so" for word in ("Mo", "Lu", "Ke", "Ba", "Pi", "Ti", "Da", "Re")],
     "numbers": ["1: mo", "2: lu", "2: ke"],
     "clocks": ["12:30 mo", "12:45 lu"],
@@ -105,7 +140,9 @@ def test_other_words_before_a_colon_are_text(
     assert "which is the speaker" not in caplog.text
 
 
-def test_names_in_few_cues_are_kept_and_the_flag_takes_them(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_names_in_few_cues_are_kept_and_the_flag_takes_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Some programs write the name only where another person begins to speak."""
     caplog.set_level("INFO")
     write_cues(tmp_path / "a", ["Ana Pérez: mo lu", "ba mo", "ke pi: so", "Beto: ti", "da", "re"])
@@ -117,7 +154,14 @@ def test_names_in_few_cues_are_kept_and_the_flag_takes_them(tmp_path: Path, capl
     assert f"{line}; --take_names makes it the speaker" in caplog.messages
     found, _ = prepare(tmp_path, "--take_names")
     ana, beto = "Ana Pérez", "Beto"
-    texts = [(ana, "mo lu"), (None, "ba mo"), (None, "ke pi so"), (beto, "ti"), (None, "da"), (None, "re")]
+    texts = [
+        (ana, "mo lu"),
+        (None, "ba mo"),
+        (None, "ke pi so"),
+        (beto, "ti"),
+        (None, "da"),
+        (None, "re"),
+    ]
     assert spoken(found) == [*texts, (ana, "na pi lu")]
     with pytest.raises(ConfigError, match="--keep_names excludes --take_names: give one of them"):
         prepare(tmp_path, "--take_names --keep_names")
@@ -142,7 +186,14 @@ def test_words_that_are_no_people_are_spoken(tmp_path: Path, texts: list[str]) -
 
 def test_names_with_small_letters(tmp_path: Path) -> None:
     """A particle is part of any name; a name in small letters is one where all cues have names."""
-    cues = ["Ana de la O: mo", "beto: ke", "Ana's iPhone: lu", "beto: so", "Ana de la O: ti", "Ana's iPhone: pi"]
+    cues = [
+        "Ana de la O: mo",
+        "beto: ke",
+        "Ana's iPhone: lu",
+        "beto: so",
+        "Ana de la O: ti",
+        "Ana's iPhone: pi",
+    ]
     write_cues(tmp_path / "a", cues)
     found, _ = prepare(tmp_path)
     iphone = "Ana's iPhone"
@@ -162,7 +213,10 @@ def test_marks_of_broadcasts_stand_before_names(tmp_path: Path, form: str) -> No
 
 
 def test_notes_in_brackets_are_part_of_a_name(tmp_path: Path) -> None:
-    write_cues(tmp_path / "a", ["Carla (the host): mo", "(Beto): ba", "[Ana (M)]: ke", "Carla (the host): ti"])
+    write_cues(
+        tmp_path / "a",
+        ["Carla (the host): mo", "(Beto): ba", "[Ana (M)]: ke", "Carla (the host): ti"],
+    )
     found, _ = prepare(tmp_path)
     assert [u.speaker for u in found] == ["Carla (the host)", "Beto", "Ana (M)", "Carla (the host)"]
 
@@ -185,7 +239,9 @@ def test_a_cue_of_two_speakers_has_none(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, expected: str
 ) -> None:
     caplog.set_level("INFO")
-    write_cues(tmp_path / "a", ["Ana: so", "Bob: ti - da", text, "Ana: re", "Bob: na", "Ana: lu\nAna: pi"])
+    write_cues(
+        tmp_path / "a", ["Ana: so", "Bob: ti - da", text, "Ana: re", "Bob: na", "Ana: lu\nAna: pi"]
+    )
     found, _ = prepare(tmp_path)
     before = [("Ana", "so"), ("Bob", "ti da")]
     after = [("Ana", "re"), ("Bob", "na"), ("Ana", "lu pi")]
@@ -193,7 +249,9 @@ def test_a_cue_of_two_speakers_has_none(
     assert "6 of 6 cues begin with a name" in caplog.text
 
 
-@pytest.mark.parametrize("text", ["WEBVTT", "WEBVTT\n\n", "\ufeffWEBVTT - Zoom\r\n\r\nNOTE nobody spoke\r\n"])
+@pytest.mark.parametrize(
+    "text", ["WEBVTT", "WEBVTT\n\n", "\ufeffWEBVTT - Zoom\r\n\r\nNOTE nobody spoke\r\n"]
+)
 def test_webvtt_without_cues_is_empty(tmp_path: Path, text: str) -> None:
     write_cues(tmp_path / "a", ["mo", "lu", "ke"])
     write_audio(tmp_path / "b.wav")
@@ -206,9 +264,7 @@ def test_webvtt_without_cues_is_empty(tmp_path: Path, text: str) -> None:
 def test_webvtt_with_text_without_times_is_refused(tmp_path: Path) -> None:
     write_audio(tmp_path / "b.wav")
     (tmp_path / "b.txt").write_text("WEBVTT\n\nNOTE x\n\nmo lu\n")
-    message = (
-        r"b.txt: WebVTT whose text has no times, 'mo lu'; remove the line WEBVTT if it is one transcript, or write"
-    )
+    message = r"b.txt: WebVTT whose text has no times, 'mo lu'; remove the line WEBVTT if it is one transcript, or write"
     with pytest.raises(DataError, match=message):
         prepare(tmp_path)
     write_cues(tmp_path / "a", ["mo", "lu"])

@@ -33,8 +33,16 @@ def corpus(tmp_path: Path) -> str:
     return write_table(tmp_path, annotations)
 
 
-def row(audio: Path, text: str = "New, words!", start: float = 0.0, **values: str) -> dict[str, str]:
-    return {"audio": str(audio), "text": text, "start": f"{start:g}", "end": f"{start + 0.8:g}", **values}
+def row(
+    audio: Path, text: str = "New, words!", start: float = 0.0, **values: str
+) -> dict[str, str]:
+    return {
+        "audio": str(audio),
+        "text": text,
+        "start": f"{start:g}",
+        "end": f"{start + 0.8:g}",
+        **values,
+    }
 
 
 def test_rows_are_added_to_the_training_set_and_the_others_say_why_not(
@@ -49,7 +57,12 @@ def test_rows_are_added_to_the_training_set_and_the_others_say_why_not(
         row(new, "More", 2.0, speaker="V"),
         row(tmp_path / "a.wav", "again", 6.0, speaker="X"),
     ]
-    rows += [row(tmp_path / "bb.wav", start=8.0), row(new, "x", 3.0, speaker="Z"), row(copy), row(new, "long", 99.0)]
+    rows += [
+        row(tmp_path / "bb.wav", start=8.0),
+        row(new, "x", 3.0, speaker="Z"),
+        row(copy),
+        row(new, "long", 99.0),
+    ]
     rows += [
         row(new, "", 4.0),
         row(new, "no", 5.0) | {"end": "soon"},
@@ -83,7 +96,9 @@ def test_rows_are_added_to_the_training_set_and_the_others_say_why_not(
     assert reasons["added.tsv:12"].startswith("missing: no no.wav")
 
 
-def test_names_of_old_utterances_do_not_depend_on_added_recordings(tmp_path: Path, corpus: str) -> None:
+def test_names_of_old_utterances_do_not_depend_on_added_recordings(
+    tmp_path: Path, corpus: str
+) -> None:
     out = tmp_path / "out"
     prepare(out, corpus)
     old = read_lists(out)
@@ -91,7 +106,10 @@ def test_names_of_old_utterances_do_not_depend_on_added_recordings(tmp_path: Pat
     write_added(out / ADDED, [row(same_name, speaker="W"), row(same_name, speaker="W")])
     prepare(out, corpus)
     lists = read_lists(out)
-    assert [u.key for u in lists["train"]] == [*(u.key for u in old["train"]), "added-a-0000000-0000800"]
+    assert [u.key for u in lists["train"]] == [
+        *(u.key for u in old["train"]),
+        "added-a-0000000-0000800",
+    ]
     assert rejected(out)["added.tsv:3"].startswith("repeated")
     write_added(out / ADDED, [])
     prepare(out, corpus)
@@ -104,15 +122,24 @@ def held_reasons(added: list[Utterance], *test: Utterance) -> list[str]:
 
 
 @pytest.mark.parametrize("speaker", ["Anna", "anna", " ANNA ", "Anna\u0301", "Ann\u00e1"])
-def test_a_speaker_of_the_test_set_is_recognised_in_other_writings(tmp_path: Path, speaker: str) -> None:
+def test_a_speaker_of_the_test_set_is_recognised_in_other_writings(
+    tmp_path: Path, speaker: str
+) -> None:
     test = Utterance(key="t", wav=str(write_audio(tmp_path / "t.wav")), txt="a", speaker="Anna")
     accented = Utterance(key="u", wav=test.wav, txt="a", speaker="Ann\u00e1")
-    new = Utterance(key="n", wav=str(write_audio(tmp_path / "new.wav", seconds=3)), txt="b", speaker=speaker)
+    new = Utterance(
+        key="n", wav=str(write_audio(tmp_path / "new.wav", seconds=3)), txt="b", speaker=speaker
+    )
     assert held_reasons([new], test, accented) == ["its speaker is in the test set"]
 
 
-def test_a_row_without_a_speaker_is_used_only_where_no_speaker_of_dev_and_test_is_named(tmp_path: Path) -> None:
-    wav, new = str(write_audio(tmp_path / "t.wav")), str(write_audio(tmp_path / "new.wav", seconds=3))
+def test_a_row_without_a_speaker_is_used_only_where_no_speaker_of_dev_and_test_is_named(
+    tmp_path: Path,
+) -> None:
+    wav, new = (
+        str(write_audio(tmp_path / "t.wav")),
+        str(write_audio(tmp_path / "new.wav", seconds=3)),
+    )
     added = [Utterance(key="n", wav=new, txt="b")]
     expected = "no speaker: it may be one of dev or test, which have names; name who speaks"
     assert held_reasons(added, Utterance(key="t", wav=wav, txt="a", speaker="Anna")) == [expected]
@@ -132,7 +159,9 @@ def test_a_recording_of_the_test_set_is_recognised_in_another_form(tmp_path: Pat
 
 def test_rows_of_other_recordings_stay(tmp_path: Path) -> None:
     path = tmp_path / ADDED
-    path.write_text("text\taudio\tspeaker\nby hand\t/home/me/x.wav\tW\nold\t/y.wav\t\n\n \t\n", "utf-8")
+    path.write_text(
+        "text\taudio\tspeaker\nby hand\t/home/me/x.wav\tW\nold\t/y.wav\t\n\n \t\n", "utf-8"
+    )
     for text in ("new", "newer"):
         write_added(path, [{"audio": "/y.wav", "text": text}], recordings={"/y.wav"})
     rows = [{name: value for name, value in row.items() if value} for _, row in read_added(path)]
@@ -143,7 +172,10 @@ def test_rows_of_other_recordings_stay(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("text\nx\n", "1: has the columns text; write audio and text, and any of start end speaker lang channel"),
+        (
+            "text\nx\n",
+            "1: has the columns text; write audio and text, and any of start end speaker lang channel",
+        ),
         ("audio\ttext\twho\n", "1: has the columns audio text who"),
         ("audio\ttext\ttext\n", "1: has the columns audio text text"),
         ("audio\ttext\na.wav\n", "2: 1 cells, the first line has 2; separate the cells by tabs"),

@@ -15,7 +15,15 @@ import soundfile
 from numpy.typing import NDArray
 
 from wenet_hs.corpus import espeak
-from wenet_hs.corpus.espeak import SAMPLE_RATE, ClipMaker, ClipRequest, clip_name, make_noise, render_clip, voice_name
+from wenet_hs.corpus.espeak import (
+    SAMPLE_RATE,
+    ClipMaker,
+    ClipRequest,
+    clip_name,
+    make_noise,
+    render_clip,
+    voice_name,
+)
 from wenet_hs.tree.errors import DataError
 
 PAPER = {
@@ -74,19 +82,26 @@ def test_the_order_of_requests_changes_nothing() -> None:
 def test_rate_pitch_and_variant_are_heard() -> None:
     plain = speak()
     assert len(speak(rate_wpm=120)) > 1.3 * len(speak(rate_wpm=220))
-    assert not any(np.array_equal(sound, plain) for sound in (speak(pitch=80), speak(pitch_range=0), speak("es", "f1")))
+    assert not any(
+        np.array_equal(sound, plain)
+        for sound in (speak(pitch=80), speak(pitch_range=0), speak("es", "f1"))
+    )
 
 
 def test_an_unknown_language_names_similar_ones() -> None:
     assert voice_name("es", "f2") == "roa/es+f2" and voice_name("ba") == "trk/ba"
     for lang, similar in (("sv-SE", "sv "), ("!!", "af am ")):
-        with pytest.raises(DataError, match=rf"^espeak-ng 1\.\S+: it has no language '{lang}'; it has {similar}"):
+        with pytest.raises(
+            DataError, match=rf"^espeak-ng 1\.\S+: it has no language '{lang}'; it has {similar}"
+        ):
             voice_name(lang)
 
 
 def test_a_missing_extra_is_named_with_its_command(loader: pytest.MonkeyPatch) -> None:
     loader.setitem(sys.modules, "espeakng_loader", None)
-    with pytest.raises(DataError, match=r"^espeak-ng: not installed; run `pip install 'wenet_hs\[synthetic\]'`$"):
+    with pytest.raises(
+        DataError, match=r"^espeak-ng: not installed; run `pip install 'wenet_hs\[synthetic\]'`$"
+    ):
         speak()
 
 
@@ -100,7 +115,9 @@ def test_a_long_path_to_the_data_works(loader: pytest.MonkeyPatch, tmp_path: Pat
 
 def test_missing_data_are_a_fault(loader: pytest.MonkeyPatch, tmp_path: Path) -> None:
     loader.setattr(espeakng_loader, "get_data_path", lambda: str(tmp_path))
-    with pytest.raises(DataError, match="espeak-ng cannot read its data there; reinstall with `pip install"):
+    with pytest.raises(
+        DataError, match="espeak-ng cannot read its data there; reinstall with `pip install"
+    ):
         speak()
 
 
@@ -118,7 +135,9 @@ def test_a_library_that_is_already_loaded_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("kind", "ratio"), [("white", 2.0), ("pink", 1.0)])
-def test_noise_has_unit_energy_its_seed_and_its_colour(kind: Literal["white", "pink"], ratio: float) -> None:
+def test_noise_has_unit_energy_its_seed_and_its_colour(
+    kind: Literal["white", "pink"], ratio: float
+) -> None:
     for num_samples in (1, 2**17):
         noise = make_noise(kind, num_samples, seed=3)
         assert noise.shape == (num_samples,) and noise.dtype == np.float32
@@ -127,7 +146,9 @@ def test_noise_has_unit_energy_its_seed_and_its_colour(kind: Literal["white", "p
     assert not np.array_equal(noise, make_noise(kind, num_samples, seed=2))
     power = np.abs(np.fft.rfft(noise)) ** 2
     octaves = np.array([power[2**k : 2 ** (k + 1)].sum() for k in range(9, 16)])
-    np.testing.assert_allclose(octaves[1:] / octaves[:-1], ratio, rtol=0.15)  # energy of an octave over the one below
+    np.testing.assert_allclose(
+        octaves[1:] / octaves[:-1], ratio, rtol=0.15
+    )  # energy of an octave over the one below
 
 
 @pytest.mark.parametrize(("peak_db", "snr_db"), [(-15.0, 5.0), (-1.0, 40.0)])
@@ -136,7 +157,9 @@ def test_silence_level_and_noise_are_as_requested(peak_db: float, snr_db: float)
     assert np.abs(samples).max() == pytest.approx(10 ** (peak_db / 20), rel=1e-4)
     lead = samples[: round(0.09 * SAMPLE_RATE)]
     speech = samples[round(0.1 * SAMPLE_RATE) : -round(0.12 * SAMPLE_RATE)]
-    assert 10 * np.log10(np.square(speech).mean() / np.square(lead).mean() - 1) == pytest.approx(snr_db, abs=1.5)
+    assert 10 * np.log10(np.square(speech).mean() / np.square(lead).mean() - 1) == pytest.approx(
+        snr_db, abs=1.5
+    )
     clean = sound(snr_db=90.0)
     audible = np.flatnonzero(np.abs(clean) > 0.005 * np.abs(clean).max())
     assert audible[0] / SAMPLE_RATE == pytest.approx(REQUEST.lead_s, abs=0.02)
@@ -144,7 +167,9 @@ def test_silence_level_and_noise_are_as_requested(peak_db: float, snr_db: float)
 
 
 def test_a_shorter_vocal_tract_is_faster_and_higher() -> None:
-    plain, short = (sound(lead_s=0.0, trail_s=0.0, snr_db=60.0, tract=tract) for tract in (1.0, 1.25))
+    plain, short = (
+        sound(lead_s=0.0, trail_s=0.0, snr_db=60.0, tract=tract) for tract in (1.0, 1.25)
+    )
     assert len(plain) / len(short) == pytest.approx(1.25, rel=1e-3)
     powers = [np.square(np.abs(np.fft.rfft(samples, len(plain)))) for samples in (plain, short)]
     low, high = (float(power @ np.arange(len(power)) / power.sum()) for power in powers)
@@ -182,10 +207,16 @@ def test_a_clip_is_spoken_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_an_unspeakable_sentence_has_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unspeakable_sentence_has_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for sound_of, num_workers, reason in (
         (lambda *_, **__: np.zeros(1000, np.float32), 0, "silent: espeak-ng gives no sound for it"),
-        (lambda *_, **__: os.kill(os.getpid(), 9), 1, "crash: espeak-ng ended its process on this sentence"),
+        (
+            lambda *_, **__: os.kill(os.getpid(), 9),
+            1,
+            "crash: espeak-ng ended its process on this sentence",
+        ),
     ):
         monkeypatch.setattr(espeak, "speak", sound_of)  # forked workers see it
         (clip,) = ClipMaker(tmp_path, num_workers=num_workers).make([REQUEST], "speak")

@@ -29,7 +29,9 @@ REFUSED = (
     *["a file of Toolbox", "a Collection of Praat", "a text of Pangloss", "a file of SPPAS"],
     *["a file of Annotation Pro", "a session of Phon", "a CTM of NIST", "an STM of NIST"],
 )
-UNITS = UnitTable(["<blank>", "<unk>", "m", "o", "<sos/eos>"], SpecialIds(blank=0, unk=1, sos=4, eos=4))
+UNITS = UnitTable(
+    ["<blank>", "<unk>", "m", "o", "<sos/eos>"], SpecialIds(blank=0, unk=1, sos=4, eos=4)
+)
 OPTIONS = "--lang qaa --num_workers 0 --split_by none --max_rejected 0.9"
 
 
@@ -42,7 +44,9 @@ def prepare(words: str, out: Path) -> list[Utterance]:
 
 def prepare_folder(path: Path) -> None:
     write_audio(path.with_suffix(".wav"))
-    prepare_line(f"folder --corpus {path.parent} --text_suffix {path.suffix} --out {path.parent / 'out'} {OPTIONS}")
+    prepare_line(
+        f"folder --corpus {path.parent} --text_suffix {path.suffix} --out {path.parent / 'out'} {OPTIONS}"
+    )
 
 
 def prepare_with(command: str) -> Callable[[Path], None]:
@@ -79,7 +83,9 @@ def test_all_commands_have_one_line_for_a_form(name: str, encoding: str, tmp_pat
     file_name, text = EXAMPLES[name]
     if encoding == "latin-1":
         text += "\n\\tx été" if name == "a file of Toolbox" else ""
-    for number, command in enumerate(COMMANDS if encoding == "utf-8" else ("folder", "table", "check, train", "lm")):
+    for number, command in enumerate(
+        COMMANDS if encoding == "utf-8" else ("folder", "table", "check, train", "lm")
+    ):
         path = tmp_path / str(number) / file_name
         path.parent.mkdir()
         path.write_text(text, encoding)
@@ -89,7 +95,9 @@ def test_all_commands_have_one_line_for_a_form(name: str, encoding: str, tmp_pat
 
 
 @pytest.mark.parametrize("command", ["check, train", "units, tree, embed", "lm"])
-@pytest.mark.parametrize("name", ["SRT subtitles", "a file of ELAN", "a table of the segments of one recording"])
+@pytest.mark.parametrize(
+    "name", ["SRT subtitles", "a file of ELAN", "a table of the segments of one recording"]
+)
 def test_files_that_prepare_reads_are_no_text(name: str, command: str, tmp_path: Path) -> None:
     file_name, text = EXAMPLES[name]
     (tmp_path / file_name).write_text(text)
@@ -109,11 +117,18 @@ def test_tags_in_sentences_are_text(tmp_path: Path) -> None:
 def test_a_form_comes_before_the_encoding(tmp_path: Path) -> None:
     path = tmp_path / "a.cha"
     path.write_bytes("@UTF8\n@Begin\n*SPA:\tété .\n".encode("latin-1"))
-    assert all(line_of(command, path).startswith(f"{path}: a transcript of CLAN") for command in ("folder", "table"))
+    assert all(
+        line_of(command, path).startswith(f"{path}: a transcript of CLAN")
+        for command in ("folder", "table")
+    )
     srt = tmp_path / "srt" / "a.srt"
     srt.parent.mkdir()
-    srt.write_bytes("1\n00:00:00,250 --> 00:00:03,500\nété\n\n2\n00:00:04 --> 00:00:05\nmo\n".encode("cp1252"))
-    assert line_of("folder", srt).endswith("save it as UTF-8, or name its encoding, such as --encoding cp1252")
+    srt.write_bytes(
+        "1\n00:00:00,250 --> 00:00:03,500\nété\n\n2\n00:00:04 --> 00:00:05\nmo\n".encode("cp1252")
+    )
+    assert line_of("folder", srt).endswith(
+        "save it as UTF-8, or name its encoding, such as --encoding cp1252"
+    )
     for number in range(3):
         shutil.copy(srt, srt.with_stem(f"b{number}"))
         write_audio(srt.with_name(f"b{number}.wav"))
@@ -152,7 +167,11 @@ def test_lists_of_nist_as_a_table(tmp_path: Path) -> None:
 
 
 SEGMENTS = [{"start": 0.25, "end": 3.5, "text": "mo lu"}, {"start": 4.25, "end": 6.5, "text": "ke"}]
-GIGASPEECH = {"audios": [{"path": "rec.wav", "segments": [{"begin_time": 0.25, "end_time": 3.5, "text_tn": "mo"}]}]}
+GIGASPEECH = {
+    "audios": [
+        {"path": "rec.wav", "segments": [{"begin_time": 0.25, "end_time": 3.5, "text_tn": "mo"}]}
+    ]
+}
 
 
 @pytest.mark.parametrize(
@@ -179,13 +198,22 @@ MAKE_LIST = "make a data.list of it with `wenet-hs prepare table`"
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (json.dumps({"segments": SEGMENTS}), ": JSON with a list of segments per recording, as of Whisper"),
-        (json.dumps(GIGASPEECH, indent=2), ": JSON with a list of segments per recording, as of Whisper"),
+        (
+            json.dumps({"segments": SEGMENTS}),
+            ": JSON with a list of segments per recording, as of Whisper",
+        ),
+        (
+            json.dumps(GIGASPEECH, indent=2),
+            ": JSON with a list of segments per recording, as of Whisper",
+        ),
         (
             json.dumps([{"path": "rec.wav", "text": "mo"}]),
             f": JSON of the whole file, not one object per line; {MAKE_LIST}",
         ),
-        (json.dumps({"results": {}}, indent=2), f": JSON of the whole file, not one object per line; {MAKE_LIST}"),
+        (
+            json.dumps({"results": {}}, indent=2),
+            f": JSON of the whole file, not one object per line; {MAKE_LIST}",
+        ),
         (
             '{"audio_filepath": "rec.wav", "duration": 1.0, "text": "mo"}\n' * 10,
             f": a manifest of NeMo; {MAKE_LIST}",
@@ -197,7 +225,9 @@ MAKE_LIST = "make a data.list of it with `wenet-hs prepare table`"
     ],
     ids=["whisper", "gigaspeech", "list", "indented", "nemo", "lhotse"],
 )
-def test_json_that_is_no_data_list_gets_one_line(content: str, message: str, tmp_path: Path) -> None:
+def test_json_that_is_no_data_list_gets_one_line(
+    content: str, message: str, tmp_path: Path
+) -> None:
     path = tmp_path / "a.json"
     path.write_text(content)
     line = line_of("check, train", path)
@@ -207,7 +237,10 @@ def test_json_that_is_no_data_list_gets_one_line(content: str, message: str, tmp
 
 def test_a_manifest_of_nemo_becomes_a_data_list(tmp_path: Path) -> None:
     """The remedy of the message."""
-    rows = [{"audio_filepath": f"{number}.wav", "duration": 1.0, "text": f"mo {number}"} for number in range(3)]
+    rows = [
+        {"audio_filepath": f"{number}.wav", "duration": 1.0, "text": f"mo {number}"}
+        for number in range(3)
+    ]
     for row in rows:
         write_audio(tmp_path / str(row["audio_filepath"]), 1.0)
     (tmp_path / "a.json").write_text("\n".join(map(json.dumps, rows)))
@@ -228,7 +261,9 @@ def test_a_data_list_may_have_lists_of_segments(tmp_path: Path) -> None:
         ("licence.rtf", "{\\rtf1 mo}"),
     ],
 )
-def test_a_document_beside_the_recordings_is_not_named(name: str, text: str, tmp_path: Path) -> None:
+def test_a_document_beside_the_recordings_is_not_named(
+    name: str, text: str, tmp_path: Path
+) -> None:
     path = tmp_path / name
     path.write_text(text)
     elan = f"{tmp_path}: no .eaf file; --corpus is a .eaf file, or a folder with them"
@@ -239,14 +274,20 @@ def test_a_document_beside_the_recordings_is_not_named(name: str, text: str, tmp
     assert line_of("a folder for elan", path) == elan
 
 
-TO_SEGMENTS = "write one object per segment, with path, text, start and end, and use `wenet-hs prepare table`"
+TO_SEGMENTS = (
+    "write one object per segment, with path, text, start and end, and use `wenet-hs prepare table`"
+)
 LABEL_STUDIO = [{"result": [{"value": {"start": 0.25, "end": 3.5, "text": ["mo"]}}]}]
 
 
 @pytest.mark.parametrize(
     ("record", "missing", "nested"),
     [
-        ({"jobName": "a", "results": {"transcripts": [{"transcript": "mo"}]}}, "audio, text", "'results'"),
+        (
+            {"jobName": "a", "results": {"transcripts": [{"transcript": "mo"}]}},
+            "audio, text",
+            "'results'",
+        ),
         ({"id": 1, "audio": "a.wav", "annotations": LABEL_STUDIO}, "text", "'annotations'"),
     ],
     ids=["Amazon Transcribe", "Label Studio"],
@@ -271,7 +312,9 @@ def test_json_with_lists_of_segments_of_other_names_is_named(
         {"tokens": [{"word": "mo", "start": 0.25}]},
     ],
 )
-def test_columns_of_json_beside_lists_and_objects_may_be_named(extra: dict[str, object], tmp_path: Path) -> None:
+def test_columns_of_json_beside_lists_and_objects_may_be_named(
+    extra: dict[str, object], tmp_path: Path
+) -> None:
     rows = [{"path": f"{n}.wav", "phrase": f"mo {n}", **extra} for n in range(3)]
     for row in rows:
         write_audio(tmp_path / str(row["path"]), 1.0)
@@ -299,7 +342,10 @@ def test_one_object_per_segment_is_read(tmp_path: Path) -> None:
 def test_json_with_segments_beside_text_and_audio_is_a_table(tmp_path: Path) -> None:
     for number in range(3):
         write_audio(tmp_path / f"{number}.wav", 1.0)
-    rows = [{"path": f"{number}.wav", "text": f"mo {number}", "segments": SEGMENTS} for number in range(3)]
+    rows = [
+        {"path": f"{number}.wav", "text": f"mo {number}", "segments": SEGMENTS}
+        for number in range(3)
+    ]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
     assert len(prepare(f"table --table {tmp_path / 'a.jsonl'}", tmp_path / "out")) == 3
 
@@ -311,7 +357,10 @@ def test_wav_scp_is_no_table_and_its_folder_is_read(tmp_path: Path) -> None:
     path = tmp_path / "wav.scp"
     path.write_text("".join(f"{name} {tmp_path / name}.wav\n" for name in names))
     remedy = "give the folder with `text` beside it to `wenet-hs prepare kaldi`"
-    assert line_of("table", path) == f"{path}: a list of audio files, such as wav.scp of Kaldi; {remedy}"
+    assert (
+        line_of("table", path)
+        == f"{path}: a list of audio files, such as wav.scp of Kaldi; {remedy}"
+    )
     (tmp_path / "text").write_text("".join(f"{name} mo {name}\n" for name in names))
     assert len(prepare(f"kaldi --corpus {tmp_path}", tmp_path / "out")) == 3
 
@@ -325,17 +374,26 @@ def test_wav_scp_is_no_table_and_its_folder_is_read(tmp_path: Path) -> None:
         "a table of the segments of one recording",
     ],
 )
-def test_subtitles_given_as_a_table_are_read_beside_their_recording(name: str, tmp_path: Path) -> None:
+def test_subtitles_given_as_a_table_are_read_beside_their_recording(
+    name: str, tmp_path: Path
+) -> None:
     file_name, text = EXAMPLES[name]
     for number in range(3):
         write_audio(tmp_path / f"{number}.wav")
-        (tmp_path / f"{number}{Path(file_name).suffix}").write_text(text.replace("mo", f"mo {number}"))
+        (tmp_path / f"{number}{Path(file_name).suffix}").write_text(
+            text.replace("mo", f"mo {number}")
+        )
     path = tmp_path / f"0{Path(file_name).suffix}"
     remedy = f"use `wenet-hs prepare folder --text_suffix {path.suffix}`"
-    assert f"{path}: {name}; put it beside its recording, with the same name, and {remedy}" in line_of("table", path)
+    assert (
+        f"{path}: {name}; put it beside its recording, with the same name, and {remedy}"
+        in line_of("table", path)
+    )
     assert line_of("transcribe, align", path) == line_of("table", path)
     found = prepare(f"folder --corpus {tmp_path} --text_suffix {path.suffix}", tmp_path / "out")
-    assert [(u.start, u.end, u.txt) for u in found] == [(0.25, 3.5, f"mo {number}") for number in range(3)]
+    assert [(u.start, u.end, u.txt) for u in found] == [
+        (0.25, 3.5, f"mo {number}") for number in range(3)
+    ]
 
 
 def test_an_elan_file_of_another_suffix(tmp_path: Path) -> None:
@@ -345,7 +403,9 @@ def test_an_elan_file_of_another_suffix(tmp_path: Path) -> None:
         [Annotation("rec", "Ana", 1000 * n, 1000 * n + 900, f"mo {n}") for n in range(1, 5)],
     )
     path = (tmp_path / "rec.eaf").rename(tmp_path / "rec.xml")
-    expected = f"{path}: a file of ELAN; use `wenet-hs prepare elan`, for which its name ends in .eaf"
+    expected = (
+        f"{path}: a file of ELAN; use `wenet-hs prepare elan`, for which its name ends in .eaf"
+    )
     assert line_of("elan", path) == expected
     path.rename(tmp_path / "rec.eaf")
     assert len(prepare(f"elan --corpus {tmp_path / 'rec.eaf'}", tmp_path / "out")) == 4
@@ -368,7 +428,9 @@ WORDS = ["mo", "lu", "ke", "ba"]
         ("chosen.scp", "{word}\tclips/a{n}.wav", "--columns speaker="),
     ],
 )
-def test_tables_without_names_of_columns_are_no_lists_of_audio(name: str, row: str, flags: str, tmp_path: Path) -> None:
+def test_tables_without_names_of_columns_are_no_lists_of_audio(
+    name: str, row: str, flags: str, tmp_path: Path
+) -> None:
     lines = []
     for n, word in enumerate(WORDS):
         write_audio(tmp_path / "clips" / f"a{n}.wav", 1.0)
@@ -379,11 +441,15 @@ def test_tables_without_names_of_columns_are_no_lists_of_audio(name: str, row: s
     texts = [one.txt.removesuffix(" sa").removesuffix(" hola") for one in utterances]
     assert texts == (WORDS if name != "yes_no.tsv" else ["si", "no", "si", "no"])
     has_times = "start=3" in flags
-    assert {(one.start, one.end) for one in utterances} == {(0.1, 0.9) if has_times else (None, None)}
+    assert {(one.start, one.end) for one in utterances} == {
+        (0.1, 0.9) if has_times else (None, None)
+    }
 
 
 @pytest.mark.parametrize("keys", ["{word}", "spk_{word}", "u{n}"])
-def test_a_list_of_keys_is_named_and_with_names_of_columns_it_is_a_table(keys: str, tmp_path: Path) -> None:
+def test_a_list_of_keys_is_named_and_with_names_of_columns_it_is_a_table(
+    keys: str, tmp_path: Path
+) -> None:
     lines = []
     for n, word in enumerate(WORDS):
         stem = word if keys == "{word}" else f"a{n}"
@@ -393,7 +459,9 @@ def test_a_list_of_keys_is_named_and_with_names_of_columns_it_is_a_table(keys: s
     path.write_text("".join(lines))
     line = line_of("table", path)
     assert line.startswith(f"{path}: a list of audio files, such as wav.scp of Kaldi; ")
-    assert line.endswith("; if column 1 is the text, write a first line with the names text and path")
+    assert line.endswith(
+        "; if column 1 is the text, write a first line with the names text and path"
+    )
     path.write_text("text\tpath\n" + "".join(lines))
     assert len(prepare(f"table --table {path}", tmp_path / "out")) == len(WORDS)
 

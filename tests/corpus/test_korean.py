@@ -26,20 +26,18 @@ def prepare(folder: Path, words: str) -> tuple[list[str], dict[str, Any]]:
 
 
 @pytest.mark.parametrize("lang", ["ko", "und"])
-def test_two_spellings_and_letters_of_noise(tmp_path: Path, caplog: pytest.LogCaptureFixture, lang: str) -> None:
+def test_two_spellings_and_letters_of_noise(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, lang: str
+) -> None:
     caplog.set_level("INFO")
     for n, text in enumerate(TEXTS):
         write_audio(tmp_path / f"{n}.wav", seconds=2)
         (tmp_path / f"{n}.txt").write_text(text, "utf-8")
     found, _ = prepare(tmp_path, f"folder --corpus {tmp_path} --lang {lang}")
     assert found == [*TEXTS.values()]
-    spellings = (
-        "of two Korean spellings the second is used, as it is spoken: '(70%)/(칠십 퍼센트)' (1), '(3명)/(세 명)' (1)"
-    )
+    spellings = "of two Korean spellings the second is used, as it is spoken: '(70%)/(칠십 퍼센트)' (1), '(3명)/(세 명)' (1)"
     assert spellings in caplog.text
-    noises = (
-        "removed from the transcripts as letters of noise in Korean: 'n/' (2), 'b/' (1), 'o/' (1), 'l/' (1), 'u/' (1)"
-    )
+    noises = "removed from the transcripts as letters of noise in Korean: 'n/' (2), 'b/' (1), 'o/' (1), 'l/' (1), 'u/' (1)"
     assert noises in caplog.messages
     assert "transcripts have digits" not in caplog.text and "notes in brackets" not in caplog.text
 
@@ -69,7 +67,9 @@ def test_other_slashes_stay(text: str, lang: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["table", "folder"])
-def test_lists_with_double_colons(tmp_path: Path, caplog: pytest.LogCaptureFixture, form: str) -> None:
+def test_lists_with_double_colons(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, form: str
+) -> None:
     """Lists name the files of raw samples; here they were converted."""
     caplog.set_level("INFO")
     lines = []
@@ -77,10 +77,17 @@ def test_lists_with_double_colons(tmp_path: Path, caplog: pytest.LogCaptureFixtu
         write_audio(tmp_path / f"Kspon_01/K_{n}.wav", seconds=2)
         lines.append(f"Kspon_01/K_{n}.pcm :: {text}, :: 네")
     (tmp_path / "train.txt").write_text("\n".join(lines) + "\n", "utf-8")
-    words = f"table --table {tmp_path / 'train.txt'}" if form == "table" else f"folder --corpus {tmp_path}"
+    words = (
+        f"table --table {tmp_path / 'train.txt'}"
+        if form == "table"
+        else f"folder --corpus {tmp_path}"
+    )
     found, _ = prepare(tmp_path, f"{words} --lang ko")
     assert found == [f"{text} 네" for text in TEXTS.values()]
-    assert "train.txt: separated by double colons, utf-8, without names of columns: column 1 is taken" in caplog.text
+    assert (
+        "train.txt: separated by double colons, utf-8, without names of columns: column 1 is taken"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize("separator", [" :: ", "::"])

@@ -51,7 +51,9 @@ second
 SPANS = [(0.25, 3.5), (4.25, 6.5), (8.0, 9.25)]
 
 
-def labels(tmp_path: Path, text: str, name: str = "a.txt", seconds: float = 12.0) -> list[tuple[Any, ...]] | None:
+def labels(
+    tmp_path: Path, text: str, name: str = "a.txt", seconds: float = 12.0
+) -> list[tuple[Any, ...]] | None:
     found = read_labels(tmp_path / name, text, write_audio(tmp_path / "a.wav", seconds))
     return None if found is None else [tuple(one) for one in found[1]]
 
@@ -61,13 +63,21 @@ def test_labels_of_audacity(tmp_path: Path) -> None:
         *[(1, 0.25, 3.5, "Mo lu, ke", None), (3, 4.25, 6.5, "ba  mo", None)],
         *[(4, 7.0, 8.0, "", None), (5, 8.5, 9.25, "re", None)],
     ]
-    assert labels(tmp_path, AUDACITY) == labels(tmp_path, AUDACITY.replace("\n", "\r\n")) == expected
+    assert (
+        labels(tmp_path, AUDACITY) == labels(tmp_path, AUDACITY.replace("\n", "\r\n")) == expected
+    )
 
 
 def test_subtitles(tmp_path: Path) -> None:
     found = labels(tmp_path, SRT)
-    assert found == [(2, *SPANS[0], "Mo lu, ke", None), (6, *SPANS[1], "ba mo", None), (11, *SPANS[2], "1984", None)]
-    assert labels(tmp_path, SRT.replace("\n\n", "\n")) is not None, "no empty lines between the subtitles"
+    assert found == [
+        (2, *SPANS[0], "Mo lu, ke", None),
+        (6, *SPANS[1], "ba mo", None),
+        (11, *SPANS[2], "1984", None),
+    ]
+    assert labels(tmp_path, SRT.replace("\n\n", "\n")) is not None, (
+        "no empty lines between the subtitles"
+    )
 
 
 def test_webvtt_with_notes_styles_times_of_words_and_speakers(tmp_path: Path) -> None:
@@ -80,7 +90,9 @@ def test_webvtt_with_notes_styles_times_of_words_and_speakers(tmp_path: Path) ->
 def test_a_line_with_a_space_does_not_end_a_cue(tmp_path: Path) -> None:
     cue = "00:00:00.250 --> 00:00:03.500 align:start position:0%\n \nmo<00:00:01.000><c> lu</c>\n"
     assert labels(tmp_path, f"\nWEBVTT\n\n{cue}\n\nNOTE x\n") == [(4, *SPANS[0], "mo lu", None)]
-    assert labels(tmp_path, " 1 \n 00:00:00,250 --> 00:00:03,500 \nmo\n \nlu\n") == [(2, *SPANS[0], "mo lu", None)]
+    assert labels(tmp_path, " 1 \n 00:00:00,250 --> 00:00:03,500 \nmo\n \nlu\n") == [
+        (2, *SPANS[0], "mo lu", None)
+    ]
 
 
 def test_rolling_captions_have_each_line_once(tmp_path: Path) -> None:
@@ -91,7 +103,9 @@ def test_rolling_captions_have_each_line_once(tmp_path: Path) -> None:
         ("00:00:05.990 --> 00:00:06.000", "ke\n "),
         ("00:00:06.000 --> 00:00:08.000", "ke\nba<00:00:07.000><c> mo</c>"),
     ]
-    text = "WEBVTT\nKind: captions\n\n" + "".join(f"{t} align:start position:0%\n{body}\n\n" for t, body in cues)
+    text = "WEBVTT\nKind: captions\n\n" + "".join(
+        f"{t} align:start position:0%\n{body}\n\n" for t, body in cues
+    )
     found = labels(tmp_path, text)
     assert found and [(begin, words) for _, begin, _, words, _ in found] == [
         (0.0, "mo lu"),
@@ -103,7 +117,11 @@ def test_rolling_captions_have_each_line_once(tmp_path: Path) -> None:
 def test_captions_of_youtube(tmp_path: Path) -> None:
     text = "0:00:00.250,0:00:03.500\nMo lu,\nke\n\n0:00:04.250,0:00:06.500\nba[br]mo\n\n0:00:08.000,0:00:09.250\n"
     found = labels(tmp_path, text)
-    assert found == [(1, *SPANS[0], "Mo lu, ke", None), (5, *SPANS[1], "ba mo", None), (8, *SPANS[2], "", None)]
+    assert found == [
+        (1, *SPANS[0], "Mo lu, ke", None),
+        (5, *SPANS[1], "ba mo", None),
+        (8, *SPANS[2], "", None),
+    ]
     assert labels(tmp_path, text[:31]) == [(1, *SPANS[0], "Mo lu,", None)], "one caption"
 
 
@@ -111,34 +129,64 @@ def test_captions_of_youtube(tmp_path: Path) -> None:
     ("name", "text"),
     [
         ("a.tsv", 'start\tend\ttext\n250\t3500\tMo lu, ke\n4250\t6500\tba "mo\n8000\t9250\t1984\n'),
-        ("a.csv", 'start,end,text\n250,3500," Mo lu, ke"\n4250,6500," ba ""mo"\n8000,9250," 1984"\n'),
+        (
+            "a.csv",
+            'start,end,text\n250,3500," Mo lu, ke"\n4250,6500," ba ""mo"\n8000,9250," 1984"\n',
+        ),
         ("a.csv", 'text,start,end\n"Mo lu, ke",0.25,3.5\n"ba ""mo",4.25,6.5\n1984,8.0,9.25\n'),
         ("a.tsv", 'begin\tend\ttext\n0.25\t3.5\tMo lu, ke\n4.25\t6.5\tba "mo\n8.0\t9.25\t1984\n'),
-        ("a.csv", 'Start (s),To,sentence\n0.25,3.5,"Mo lu, ke"\n4.25,6.5,"ba ""mo"\n8.0,9.25,1984\n'),
+        (
+            "a.csv",
+            'Start (s),To,sentence\n0.25,3.5,"Mo lu, ke"\n4.25,6.5,"ba ""mo"\n8.0,9.25,1984\n',
+        ),
         ("a.csv", '"Mo lu, ke",0.25,3.50\n"ba ""mo",4.25,6.50\n1984,8.00,9.25\n'),
-        ("a.txt", 'Start;End;Text\n0:00.25;0:03.5;Mo lu, ke\n0:04.25;0:06.5;ba ""mo\n0:08;0:09.25;1984'),
+        (
+            "a.txt",
+            'Start;End;Text\n0:00.25;0:03.5;Mo lu, ke\n0:04.25;0:06.5;ba ""mo\n0:08;0:09.25;1984',
+        ),
     ],
     ids=["whisper", "whisper.cpp", "named", "begin", "sentence", "whisper-timestamped", "clocks"],
 )
 def test_tables_of_the_segments_of_one_recording(tmp_path: Path, name: str, text: str) -> None:
-    found = [(begin, end, words.replace('""', '"')) for _, begin, end, words, _ in labels(tmp_path, text, name) or []]
-    assert found == [(*span, words) for span, words in zip(SPANS, ("Mo lu, ke", 'ba "mo', "1984"), strict=True)]
+    found = [
+        (begin, end, words.replace('""', '"'))
+        for _, begin, end, words, _ in labels(tmp_path, text, name) or []
+    ]
+    assert found == [
+        (*span, words) for span, words in zip(SPANS, ("Mo lu, ke", 'ba "mo', "1984"), strict=True)
+    ]
     first = [labels(tmp_path, "\n".join(text.split("\n")[:num]), name) or [] for num in (1, 2)]
-    assert (0.25, 3.5, "Mo lu, ke") in [one[1:4] for of_lines in first for one in of_lines], "one segment"
+    assert (0.25, 3.5, "Mo lu, ke") in [one[1:4] for of_lines in first for one in of_lines], (
+        "one segment"
+    )
 
 
-def test_whole_numbers_of_a_table_are_milliseconds_unless_nobody_speaks_so_fast(tmp_path: Path) -> None:
-    table = read_labels(tmp_path / "a.tsv", "start\tend\ttext\tspeaker\n0\t4\tmo lu\tAna\n4\t9\tke\t", tmp_path)
+def test_whole_numbers_of_a_table_are_milliseconds_unless_nobody_speaks_so_fast(
+    tmp_path: Path,
+) -> None:
+    table = read_labels(
+        tmp_path / "a.tsv", "start\tend\ttext\tspeaker\n0\t4\tmo lu\tAna\n4\t9\tke\t", tmp_path
+    )
     form, found = table or ("", [])
     assert form == "tables of segments with times in s"
-    assert [tuple(one) for one in found] == [(2, 0.0, 4.0, "mo lu", "Ana"), (3, 4.0, 9.0, "ke", None)]
-    form, _ = read_labels(tmp_path / "a.tsv", "start\tend\ttext\n140\t940\tmo lu", tmp_path) or ("", [])
+    assert [tuple(one) for one in found] == [
+        (2, 0.0, 4.0, "mo lu", "Ana"),
+        (3, 4.0, 9.0, "ke", None),
+    ]
+    form, _ = read_labels(tmp_path / "a.tsv", "start\tend\ttext\n140\t940\tmo lu", tmp_path) or (
+        "",
+        [],
+    )
     assert form == "tables of segments with times in ms"
 
 
 @pytest.mark.parametrize(
     ("name", "unit", "start", "end"),
-    [("start_ms", "ms", 0.004, 0.009), ("Begin Time - msec", "ms", 0.004, 0.009), ("onset (s)", "s", 4.0, 9.0)],
+    [
+        ("start_ms", "ms", 0.004, 0.009),
+        ("Begin Time - msec", "ms", 0.004, 0.009),
+        ("onset (s)", "s", 4.0, 9.0),
+    ],
 )
 def test_the_name_of_a_column_decides_the_unit_of_a_table_of_segments(
     tmp_path: Path, name: str, unit: str, start: float, end: float
@@ -151,8 +199,14 @@ def test_the_name_of_a_column_decides_the_unit_of_a_table_of_segments(
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("0\t4", r"a.tsv:3: wrong number of columns: 2, expected 3 \(start, end, text\); correct the row"),
-        ("0\tx\tmo", "a.tsv:3: times: 'x' is not a number of seconds, mm:ss or h:mm:ss; correct the row"),
+        (
+            "0\t4",
+            r"a.tsv:3: wrong number of columns: 2, expected 3 \(start, end, text\); correct the row",
+        ),
+        (
+            "0\tx\tmo",
+            "a.tsv:3: times: 'x' is not a number of seconds, mm:ss or h:mm:ss; correct the row",
+        ),
     ],
 )
 def test_a_row_of_a_table_of_segments_that_is_wrong(tmp_path: Path, row: str, message: str) -> None:
@@ -161,8 +215,24 @@ def test_a_row_of_a_table_of_segments_that_is_wrong(tmp_path: Path, row: str, me
 
 
 PLAIN = [
-    *["mo lu ke ba", "mo\nlu\n", "1 2 3 4", "0 800 555", "1 2 buckle my shoe\n3 4 knock", "12:30 we left", ""],
-    *["[laughs] mo", "12:30 we left\nlu ke\nmo", "a --> b", "@ home", "room 101 3 4", "3.5 kilos", "- mo\n- lu"],
+    *[
+        "mo lu ke ba",
+        "mo\nlu\n",
+        "1 2 3 4",
+        "0 800 555",
+        "1 2 buckle my shoe\n3 4 knock",
+        "12:30 we left",
+        "",
+    ],
+    *[
+        "[laughs] mo",
+        "12:30 we left\nlu ke\nmo",
+        "a --> b",
+        "@ home",
+        "room 101 3 4",
+        "3.5 kilos",
+        "- mo\n- lu",
+    ],
 ]
 
 
@@ -196,7 +266,9 @@ OTHER = {
 
 
 @pytest.mark.parametrize("text", OTHER)
-def test_other_forms_are_refused_in_one_line_that_says_what_they_are(tmp_path: Path, text: str) -> None:
+def test_other_forms_are_refused_in_one_line_that_says_what_they_are(
+    tmp_path: Path, text: str
+) -> None:
     with pytest.raises(DataError) as caught:
         labels(tmp_path, text)
     assert OTHER[text] in str(caught.value) and "\n" not in str(caught.value)
@@ -208,14 +280,18 @@ def test_other_forms_are_refused_in_one_line_that_says_what_they_are(tmp_path: P
 
 def prepare(out: Path, words: str) -> tuple[list[Utterance], dict[str, int]]:
     """The utterances in the order of their times, and why others were left out."""
-    stats = prepare_line(f"folder {words} --out {out} --num_workers 0 --lang qaa --split_by none --max_rejected 0.9")
+    stats = prepare_line(
+        f"folder {words} --out {out} --num_workers 0 --lang qaa --split_by none --max_rejected 0.9"
+    )
     total = stats["total"]
     found = [u for of_set in read_lists(out).values() for u in of_set]
     return sorted(found, key=lambda u: (u.wav, u.start or 0)), total["rejected"] | total["left_out"]
 
 
 @pytest.mark.parametrize(("name", "text"), [("srt", SRT), ("vtt", VTT), ("txt", VTT), ("TXT", SRT)])
-def test_each_label_is_an_utterance_whatever_the_suffix(tmp_path: Path, name: str, text: str) -> None:
+def test_each_label_is_an_utterance_whatever_the_suffix(
+    tmp_path: Path, name: str, text: str
+) -> None:
     write_audio(tmp_path / "rec.wav")
     (tmp_path / f"rec.{name}").write_text(text, "utf-16")
     found, _ = prepare(tmp_path / "out", f"--corpus {tmp_path} --text_suffix {name}")
@@ -228,17 +304,36 @@ def test_each_label_is_an_utterance_whatever_the_suffix(tmp_path: Path, name: st
 def test_a_mixed_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     other = next(iter(OTHER))
-    for name, text in {"chat": other, "labels": AUDACITY, "plain": "mo\nlu", "srt": SRT, "short": "0 800 555"}.items():
+    for name, text in {
+        "chat": other,
+        "labels": AUDACITY,
+        "plain": "mo\nlu",
+        "srt": SRT,
+        "short": "0 800 555",
+    }.items():
         write_audio(tmp_path / f"{name}.wav")
         (tmp_path / f"{name}.txt").write_text(text, "utf-8")
     found, left_out = prepare(tmp_path / "out", f"--corpus {tmp_path}")
-    keys = [f"labels-{times}" for times in ("0000250-0003500", "0004250-0006500", "0008500-0009250")]
-    keys += ["plain", "short", *(f"srt-{round(1000 * a):07}-{round(1000 * b):07}" for a, b in SPANS)]
+    keys = [
+        f"labels-{times}" for times in ("0000250-0003500", "0004250-0006500", "0008500-0009250")
+    ]
+    keys += [
+        "plain",
+        "short",
+        *(f"srt-{round(1000 * a):07}-{round(1000 * b):07}" for a, b in SPANS),
+    ]
     assert [u.key for u in found] == keys
     assert left_out == {"empty transcript": 1, "unreadable": 1}
-    assert "1 transcripts are labels of Audacity, whose times are used, such as labels.txt" in caplog.messages
-    assert "1 transcripts have several lines, which are joined, such as plain.txt" in caplog.messages
-    assert f"{tmp_path / 'chat.txt'}: a transcript of CLAN (CHAT); import it into ELAN" in caplog.text
+    assert (
+        "1 transcripts are labels of Audacity, whose times are used, such as labels.txt"
+        in caplog.messages
+    )
+    assert (
+        "1 transcripts have several lines, which are joined, such as plain.txt" in caplog.messages
+    )
+    assert (
+        f"{tmp_path / 'chat.txt'}: a transcript of CLAN (CHAT); import it into ELAN" in caplog.text
+    )
 
 
 def test_only_other_forms_or_other_suffixes(tmp_path: Path) -> None:
@@ -246,7 +341,8 @@ def test_only_other_forms_or_other_suffixes(tmp_path: Path) -> None:
         write_audio(tmp_path / f"{name}.wav")
         (tmp_path / f"{name}.cha").write_text("@Begin\n")
     with pytest.raises(
-        DataError, match=r"a.cha: a transcript of CLAN \(CHAT\); import it .* elan` \(the first of 2 files that"
+        DataError,
+        match=r"a.cha: a transcript of CLAN \(CHAT\); import it .* elan` \(the first of 2 files that",
     ):
         prepare(tmp_path / "out", f"--corpus {tmp_path} --text_suffix .cha")
     found = "no metadata.csv, and no x.txt beside x.wav, but x.cha (2)"
@@ -269,7 +365,12 @@ WHISPER = "start\tend\ttext\n250\t3500\tmo lu\n4250\t6500\tke\n"
         ("", {".transcript.vtt": VTT}, "x.transcript.vtt (2)", ".transcript.vtt"),
         ("--text_suffix .vtt", {".transcript.vtt": VTT}, "x.transcript.vtt (2)", ".transcript.vtt"),
         ("", {".en.srt": SRT}, "x.en.srt (2)", ".en.srt"),
-        ("", {".json": '{"segments": [{"start": 1}]}', ".tsv": WHISPER}, "x.json (2), x.tsv (2)", ".tsv"),
+        (
+            "",
+            {".json": '{"segments": [{"start": 1}]}', ".tsv": WHISPER},
+            "x.json (2), x.tsv (2)",
+            ".tsv",
+        ),
     ],
     ids=["Zoom", "Zoom, last suffix", "YouTube", "Whisper"],
 )
@@ -299,7 +400,10 @@ def write_timit(folder: Path, num_samples: int = 12000) -> None:
     for place in ("TRAIN/DR1/SPKA", "TRAIN/DR2/SPKB", "TEST/DR1/SPKA", "TEST/DR1/SPKC"):
         for n in (1, 2):
             write_audio(folder / place / f"S{n}.WAV", 1.5)
-            text = {"TXT": f"0 {num_samples} mo lu {place[-1]} {n}\n", "WRD": "1600 4000 mo\n4000 8000 lu\n"}
+            text = {
+                "TXT": f"0 {num_samples} mo lu {place[-1]} {n}\n",
+                "WRD": "1600 4000 mo\n4000 8000 lu\n",
+            }
             text["PHN"] = f"0 1600 h#\n1600 4000 {place[-1]}\n4000 {num_samples} ow{n}\n"
             for suffix, content in text.items():
                 (folder / place / f"S{n}.{suffix}").write_text(content)
@@ -309,22 +413,34 @@ def test_timit(tmp_path: Path) -> None:
     write_timit(tmp_path)
     found, left_out = prepare(tmp_path / "out", f"--corpus {tmp_path} --speaker_from folder")
     assert left_out == {} and {(u.start, u.end) for u in found} == {(0.0, 1.5)}
-    assert {(u.speaker, u.txt) for u in found} == {(f"SPK{a}", f"mo lu {a.lower()} {n}") for a in "ABC" for n in (1, 2)}
+    assert {(u.speaker, u.txt) for u in found} == {
+        (f"SPK{a}", f"mo lu {a.lower()} {n}") for a in "ABC" for n in (1, 2)
+    }
     assert {u.wav.split("/")[-4] for u in read_lists(tmp_path / "out")["test"]} == {"TEST"}
-    found, _ = prepare(tmp_path / "phones", f"--corpus {tmp_path} --text_suffix .PHN --unit phone --no_normalize")
-    assert {(u.start, u.end, u.txt) for u in found} == {(0.0, 1.5, f"h# {a} ow{n}") for a in "ABC" for n in (1, 2)}
+    found, _ = prepare(
+        tmp_path / "phones", f"--corpus {tmp_path} --text_suffix .PHN --unit phone --no_normalize"
+    )
+    assert {(u.start, u.end, u.txt) for u in found} == {
+        (0.0, 1.5, f"h# {a} ow{n}") for a in "ABC" for n in (1, 2)
+    }
     [label] = labels(tmp_path, "1600 4000 mo\n4100 8000 lu\n", "S1.WRD", 1.5) or []
     assert label == (1, 0.2, 1.0, "mo lu", None)
     with pytest.raises(
-        DataError, match=r"S1.PHN: phones of TIMIT; give --unit phone \(the first of 8 files that cannot be read\)$"
+        DataError,
+        match=r"S1.PHN: phones of TIMIT; give --unit phone \(the first of 8 files that cannot be read\)$",
     ):
         prepare(tmp_path / "chars", f"--corpus {tmp_path} --text_suffix .phn")
 
 
 def test_numbers_that_are_not_samples_of_the_audio(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="S1.PHN: ends with sample 13000, its audio has 12000; restore the audio, or"):
+    with pytest.raises(
+        DataError,
+        match="S1.PHN: ends with sample 13000, its audio has 12000; restore the audio, or",
+    ):
         labels(tmp_path, "0 13000 h#", "S1.PHN", 1.5)
-    with pytest.raises(DataError, match="S1.WRD: not TIMIT: expected two numbers of samples and a label per line"):
+    with pytest.raises(
+        DataError, match="S1.WRD: not TIMIT: expected two numbers of samples and a label per line"
+    ):
         labels(tmp_path, "0 13000 h#\nmo", "S1.WRD", 1.5)
 
 

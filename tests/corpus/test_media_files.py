@@ -33,7 +33,9 @@ TEXTS = [f"{a}{b}" for a in ("pa", "ta", "ka") for b in ("me", "ne")]
 
 def prepare(out: Path, words: str) -> tuple[dict[str, Utterance], dict[str, str]]:
     """The utterances by text, and name → reason of those that are rejected."""
-    prepare_line(f"{words} --out {out} --num_workers 0 --lang qaa --split_by none --max_rejected 0.9")
+    prepare_line(
+        f"{words} --out {out} --num_workers 0 --lang qaa --split_by none --max_rejected 0.9"
+    )
     return {u.txt: u for of_set in read_lists(out).values() for u in of_set}, rejected(out)
 
 
@@ -73,21 +75,31 @@ def test_a_folder_of_phone_recordings(tmp_path: Path, monkeypatch: pytest.Monkey
     found, rejected = prepare(tmp_path / "without", f"folder --corpus {tmp_path / 'phone'}")
     assert len(found) == 3
     [reason] = {*rejected.values()}
-    assert reason == "MP4, M4A or MOV: libsndfile cannot read it; PyAV reads it: pip install 'wenet_hs[media]'"
+    assert (
+        reason
+        == "MP4, M4A or MOV: libsndfile cannot read it; PyAV reads it: pip install 'wenet_hs[media]'"
+    )
     monkeypatch.undo()
     found, rejected = prepare(tmp_path / "without", f"folder --corpus {tmp_path / 'phone'}")
     assert len(found) == len(TEXTS) and not rejected, "PyAV was installed"
 
 
-def test_what_is_not_a_fault_of_the_file_is_checked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_a_fault_of_the_file_is_checked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clip = Utterance(key="a", wav=str(write_audio(tmp_path / "a.wav", 1.0)), txt="")
     modes: tuple[CheckMode, ...] = ("full", "exists")
     with monkeypatch.context() as patched:
-        patched.setattr(audio, "open_decoder", Mock(side_effect=PermissionError(13, "Permission denied")))
+        patched.setattr(
+            audio, "open_decoder", Mock(side_effect=PermissionError(13, "Permission denied"))
+        )
         for mode in modes:
             _, [found] = ClipChecker(tmp_path / "cache").check([clip], "clips", mode)
             assert "cannot be read (Permission denied)" in found.reason
-    assert [ClipChecker(tmp_path / "cache").check([clip], "clips", mode)[1] for mode in modes] == [[], []]
+    assert [ClipChecker(tmp_path / "cache").check([clip], "clips", mode)[1] for mode in modes] == [
+        [],
+        [],
+    ]
 
 
 @pytest.mark.parametrize("mode", ["full", "exists"])
@@ -103,7 +115,9 @@ def test_what_no_decoder_could_read_is_checked_again(tmp_path: Path, mode: Check
     assert ([u.duration for u in usable], rejected) == ([1.0], [])
 
 
-def test_the_file_at_the_path_is_used_not_audio_of_its_name_in_another_folder(tmp_path: Path) -> None:
+def test_the_file_at_the_path_is_used_not_audio_of_its_name_in_another_folder(
+    tmp_path: Path,
+) -> None:
     rows = ["path,text"]
     for number, text in enumerate(TEXTS):
         write_m4a(tmp_path / "first" / f"r{number}.m4a")
@@ -124,7 +138,10 @@ def test_elan_links_to_video_and_audio_beside_it_is_preferred(tmp_path: Path) ->
         eaf.to_file(str(tmp_path / f"{name}.eaf"))
     write_audio(tmp_path / "media" / "b.flac")
     found, _ = prepare(tmp_path / "out", f"elan --corpus {tmp_path}")
-    assert {(txt[-1], Path(u.wav).name) for txt, u in found.items()} == {("a", "a.mp4"), ("b", "b.flac")}
+    assert {(txt[-1], Path(u.wav).name) for txt, u in found.items()} == {
+        ("a", "a.mp4"),
+        ("b", "b.flac"),
+    }
     assert len(found) == 2 * len(TEXTS)
 
 
@@ -139,7 +156,9 @@ def test_a_video_does_not_decide_between_two_recordings(tmp_path: Path) -> None:
     assert isinstance(found, Path) and finder.doubt(links, found) is None
     (tmp_path / "eaf").mkdir()
     (tmp_path / "eaf/talk3.mp4").touch()
-    assert MediaFinder(tmp_path).find(("Z1.WAV", "talk3"), folder) == tmp_path / "eaf/talk3.mp4", "beside the file"
+    assert MediaFinder(tmp_path).find(("Z1.WAV", "talk3"), folder) == tmp_path / "eaf/talk3.mp4", (
+        "beside the file"
+    )
 
 
 def test_every_suffix_that_can_be_read_is_found(tmp_path: Path) -> None:
@@ -166,7 +185,9 @@ def test_every_suffix_that_can_be_read_is_found(tmp_path: Path) -> None:
         written = (path, f"D:\\x\\{path.name}", path.stem)[number % 3]
         rows.append(f"{written}\t{'abcdefghijkl'[number]} a")
     (tmp_path / "t.tsv").write_text("\n".join(rows) + "\n")
-    found, rejected = prepare(tmp_path / "out", f"table --table {tmp_path / 't.tsv'} --audio_dir {tmp_path / 'audio'}")
+    found, rejected = prepare(
+        tmp_path / "out", f"table --table {tmp_path / 't.tsv'} --audio_dir {tmp_path / 'audio'}"
+    )
     assert (len(found), rejected) == (len(forms), {})
 
 
@@ -216,13 +237,19 @@ POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\ns
 def test_pointers_of_git_lfs_are_named_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "pointer"
     path.write_text(POINTER)
-    for read in (read_eaf, read_textgrid, read_data_list, lambda path: decode_text(path, None, "prepare table")):
+    for read in (
+        read_eaf,
+        read_textgrid,
+        read_data_list,
+        lambda path: decode_text(path, None, "prepare table"),
+    ):
         with pytest.raises(DataError) as caught:
             read(path)
         found = "a Git LFS pointer, not the file itself; run `git lfs pull` in its folder"
         assert str(caught.value) == f"{path}: {found}"
     with pytest.raises(
-        AudioError, match="a Git LFS pointer, not the audio: run `git lfs pull` in its folder; or leave"
+        AudioError,
+        match="a Git LFS pointer, not the audio: run `git lfs pull` in its folder; or leave",
     ):
         read_duration(path)
     for name in ("x.txt", "x.wav"):

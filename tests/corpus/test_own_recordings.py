@@ -34,7 +34,9 @@ def prepare(out: Path, words: str) -> dict[str, Any]:
 
 @st.composite
 def made_up_annotations(draw: st.DrawFn) -> list[Annotation]:
-    words = st.lists(st.text("abɛŋʔ’,\"'é", min_size=1, max_size=6), min_size=1, max_size=4).map(" ".join)
+    words = st.lists(st.text("abɛŋʔ’,\"'é", min_size=1, max_size=6), min_size=1, max_size=4).map(
+        " ".join
+    )
     found = [
         Annotation("ab", "X", 0, 500, "aa"),
         Annotation("ab", "X", 600, 1100, "bb"),
@@ -43,7 +45,9 @@ def made_up_annotations(draw: st.DrawFn) -> list[Annotation]:
     ]
     for recording in ("ab", "c d"):
         for speaker in ("X", "Y", "Zoë"):
-            times = sorted(draw(st.lists(st.integers(1200, 11_900), min_size=2, max_size=8, unique=True)))
+            times = sorted(
+                draw(st.lists(st.integers(1200, 11_900), min_size=2, max_size=8, unique=True))
+            )
             for start, end in zip(times[::2], times[1::2], strict=False):
                 if end - start >= 150:
                     found.append(Annotation(recording, speaker, start, end, "a" + draw(words)))
@@ -53,7 +57,9 @@ def made_up_annotations(draw: st.DrawFn) -> list[Annotation]:
 @pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(made_up_annotations(), st.sampled_from(["auto", "sentence", "none"]))
-def test_the_same_content_gives_the_same_lists_in_every_form(annotations: list[Annotation], split_by: str) -> None:
+def test_the_same_content_gives_the_same_lists_in_every_form(
+    annotations: list[Annotation], split_by: str
+) -> None:
     with tempfile.TemporaryDirectory() as name:
         check_equal_lists(Path(name), annotations, [*FORMS], f"--split_by {split_by}")
 
@@ -65,7 +71,12 @@ def test_languages_sets_and_names_are_the_same_in_the_forms_that_have_them(
 ) -> None:
     splits = ["train", "dev", "test"]
     named = [
-        replace(a, lang=draw.choice(["aa", "ab", ""]), split=(splits + draw.choices(splits, k=99))[n], name=f"u{n}")
+        replace(
+            a,
+            lang=draw.choice(["aa", "ab", ""]),
+            split=(splits + draw.choices(splits, k=99))[n],
+            name=f"u{n}",
+        )
         for n, a in enumerate(annotations)
     ]
     with tempfile.TemporaryDirectory() as name:
@@ -93,13 +104,24 @@ def check_equal_lists(
 
 
 def rows_of(count: int) -> list[Annotation]:
-    texts = random.Random(0).sample([f"{a} {b}" for a in "ptkbdg" for b in ("a", "e", "i", "o", "u")], count)
-    return [Annotation("rec", f"s{n % 3}", 400 * n, 400 * n + 390, text) for n, text in enumerate(texts)]
+    texts = random.Random(0).sample(
+        [f"{a} {b}" for a in "ptkbdg" for b in ("a", "e", "i", "o", "u")], count
+    )
+    return [
+        Annotation("rec", f"s{n % 3}", 400 * n, 400 * n + 390, text) for n, text in enumerate(texts)
+    ]
 
 
 def test_media_of_another_computer_is_found_by_name_and_the_rest_is_listed(tmp_path: Path) -> None:
     write_audio(tmp_path / "deep" / "er" / "REC.WAV")
-    write_elan(tmp_path, [*rows_of(20), Annotation("gone", "s1", 0, 400, "x"), Annotation("rec", "s0", 8000, 8400, "")])
+    write_elan(
+        tmp_path,
+        [
+            *rows_of(20),
+            Annotation("gone", "s1", 0, 400, "x"),
+            Annotation("rec", "s0", 8000, 8400, ""),
+        ],
+    )
     stats = prepare(tmp_path / "out", f"elan --corpus {tmp_path} --tier utt@*")
     assert (stats["num_in"], sum(stats["total"]["utterances"].values())) == (22, 20)
     assert stats["total"]["rejected"] == {"missing": 1}
@@ -115,7 +137,9 @@ def test_media_of_another_computer_is_found_by_name_and_the_rest_is_listed(tmp_p
     [wav] = {u.wav for of_set in read_lists(tmp_path / "out").values() for u in of_set}
     assert wav == str(tmp_path / "linked" / "Daten" / "rec.wav")
     with pytest.raises(DataError, match="--audio_dir .*: no such folder"):
-        prepare(tmp_path / "out", f"elan --corpus {tmp_path} --tier utt@* --audio_dir {tmp_path}/none")
+        prepare(
+            tmp_path / "out", f"elan --corpus {tmp_path} --tier utt@* --audio_dir {tmp_path}/none"
+        )
 
 
 @pytest.mark.parametrize(
@@ -134,7 +158,9 @@ def test_files_of_several_sessions_have_one_name(
 ) -> None:
     write_audio(tmp_path / "s1" / "ZOOM0001.wav")
     rows = [(n, f"{folders[n % 2]}/ZOOM0001.wav,text {n},{n / 2},{n / 2 + 0.5}") for n in range(20)]
-    (tmp_path / "t.csv").write_text("path,text,start,end\n" + "\n".join(row for _, row in rows) + "\n")
+    (tmp_path / "t.csv").write_text(
+        "path,text,start,end\n" + "\n".join(row for _, row in rows) + "\n"
+    )
     wrong = {f"t.csv:{n + 2}" for n, _ in rows if n % 2 in rejected_where}
     if len(rejected_where) == 2:
         with pytest.raises(DataError, match="0 usable utterances .* ambiguous 20"):
@@ -150,9 +176,15 @@ def test_elan_files_of_several_sessions(tmp_path: Path) -> None:
     write_audio(tmp_path / "audio" / "s1" / "rec.wav")
     for session in ("s1", "s2"):
         (tmp_path / session).mkdir()
-        write_elan(tmp_path / session, [replace(a, text=f"{a.text} {session}") for a in rows_of(10)])
+        write_elan(
+            tmp_path / session, [replace(a, text=f"{a.text} {session}") for a in rows_of(10)]
+        )
         path = tmp_path / session / "rec.eaf"
-        links = re.sub(r'MEDIA_URL="[^"]*"', f'MEDIA_URL="file:///D:/x/{session}/rec.wav"', path.read_text("utf-8"))
+        links = re.sub(
+            r'MEDIA_URL="[^"]*"',
+            f'MEDIA_URL="file:///D:/x/{session}/rec.wav"',
+            path.read_text("utf-8"),
+        )
         path.write_text(re.sub(r' RELATIVE_MEDIA_URL="[^"]*"', "", links), "utf-8")
     prepare(tmp_path / "out", f"elan --corpus {tmp_path} --tier utt@*")
     texts = {u.txt.split()[-1] for of_set in read_lists(tmp_path / "out").values() for u in of_set}
@@ -190,11 +222,18 @@ def test_tiers_are_chosen_by_name_type_and_participant(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=two):
         prepare(out, corpus)
     for tiers in ("--tier uttA --participant A", "--tier utt@* uttA"):
-        with pytest.raises(DataError, match="rec.eaf: no file has a tier of --tier 'uttA'; there are: 'utt@A'"):
+        with pytest.raises(
+            DataError, match="rec.eaf: no file has a tier of --tier 'uttA'; there are: 'utt@A'"
+        ):
             prepare(out, f"{corpus} {tiers}")
-    with pytest.raises(DataError, match="no file has annotations in a tier of --tier utt@A --participant B"):
+    with pytest.raises(
+        DataError, match="no file has annotations in a tier of --tier utt@A --participant B"
+    ):
         prepare(out, f"{corpus} --tier utt@A --participant B")
-    with pytest.raises(DataError, match=r"tier 'words@A' depends on tier 'utt@A', so .*; name one of them with --tier"):
+    with pytest.raises(
+        DataError,
+        match=r"tier 'words@A' depends on tier 'utt@A', so .*; name one of them with --tier",
+    ):
         prepare(out, f"{corpus} --tier *@A")
     stats = prepare(out, f"{corpus} --tier_type words")
     texts = sorted(u.txt for of_set in read_lists(out).values() for u in of_set)
@@ -203,8 +242,13 @@ def test_tiers_are_chosen_by_name_type_and_participant(tmp_path: Path) -> None:
     prepare(out, f"{corpus} --tier utt@A --tier utt@B")
     assert {u.speaker for of_set in read_lists(out).values() for u in of_set} == {"A", "B"}
     stats = prepare(out, f"{corpus} --tier ' utt@*' --participant 'A '")
-    assert stats["tiers"] == {"used": {"utt@A": 5}, "not_used": {"words@A": 5, "utt@B": 5, "words@B": 5}}
-    assert prepare(out, f"{corpus} --participant A")["tiers"] == stats["tiers"], "not the words, which depend on it"
+    assert stats["tiers"] == {
+        "used": {"utt@A": 5},
+        "not_used": {"words@A": 5, "utt@B": 5, "words@B": 5},
+    }
+    assert prepare(out, f"{corpus} --participant A")["tiers"] == stats["tiers"], (
+        "not the words, which depend on it"
+    )
     assert {u.speaker for of_set in read_lists(out).values() for u in of_set} == {"A"}
 
 
@@ -220,15 +264,28 @@ def test_overlapping_annotations_are_listed_and_left_out_on_request(tmp_path: Pa
     assert stats["total"]["left_out"].get("overlaps another annotation") is None
     stats = prepare(tmp_path / "out", f"{words} --drop_overlaps")
     assert stats["total"]["left_out"]["overlaps another annotation"] == 3
-    by_hand = [replace(one, end_ms=one.end_ms + 110) for one in rows_of(12)]  # 0.1 s of the next one
-    assert prepare(tmp_path / "out", f"{write_table(tmp_path, by_hand)} --drop_overlaps")["total"]["left_out"] == {}
+    by_hand = [
+        replace(one, end_ms=one.end_ms + 110) for one in rows_of(12)
+    ]  # 0.1 s of the next one
+    assert (
+        prepare(tmp_path / "out", f"{write_table(tmp_path, by_hand)} --drop_overlaps")["total"][
+            "left_out"
+        ]
+        == {}
+    )
 
 
-@pytest.mark.parametrize(("options", "shared"), [("", 0), ("--split_by sentence", 14), ("--split_by none", 14)])
-def test_sets_share_audio_only_on_request_and_it_is_counted(tmp_path: Path, options: str, shared: int) -> None:
+@pytest.mark.parametrize(
+    ("options", "shared"), [("", 0), ("--split_by sentence", 14), ("--split_by none", 14)]
+)
+def test_sets_share_audio_only_on_request_and_it_is_counted(
+    tmp_path: Path, options: str, shared: int
+) -> None:
     """Utterances and their words: two tiers of one speaker."""
     write_audio(tmp_path / "rec.wav", seconds=48)
-    utterances = [Annotation("rec", "s", 1500 * n, 1500 * n + 1200, f"na{n} ba{n}") for n in range(30)]
+    utterances = [
+        Annotation("rec", "s", 1500 * n, 1500 * n + 1200, f"na{n} ba{n}") for n in range(30)
+    ]
     halves = ((0, 0), (1, 600))
     words = [
         Annotation("rec", "s", a.start_ms + b, a.start_ms + b + 590, a.text.split()[n])
@@ -255,7 +312,10 @@ def test_prompts_that_unknown_speakers_repeat_are_in_one_set(tmp_path: Path) -> 
 
 def test_few_overlaps_with_a_held_out_set_are_left_out(tmp_path: Path) -> None:
     write_audio(tmp_path / "rec.wav")
-    both = [replace(one, start_ms=one.start_ms + 100, text=f"x {one.text}", speaker="t") for one in rows_of(30)[:1]]
+    both = [
+        replace(one, start_ms=one.start_ms + 100, text=f"x {one.text}", speaker="t")
+        for one in rows_of(30)[:1]
+    ]
     stats = prepare(tmp_path / "out", write_table(tmp_path, [*rows_of(30), *both]))
     assert stats["sets"].startswith("sets (auto): ") and "no overlaps" in stats["sets"]
     assert stats["total"]["left_out"]["its audio is in the test set"] == 1
@@ -272,7 +332,10 @@ def test_few_overlaps_with_a_held_out_set_are_left_out(tmp_path: Path) -> None:
             "fille,tekst,speaker\nrec.wav,x,y\n",
             r"no column of audio, text; did you mean fille, tekst\? name them: .*, of: fille, tekst, speaker",
         ),
-        ("path,text,text\nrec.wav,x,y\n", r"bad.csv:1: several columns have the name text; rename them"),
+        (
+            "path,text,text\nrec.wav,x,y\n",
+            r"bad.csv:1: several columns have the name text; rename them",
+        ),
         (
             "sep=,\r\npath,sentence,text\r\nrec.wav,x,y\r\n",
             r"several columns can be the transcript: 'text', 'sentence'; name it: --columns \"text=…\"",
@@ -282,7 +345,10 @@ def test_few_overlaps_with_a_held_out_set_are_left_out(tmp_path: Path) -> None:
             r"bad.csv: a ZIP archive, or a file of a spreadsheet or word processor; unpack it, or save it there as CSV",
         ),
         ("path,text\nhttps://x.org/a.wav,x\n", r"0 usable utterances .* left out: URL 1"),
-        ("path\na.wav\n", r"bad.csv:1: found one column, 'path'; separate columns by tabs, commas or semicolons"),
+        (
+            "path\na.wav\n",
+            r"bad.csv:1: found one column, 'path'; separate columns by tabs, commas or semicolons",
+        ),
         (
             "path,text\nrec.wav,é\n".encode() + b"rec.wav,\xe9\n",
             r"bad.csv:3: not utf-8: byte 0xe9; save it as UTF-8, or name its encoding",
@@ -297,7 +363,9 @@ def test_few_overlaps_with_a_held_out_set_are_left_out(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_table_that_cannot_be_used_gets_one_line(tmp_path: Path, content: str | bytes, message: str) -> None:
+def test_a_table_that_cannot_be_used_gets_one_line(
+    tmp_path: Path, content: str | bytes, message: str
+) -> None:
     write_audio(tmp_path / "rec.wav")
     (tmp_path / "bad.csv").write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(DataError, match=message) as caught:
@@ -305,20 +373,32 @@ def test_a_table_that_cannot_be_used_gets_one_line(tmp_path: Path, content: str 
     assert "\n" not in str(caught.value)
 
 
-def test_a_corpus_is_prepared_from_python_as_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_corpus_is_prepared_from_python_as_by_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_audio(tmp_path / "recordings" / "rec.wav")
     FORMS["table"](tmp_path, rows_of(12))
     monkeypatch.chdir(tmp_path)
     tables = [path for path in Path().iterdir() if path.is_file()]
     options = table.TableOptions(
-        corpus=tables[0], audio_dir=Path("recordings"), lang="qaa", out=Path("python"), num_workers=0
+        corpus=tables[0],
+        audio_dir=Path("recordings"),
+        lang="qaa",
+        out=Path("python"),
+        num_workers=0,
     )
     stats = table.prepare(options)
-    assert stats == prepare(tmp_path / "command", f"table --table {tables[0]} --audio_dir recordings")
-    assert (tmp_path / "python/train/data.list").read_bytes() == (tmp_path / "command/train/data.list").read_bytes()
+    assert stats == prepare(
+        tmp_path / "command", f"table --table {tables[0]} --audio_dir recordings"
+    )
+    assert (tmp_path / "python/train/data.list").read_bytes() == (
+        tmp_path / "command/train/data.list"
+    ).read_bytes()
     with pytest.raises(ValueError, match=r"^dev_share 0.5: must be above 0 and below 0.5"):
         replace(options, dev_share=0.5)
-    with pytest.raises(ValueError, match=r"^split_by 'words': must be one of auto, speaker, sentence, none"):
+    with pytest.raises(
+        ValueError, match=r"^split_by 'words': must be one of auto, speaker, sentence, none"
+    ):
         replace(options, split_by="words")
 
 
@@ -335,14 +415,21 @@ def test_wrong_columns_name_what_there_is(tmp_path: Path) -> None:
 def test_rows_that_cannot_be_used_are_counted_with_their_reason(tmp_path: Path) -> None:
     write_audio(tmp_path / "rec.wav")
     rows = [f"u{n}\trec\tgood {n}\t{n}\t{n + 0.5}" for n in range(8)]
-    rows += ["u0\trec\ttwice\t1\t2", "u9\trec\tbackwards\t2\t1", "u10\trec\tpast the end\t11\t13", "u11\trec\t?!\t1\t2"]
+    rows += [
+        "u0\trec\ttwice\t1\t2",
+        "u9\trec\tbackwards\t2\t1",
+        "u10\trec\tpast the end\t11\t13",
+        "u11\trec\t?!\t1\t2",
+    ]
     rows += [
         "u12\trec\tno number\tone\t2",
         "u13\trec\tcolumns",
         "u14\tnone.wav\tgone\t1\t2",
         'u15\trec\t"quote in" text\t1,5\t2',
     ]
-    (tmp_path / "t.tsv").write_text("﻿id\tpath\tSentence\tbegin\tend\n" + "\n".join(rows) + "\n", "utf-8")
+    (tmp_path / "t.tsv").write_text(
+        "﻿id\tpath\tSentence\tbegin\tend\n" + "\n".join(rows) + "\n", "utf-8"
+    )
     stats = prepare(tmp_path / "out", f"table --table {tmp_path / 't.tsv'}")
     assert stats["num_in"] == 16
     assert sum(stats["total"]["utterances"].values()) == 9
@@ -354,30 +441,44 @@ def test_rows_that_cannot_be_used_are_counted_with_their_reason(tmp_path: Path) 
     assert found["u12"] == "times: 'one' is not a number of seconds, mm:ss or h:mm:ss"
     assert found["t.tsv:15"] == "wrong number of columns: 3, the header has 5"
     assert found["u14"].startswith("missing: no none.wav in")
-    texts = {u.key: (u.txt, u.start) for of_set in read_lists(tmp_path / "out").values() for u in of_set}
+    texts = {
+        u.key: (u.txt, u.start) for of_set in read_lists(tmp_path / "out").values() for u in of_set
+    }
     assert texts["u15"] == ("quote in text", 1.5)
 
 
 def test_times_in_other_columns_and_times_that_are_no_segment(tmp_path: Path) -> None:
     write_audio(tmp_path / "rec.wav")
-    rows = [{"audio_filepath": "rec.wav", "text": f"t{n}", "offset": n, "duration": 0.5} for n in range(8)]
-    rows += [{**rows[0], "text": "nan", "offset": math.nan}, {**rows[0], "text": "inf", "duration": math.inf}]
+    rows = [
+        {"audio_filepath": "rec.wav", "text": f"t{n}", "offset": n, "duration": 0.5}
+        for n in range(8)
+    ]
+    rows += [
+        {**rows[0], "text": "nan", "offset": math.nan},
+        {**rows[0], "text": "inf", "duration": math.inf},
+    ]
     (tmp_path / "nemo.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     stats = prepare(tmp_path / "out", f"table --table {tmp_path / 'nemo.jsonl'}")
     assert stats["total"]["rejected"] == {"times": 2}
     found = [u for of_set in read_lists(tmp_path / "out").values() for u in of_set]
     assert {(u.end or 0) - (u.start or 0) for u in found} == {0.5} and len(found) == 8
     write_audio(tmp_path / "whole.wav")
-    rows_of_file = "".join(f"rec.wav,t{n},{n},{n + 1},1\n" for n in range(5)) + "whole.wav,whole,,,\n"
+    rows_of_file = (
+        "".join(f"rec.wav,t{n},{n},{n + 1},1\n" for n in range(5)) + "whole.wav,whole,,,\n"
+    )
     faulty = "rec.wav,no end,1,,\nrec.wav,no start,,2,\nrec.wav,no start,,,2\n"
     (tmp_path / "t.csv").write_text(f"path,text,start,end,duration\n{rows_of_file}{faulty}")
     stats = prepare(tmp_path / "csv", f"table --table {tmp_path / 't.csv'}")
     assert (stats["num_in"], stats["total"]["rejected"]) == (9, {"times": 3})
     assert rejected(tmp_path / "csv")["t.csv:8"].startswith("times: the row has no end; add it")
-    [whole] = [u for of_set in read_lists(tmp_path / "csv").values() for u in of_set if u.txt == "whole"]
+    [whole] = [
+        u for of_set in read_lists(tmp_path / "csv").values() for u in of_set if u.txt == "whole"
+    ]
     assert (whole.start, whole.end) == (None, None)
     # A duration without a start is the length of the file, and is not read.
-    (tmp_path / "t.csv").write_text("path,text,duration\n" + "".join(f"{n}.wav,t{n},8 s\n" for n in range(5)))
+    (tmp_path / "t.csv").write_text(
+        "path,text,duration\n" + "".join(f"{n}.wav,t{n},8 s\n" for n in range(5))
+    )
     for n in range(5):
         write_audio(tmp_path / f"{n}.wav")
     assert prepare(tmp_path / "csv", f"table --table {tmp_path / 't.csv'}")["num_in"] == 5
@@ -428,7 +529,9 @@ def test_times_are_seconds_or_clock_times(text: str, seconds: float | None) -> N
 
 
 @pytest.mark.parametrize(("header_end", "row_end"), [(",", ","), ("", ",,"), (",,", "")])
-def test_delimiters_at_line_ends_are_no_column(tmp_path: Path, header_end: str, row_end: str) -> None:
+def test_delimiters_at_line_ends_are_no_column(
+    tmp_path: Path, header_end: str, row_end: str
+) -> None:
     write_audio(tmp_path / "rec.wav")
     rows = "".join(f"rec.wav,t{n},{n},{n + 0.5}{row_end}\n" for n in range(5))
     (tmp_path / "t.csv").write_text(f"path,text,start,end{header_end}\n{rows}rec.wav,t,5,6,more\n")
@@ -439,14 +542,24 @@ def test_delimiters_at_line_ends_are_no_column(tmp_path: Path, header_end: str, 
     )
 
 
-def test_what_normalisation_would_hide_is_stated(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_normalisation_would_hide_is_stated(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
     texts = ["mir [laughs]", "mir 12", "mir (x) yεl", "мир один", "mwana yεl", "ε yεl", "mi <b>"]
-    annotations = [Annotation("rec", "s", 400 * n, 400 * n + 390, text) for n, text in enumerate(texts)]
+    annotations = [
+        Annotation("rec", "s", 400 * n, 400 * n + 390, text) for n, text in enumerate(texts)
+    ]
     write_audio(tmp_path / "rec.wav")
     stats = prepare(tmp_path / "out", write_table(tmp_path, annotations))
-    assert "3 transcripts have notes in brackets, such as '[laughs]' in all.csv:2; what is in them" in caplog.text
-    assert "1 transcripts have digits, such as '12' in all.csv:3; write numbers as they are spoken" in caplog.text
+    assert (
+        "3 transcripts have notes in brackets, such as '[laughs]' in all.csv:2; what is in them"
+        in caplog.text
+    )
+    assert (
+        "1 transcripts have digits, such as '12' in all.csv:3; write numbers as they are spoken"
+        in caplog.text
+    )
     common = "1 of 1 speakers, 0 of 7 sentences, no overlaps"
     assert stats["sets"] == f"sets (auto): {common} in several sets; 0 utterances left out for that"
     assert caplog.messages[-1] == stats["sets"]
@@ -457,10 +570,14 @@ def test_removed_punctuation_is_stated_and_apostrophes_may_be_letters(
 ) -> None:
     caplog.set_level("INFO")
     texts = ["ja' b'e'", "‘oku, 'aq'ab'", "bá’.", *(f"plain {n}" for n in range(6))]
-    words = write_table(tmp_path, [Annotation("rec", "s", 400 * n, 400 * n + 390, t) for n, t in enumerate(texts)])
+    words = write_table(
+        tmp_path, [Annotation("rec", "s", 400 * n, 400 * n + 390, t) for n, t in enumerate(texts)]
+    )
     write_audio(tmp_path / "rec.wav")
     found = []
-    for number, options in enumerate(("", "--letter_apostrophe", "--letter_apostrophe --no_normalize")):
+    for number, options in enumerate(
+        ("", "--letter_apostrophe", "--letter_apostrophe --no_normalize")
+    ):
         prepare(tmp_path / str(number), f"{words} {options}")
         utterances = [u for of_set in read_lists(tmp_path / str(number)).values() for u in of_set]
         found.append({u.txt for u in utterances if not u.txt.startswith("plain")})
@@ -469,7 +586,9 @@ def test_removed_punctuation_is_stated_and_apostrophes_may_be_letters(
         {"jaʼ bʼeʼ", "ʼoku ʼaqʼabʼ", "báʼ"},
         {"jaʼ bʼeʼ", "ʼoku, ʼaqʼabʼ", "báʼ."},
     ]
-    stated = [message for message in caplog.messages if message.startswith("removed from the transcripts")]
+    stated = [
+        message for message in caplog.messages if message.startswith("removed from the transcripts")
+    ]
     advice = "; are apostrophes letters? --letter_apostrophe keeps them"
     assert stated == [
         f"removed from the transcripts as punctuation: ' (4), ‘ (1), , (1), ’ (1), . (1){advice}",
@@ -483,23 +602,35 @@ def test_names_in_two_forms_of_unicode(tmp_path: Path, caplog: pytest.LogCapture
     speakers = [unicodedata.normalize(form, "Đứcbé") for form in ("NFC", "NFD")]
     for number, speaker in enumerate(speakers):
         write_audio(tmp_path / f"s{number}" / f"{speaker}.wav")
-        annotations = [Annotation(speaker, speaker, 400 * n, 400 * n + 390, f"t{number} {n}") for n in range(10)]
+        annotations = [
+            Annotation(speaker, speaker, 400 * n, 400 * n + 390, f"t{number} {n}")
+            for n in range(10)
+        ]
         write_elan(tmp_path / f"s{number}", annotations)
         assert len(speaker) == (5, 8)[number]
     for number, speaker in enumerate(speakers):
         tier = f"--tier utt@{speaker} --participant {speaker}"
         stats = prepare(tmp_path / f"out{number}", f"elan --corpus {tmp_path} {tier}")
         assert sum(stats["total"]["utterances"].values()) == stats["num_in"] == 20
-        assert stats["total"]["speakers"]["train"] == 1 and [*stats["tiers"]["used"].values()] == [20]
+        assert stats["total"]["speakers"]["train"] == 1 and [*stats["tiers"]["used"].values()] == [
+            20
+        ]
     assert f"tiers used: 'utt@{speakers[0]}' (default-lt, {speakers[0]}, 20" in caplog.text
-    rows = [f"s{n}/{speaker}.wav\tt{n}" for n, speaker in enumerate(speakers)] + ["s0/x.wav\tx", "s0/y.wav\ty"]
+    rows = [f"s{n}/{speaker}.wav\tt{n}" for n, speaker in enumerate(speakers)] + [
+        "s0/x.wav\tx",
+        "s0/y.wav\ty",
+    ]
     for name in "xy":
         write_audio(tmp_path / "s0" / f"{name}.wav")
     names = [unicodedata.normalize(form, "Tệp") for form in ("NFC", "NFD")]
     for header, column in (names, names[::-1]):
         (tmp_path / "t.tsv").write_text("\n".join([f"{header}\ttext", *rows]), "utf-8")
-        stats = prepare(tmp_path / "of_table", f"table --table {tmp_path}/t.tsv --columns audio={column}")
-        assert sum(stats["total"]["utterances"].values()) == 4, "two recordings of one name have two keys"
+        stats = prepare(
+            tmp_path / "of_table", f"table --table {tmp_path}/t.tsv --columns audio={column}"
+        )
+        assert sum(stats["total"]["utterances"].values()) == 4, (
+            "two recordings of one name have two keys"
+        )
 
 
 def test_folders_that_are_linked_hidden_or_cannot_be_read(
@@ -525,10 +656,15 @@ def test_folders_that_are_linked_hidden_or_cannot_be_read(
     texts = {u.txt for of_set in read_lists(tmp_path / "out").values() for u in of_set}
     assert texts == {f"{name} {n}" for name in ("corpus", "other disk") for n in range(3)}
     assert f"{closed}: cannot be read (Permission denied); its files are not used" in caplog.text
-    assert f"'{corpus}/caf\\udce9.wav': the name is not UTF-8; rename it, or it is not used" in caplog.text
+    assert (
+        f"'{corpus}/caf\\udce9.wav': the name is not UTF-8; rename it, or it is not used"
+        in caplog.text
+    )
 
 
-def test_recordings_that_are_named_in_an_unusual_way(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_recordings_that_are_named_in_an_unusual_way(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for name in ("s1\\rec.wav", "rec.wav", "VID.wav", "A.wav", "B.wav"):
         write_audio(tmp_path / name)
     for name in ("VID.MTS", "phone.m4a"):
@@ -537,7 +673,9 @@ def test_recordings_that_are_named_in_an_unusual_way(tmp_path: Path, caplog: pyt
     def find(*audio: str) -> Path | str:
         return MediaFinder(tmp_path).find(audio, tmp_path)
 
-    assert find("s1\\rec.wav") == tmp_path / "s1\\rec.wav", "unpacked by a program that knows no folders"
+    assert find("s1\\rec.wav") == tmp_path / "s1\\rec.wav", (
+        "unpacked by a program that knows no folders"
+    )
     assert find("D:\\x\\rec.wav") == tmp_path / "rec.wav"
     assert find("file:///D:/x/VID.MTS") == tmp_path / "VID.wav"
     assert find("x/phone.m4a") == tmp_path / "phone.m4a"
@@ -563,7 +701,10 @@ def test_lists_of_another_corpus_are_not_replaced(tmp_path: Path) -> None:
     prepare(tmp_path / "out", f"{words.replace('all.csv', 'sub/../all.csv')} --seed 3")
     before = read_lists(tmp_path / "out")
     (tmp_path / "other.csv").write_text((tmp_path / "all.csv").read_text())
-    with pytest.raises(DataError, match="out: has lists of another corpus .table .*all.csv.; give another --out, or"):
+    with pytest.raises(
+        DataError,
+        match="out: has lists of another corpus .table .*all.csv.; give another --out, or",
+    ):
         prepare(tmp_path / "out", f"table --table {tmp_path}/other.csv")
     assert read_lists(tmp_path / "out") == before
 
@@ -579,15 +720,26 @@ def test_files_that_prepare_did_not_write_are_not_replaced(tmp_path: Path) -> No
         (corpus / "train" / "text").write_text("mine\n")
         (corpus.parent / "train").mkdir(exist_ok=True)
         (corpus.parent / "train" / "text").write_text("mine\n")
-        with pytest.raises(DataError, match="train/text: exists, and was not made by this command; give another --out"):
+        with pytest.raises(
+            DataError,
+            match="train/text: exists, and was not made by this command; give another --out",
+        ):
             prepare(out, words)
         assert (out / "train" / "text").read_text() == "mine\n"
     assert {path: path.read_bytes() for path in files} == files
-    for name in ("test/data.list", "stats.json", "rejected.tsv", "overlapping.tsv", "implausible.tsv"):
+    for name in (
+        "test/data.list",
+        "stats.json",
+        "rejected.tsv",
+        "overlapping.tsv",
+        "implausible.tsv",
+    ):
         path = tmp_path / "lists" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("mine\n")
-        with pytest.raises(DataError, match=f"{name}: exists, and was not made by this command; give another --out"):
+        with pytest.raises(
+            DataError, match=f"{name}: exists, and was not made by this command; give another --out"
+        ):
             prepare(tmp_path / "lists", words)
         path.unlink()
     with pytest.raises(DataError, match="--out .*rec.wav: not a folder; name another one"):
@@ -614,7 +766,9 @@ def test_one_quotation_mark_that_is_not_closed_costs_one_row(tmp_path: Path) -> 
     lines[3] = 'rec.wav,"a, b2,2,2.5'
     for quote_all in (False, True):
         if quote_all:
-            lines = [",".join(f'"{cell}"' for cell in line.replace('"', "").split(",")) for line in lines]
+            lines = [
+                ",".join(f'"{cell}"' for cell in line.replace('"', "").split(",")) for line in lines
+            ]
             lines[1:] = [line.replace('"a"," b', '"a, b') for line in lines[1:]]
             lines[3] = '"rec.wav","a, b2","2","2.5'
         (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
@@ -623,7 +777,9 @@ def test_one_quotation_mark_that_is_not_closed_costs_one_row(tmp_path: Path) -> 
         assert rejected(tmp_path / "out")["t.csv:4"].startswith("quotation mark: one is not closed")
 
 
-def test_quotation_marks_around_cells_of_several_lines(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_quotation_marks_around_cells_of_several_lines(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
     write_audio(tmp_path / "rec.wav")
     rows = [f'rec.wav,"one\ntwo {n}",{n},{n + 0.5}' for n in range(6)]
@@ -657,15 +813,20 @@ def test_tables_without_content(tmp_path: Path, name: str, content: bytes, messa
         prepare(tmp_path / "out", f"table --table {tmp_path / name}")
 
 
-def test_messages_name_the_tier_the_interval_and_the_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_messages_name_the_tier_the_interval_and_the_folder(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     grid = 'Object class = "TextGrid"\n0 2 <exists> 1 "IntervalTier" "words" 0 2 2 0 1 "{}" 1 {} "{}"\n'
     (tmp_path / "rec.TextGrid").write_text(grid.format("", "2", ""))
     with pytest.raises(
-        DataError, match="no file has annotations in a tier of --tier words; there are: 'words', without"
+        DataError,
+        match="no file has annotations in a tier of --tier words; there are: 'words', without",
     ):
         prepare(tmp_path / "out", f"praat --corpus {tmp_path} --tier words")
     (tmp_path / "rec.TextGrid").write_text(grid.format("a", "2,5", "b"))
-    with pytest.raises(DataError, match="tier 'words', number 2: could not convert string to float: '2,5'"):
+    with pytest.raises(
+        DataError, match="tier 'words', number 2: could not convert string to float: '2,5'"
+    ):
         prepare(tmp_path / "out", f"praat --corpus {tmp_path} --tier words")
     (tmp_path / "rec.TextGrid").unlink()
     words = FORMS["elan"](tmp_path, rows_of(6))
@@ -674,7 +835,9 @@ def test_messages_name_the_tier_the_interval_and_the_folder(tmp_path: Path, capl
     with pytest.raises(DataError, match="0 usable utterances"):
         prepare(tmp_path / "out", words)
     (named,) = [line for line in caplog.messages if "sub/rec.eaf: missing: " in line]
-    assert named.partition(" missing: ")[2].startswith("no rec.wav in "), "the file's own name is not repeated"
+    assert named.partition(" missing: ")[2].startswith("no rec.wav in "), (
+        "the file's own name is not repeated"
+    )
     assert any(key.startswith("sub/rec.eaf: ") for key in rejected(tmp_path / "out"))
 
 
@@ -684,7 +847,8 @@ def test_most_annotation_files_unreadable(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.eaf").write_text("nothing")
     with pytest.raises(
-        DataError, match=r"2 of 3 .eaf files cannot be read; repair them, or allow it with --max_rejected"
+        DataError,
+        match=r"2 of 3 .eaf files cannot be read; repair them, or allow it with --max_rejected",
     ):
         prepare(tmp_path / "out", words)
     prepare(tmp_path / "out", f"{words} --max_rejected 0.7")
@@ -705,12 +869,19 @@ def test_a_cell_may_have_a_transcript_of_hours(tmp_path: Path) -> None:
     write_audio(tmp_path / "rec.wav")
     rows = [f'rec.wav,"{"word " * 40_000 * (n == 2)}{n}",{n},{n + 0.5}' for n in range(6)]
     (tmp_path / "t.csv").write_text("\n".join(["path,text,start,end", *rows]) + "\n")
-    assert prepare(tmp_path / "out", f"table --table {tmp_path / 't.csv'} --lang es")["total"]["rejected"] == {}
+    assert (
+        prepare(tmp_path / "out", f"table --table {tmp_path / 't.csv'} --lang es")["total"][
+            "rejected"
+        ]
+        == {}
+    )
 
 
 def test_why_nothing_is_left_is_written(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("path,text\n.,a\n/,b\n" + "x" * 300 + ",c\n")
-    with pytest.raises(DataError, match="0 usable utterances .* left out: no audio is named 2, missing 1"):
+    with pytest.raises(
+        DataError, match="0 usable utterances .* left out: no audio is named 2, missing 1"
+    ):
         prepare(tmp_path / "out", f"table --table {tmp_path / 't.csv'}")
     assert len(rejected(tmp_path / "out")) == 3
 
@@ -730,8 +901,12 @@ def test_folders_names_in_any_unicode_form_and_files_without_partner(
     tmp_path: Path, layout: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    names = {form: [unicodedata.normalize(form, f"é{n}") for n in range(6)] for form in ("NFC", "NFD")}
-    for disk, text in zip(names["NFC"][:3] + names["NFD"][3:], names["NFD"][:3] + names["NFC"][3:], strict=True):
+    names = {
+        form: [unicodedata.normalize(form, f"é{n}") for n in range(6)] for form in ("NFC", "NFD")
+    }
+    for disk, text in zip(
+        names["NFC"][:3] + names["NFD"][3:], names["NFD"][:3] + names["NFC"][3:], strict=True
+    ):
         write_audio(tmp_path / f"{disk}.wav", seconds=0.3)
         (tmp_path / f"{text}.txt").write_text(f"one {text}\n\ntwo\n")
     write_audio(tmp_path / "alone.wav", seconds=0.3)
@@ -739,7 +914,9 @@ def test_folders_names_in_any_unicode_form_and_files_without_partner(
     (tmp_path / "folder.wav").mkdir()
     (tmp_path / "._é1.wav").write_text("of macOS")
     if layout == "metadata":
-        rows = "".join(f"{name}.wav,text {n}\n" for n, name in enumerate(names["NFD"][:3] + names["NFC"][3:]))
+        rows = "".join(
+            f"{name}.wav,text {n}\n" for n, name in enumerate(names["NFD"][:3] + names["NFC"][3:])
+        )
         (tmp_path / "metadata.csv").write_text(f"file_name,transcription\n{rows}")
     stats = prepare(tmp_path / "out", f"folder --corpus {tmp_path} --text_suffix txt")
     assert (sum(stats["total"]["utterances"].values()), stats["total"]["rejected"]) == (6, {})
@@ -747,7 +924,9 @@ def test_folders_names_in_any_unicode_form_and_files_without_partner(
     if layout == "pairs":
         expected = {"alone.wav": "no transcript: no alone.txt beside it"}
         expected["alone too.txt"] = "no audio: none of its name beside it"
-        assert "6 transcripts have several lines, which are joined, such as é3.txt" in caplog.messages
+        assert (
+            "6 transcripts have several lines, which are joined, such as é3.txt" in caplog.messages
+        )
         assert {u.txt for u in read_lists(tmp_path / "out")["train"]} >= {"one é5 two"}
     assert rejected(tmp_path / "out") == expected
 
@@ -756,11 +935,15 @@ def test_transcripts_in_another_encoding(tmp_path: Path) -> None:
     for n in range(4):
         write_audio(tmp_path / f"{n}.wav", seconds=0.3)
         (tmp_path / f"{n}.txt").write_bytes(b"a\xe9" + str(n).encode())
-    message = r"0.txt:1: not utf-8: .* --encoding cp1252 \(the first of 4 files that cannot be read\)$"
+    message = (
+        r"0.txt:1: not utf-8: .* --encoding cp1252 \(the first of 4 files that cannot be read\)$"
+    )
     with pytest.raises(DataError, match=message):
         prepare(tmp_path / "out", f"folder --corpus {tmp_path}")
     prepare(tmp_path / "out", f"folder --corpus {tmp_path} --encoding cp1252")
-    assert {u.txt for of in read_lists(tmp_path / "out").values() for u in of} == {f"aé{n}" for n in range(4)}
+    assert {u.txt for of in read_lists(tmp_path / "out").values() for u in of} == {
+        f"aé{n}" for n in range(4)
+    }
 
 
 def test_auto_leaves_out_at_most_a_tenth_in_all(tmp_path: Path) -> None:
@@ -770,14 +953,19 @@ def test_auto_leaves_out_at_most_a_tenth_in_all(tmp_path: Path) -> None:
     stats = prepare(tmp_path / "out", f"table --table {tmp_path}/t.csv --check_audio exists")
     assert stats["total"]["utterances"] == {"train": 160, "dev": 20, "test": 20}
     common = "no known speakers, 0 of 20 sentences, 1 of 1 overlaps"
-    assert stats["sets"] == f"sets (auto: sentence): {common} in several sets; 0 utterances left out for that"
+    assert (
+        stats["sets"]
+        == f"sets (auto: sentence): {common} in several sets; 0 utterances left out for that"
+    )
 
 
 def test_utterances_of_unknown_speaker_are_for_training(tmp_path: Path) -> None:
     write_audio(tmp_path / "rec.wav")
     rows = [replace(one, speaker=one.speaker if n % 4 else "") for n, one in enumerate(rows_of(30))]
     prepare(tmp_path / "out", f"{write_table(tmp_path, rows)} --split_by speaker")
-    speakers = {name: {u.speaker for u in of_set} for name, of_set in read_lists(tmp_path / "out").items()}
+    speakers = {
+        name: {u.speaker for u in of_set} for name, of_set in read_lists(tmp_path / "out").items()
+    }
     assert None in speakers["train"] and sum(map(len, speakers.values())) == 4
 
 
@@ -790,28 +978,33 @@ def test_unknown_speakers_may_be_one_person_beside_known_ones(tmp_path: Path) ->
     assert with_unknown == ["train"]
 
 
-def test_a_speaker_in_upper_and_lower_case_is_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_speaker_in_upper_and_lower_case_is_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     write_audio(tmp_path / "rec.wav")
     rows = [replace(one, speaker="Ana" if n % 2 else "ANA") for n, one in enumerate(rows_of(30))]
     with caplog.at_level("INFO"):
         prepare(tmp_path / "out", write_table(tmp_path, rows))
-    assert {u.speaker for of_set in read_lists(tmp_path / "out").values() for u in of_set} == {"ANA"}
+    assert {u.speaker for of_set in read_lists(tmp_path / "out").values() for u in of_set} == {
+        "ANA"
+    }
     assert "speakers whose names differ only in case are one: 'Ana' as 'ANA'" in caplog.text
 
 
 def test_a_set_of_the_data_without_a_usable_utterance_is_not_made_anew(tmp_path: Path) -> None:
     write_audio(tmp_path / "rec.wav")
     rows = [
-        f"{'none' if n < 3 else 'rec'}.wav,t{n},{n / 4},{n / 4 + 0.2},{'test' if n < 3 else 'train'}" for n in range(30)
+        f"{'none' if n < 3 else 'rec'}.wav,t{n},{n / 4},{n / 4 + 0.2},{'test' if n < 3 else 'train'}"
+        for n in range(30)
     ]
     (tmp_path / "t.csv").write_text("path,text,start,end,split\n" + "\n".join(rows))
     prepared = f"table --table {tmp_path / 't.csv'}"
-    message = (
-        r"no utterance of the test set of the data can be used; see .*rejected.tsv, or make sets with --ignore_sets"
-    )
+    message = r"no utterance of the test set of the data can be used; see .*rejected.tsv, or make sets with --ignore_sets"
     with pytest.raises(DataError, match=message):
         prepare(tmp_path / "out", prepared)
-    assert prepare(tmp_path / "out2", f"{prepared} --ignore_sets")["total"]["utterances"]["test"] > 0
+    assert (
+        prepare(tmp_path / "out2", f"{prepared} --ignore_sets")["total"]["utterances"]["test"] > 0
+    )
 
 
 def test_a_recording_in_two_forms_is_one(tmp_path: Path) -> None:
@@ -821,22 +1014,42 @@ def test_a_recording_in_two_forms_is_one(tmp_path: Path) -> None:
         (tmp_path / f"r{n}.txt").write_text(f"words {n}\n")
     stats = prepare(tmp_path / "out", f"folder --corpus {tmp_path}")
     assert sum(stats["total"]["utterances"].values()) == 12
-    assert len({Path(u.wav).suffix for of_set in read_lists(tmp_path / "out").values() for u in of_set}) == 1
-    assert sum("another form: r" in line for line in (tmp_path / "out/rejected.tsv").read_text().splitlines()) == 12
+    assert (
+        len(
+            {Path(u.wav).suffix for of_set in read_lists(tmp_path / "out").values() for u in of_set}
+        )
+        == 1
+    )
+    assert (
+        sum(
+            "another form: r" in line
+            for line in (tmp_path / "out/rejected.tsv").read_text().splitlines()
+        )
+        == 12
+    )
 
 
 def test_a_channel_and_the_mean_of_all_channels_overlap() -> None:
-    both = [Utterance(key=f"u{n}", wav="a.wav", txt="a", start=0.0, end=2.0, channel=n) for n in (0, 1)]
+    both = [
+        Utterance(key=f"u{n}", wav="a.wav", txt="a", start=0.0, end=2.0, channel=n) for n in (0, 1)
+    ]
     assert list(output.find_overlaps(both)) == []
     whole = Utterance(key="u2", wav="a.wav", txt="a", start=0.0, end=2.0)
     assert len(list(output.find_overlaps([*both, whole]))) == 2
 
 
-def test_a_transcript_may_begin_with_a_tag_and_a_table_with_a_mark_of_its_encoding(tmp_path: Path) -> None:
+def test_a_transcript_may_begin_with_a_tag_and_a_table_with_a_mark_of_its_encoding(
+    tmp_path: Path,
+) -> None:
     for n in range(12):
         write_audio(tmp_path / f"r{n}.wav", seconds=0.3)
         (tmp_path / f"r{n}.txt").write_text(f"<laugh> words {n}\n")
-    assert sum(prepare(tmp_path / "out", f"folder --corpus {tmp_path}")["total"]["utterances"].values()) == 12
+    assert (
+        sum(
+            prepare(tmp_path / "out", f"folder --corpus {tmp_path}")["total"]["utterances"].values()
+        )
+        == 12
+    )
     rows = "".join(f"r{n}.wav,words {n}\n" for n in range(12))
     (tmp_path / "t.csv").write_text(f"\ufeffpath,text\n{rows}", "utf-8")
     line = f"table --table {tmp_path / 't.csv'} --encoding utf-8 --columns audio=path"
@@ -845,8 +1058,20 @@ def test_a_transcript_may_begin_with_a_tag_and_a_table_with_a_mark_of_its_encodi
 
 @pytest.mark.parametrize(
     ("name", "found"),
-    [("test1", "test"), ("train-clean-100", "train"), ("train_clean", "train"), (" dev_other ", "dev")]
-    + [("Validation", "dev"), ("val.2", "dev"), ("eval", "test"), ("trainer", None), ("val smith", None), ("", None)],
+    [
+        ("test1", "test"),
+        ("train-clean-100", "train"),
+        ("train_clean", "train"),
+        (" dev_other ", "dev"),
+    ]
+    + [
+        ("Validation", "dev"),
+        ("val.2", "dev"),
+        ("eval", "test"),
+        ("trainer", None),
+        ("val smith", None),
+        ("", None),
+    ],
 )
 def test_usual_names_of_sets(name: str, found: str | None) -> None:
     assert entries.find_split(name) == found
@@ -858,7 +1083,11 @@ def test_sets_of_a_table_are_kept_or_ignored(tmp_path: Path) -> None:
     rows = "".join(f"rec.wav,t{n},{n},{n + 0.5},{name}\n" for n, name in enumerate(names))
     (tmp_path / "t.csv").write_text(f"path,text,start,end,subset\n{rows}")
     prepared = f"table --table {tmp_path / 't.csv'}"
-    assert prepare(tmp_path / "out", prepared)["total"]["utterances"] == {"train": 7, "dev": 2, "test": 3}
+    assert prepare(tmp_path / "out", prepared)["total"]["utterances"] == {
+        "train": 7,
+        "dev": 2,
+        "test": 3,
+    }
     stats = prepare(tmp_path / "out", f"{prepared} --columns split=")
     assert stats["total"]["utterances"] == {"train": 10, "dev": 1, "test": 1}
 
@@ -866,7 +1095,12 @@ def test_sets_of_a_table_are_kept_or_ignored(tmp_path: Path) -> None:
 def test_recordings_of_one_stem_have_different_names(tmp_path: Path) -> None:
     names = {"a.wav": "a", "x/b.wav": "x_b", "y/b.wav": "y_b", "3.wav": "3.wav", "3.flac": "3.flac"}
     names |= {"c_d.wav": "c_d", "x/c d.wav": "x_c_d"}
-    names |= {"p/q_r.wav": "p_q_r.wav-1", "p_q/r.wav": "p_q_r.wav-2", "q_r.wav": "q_r", "r.wav": "r"}
+    names |= {
+        "p/q_r.wav": "p_q_r.wav-1",
+        "p_q/r.wav": "p_q_r.wav-2",
+        "q_r.wav": "q_r",
+        "r.wav": "r",
+    }
     found = output.name_recordings({tmp_path / name for name in names})
     assert {str(path.relative_to(tmp_path)): name for path, name in found.items()} == names
 
@@ -874,38 +1108,49 @@ def test_recordings_of_one_stem_have_different_names(tmp_path: Path) -> None:
 def test_json_lines_in_another_encoding_and_lines_that_are_no_objects(tmp_path: Path) -> None:
     write_audio(tmp_path / "rec.wav")
     rows = [
-        json.dumps({"path": "rec", "text": f"é{n}", "start": n, "end": n + 0.5}, ensure_ascii=False) for n in range(5)
+        json.dumps({"path": "rec", "text": f"é{n}", "start": n, "end": n + 0.5}, ensure_ascii=False)
+        for n in range(5)
     ]
     (tmp_path / "t.jsonl").write_text("\n".join([*rows, '"text"', "[" * 20_000]), "cp1252")
     words = f"table --table {tmp_path / 't.jsonl'}"
     with pytest.raises(DataError, match="t.jsonl:1: not utf-8: byte 0xe9"):
         prepare(tmp_path / "out", words)
     prepare(tmp_path / "out", f"{words} --encoding cp1252")
-    assert {u.txt for of_set in read_lists(tmp_path / "out").values() for u in of_set} == {f"é{n}" for n in range(5)}
+    assert {u.txt for of_set in read_lists(tmp_path / "out").values() for u in of_set} == {
+        f"é{n}" for n in range(5)
+    }
     found = rejected(tmp_path / "out")
     assert found["t.jsonl:6"] == "not a JSON object" and found["t.jsonl:7"].startswith("not JSON: ")
 
 
 @pytest.mark.parametrize(
-    ("options", "text"), [("", "hola tú"), ("--no_normalize", "Hola, tú"), ("--unit phone", "Hola, tú")]
+    ("options", "text"),
+    [("", "hola tú"), ("--no_normalize", "Hola, tú"), ("--unit phone", "Hola, tú")],
 )
 def test_text_is_normalised_unless_it_is_phones(tmp_path: Path, options: str, text: str) -> None:
     write_audio(tmp_path / "rec.wav")
     both = [Annotation("rec", who, 0, 300, f"{who} Hola,  tú") for who in "yx"]
     prepare(tmp_path / "out", f"{write_table(tmp_path, [*rows_of(5)[1:], *both])} {options}")
     texts = {u.key: u.txt for of_set in read_lists(tmp_path / "out").values() for u in of_set}
-    assert [texts[f"rec-0000000-0000300-{who}"] for who in "xy"] == [f"{who} {text}" for who in "xy"]
+    assert [texts[f"rec-0000000-0000300-{who}"] for who in "xy"] == [
+        f"{who} {text}" for who in "xy"
+    ]
 
 
 def test_stats_of_an_earlier_run_do_not_outlive_a_failed_one(tmp_path: Path) -> None:
     write_audio(tmp_path / "rec.wav")
     prepare(tmp_path / "out", write_table(tmp_path, rows_of(6)))
     with pytest.raises(DataError, match="too few for a recogniser"):
-        prepare(tmp_path / "out", write_table(tmp_path, [replace(one, recording="gone") for one in rows_of(6)]))
+        prepare(
+            tmp_path / "out",
+            write_table(tmp_path, [replace(one, recording="gone") for one in rows_of(6)]),
+        )
     assert not (tmp_path / "out" / "stats.json").exists() and len(rejected(tmp_path / "out")) == 6
 
 
-def test_a_table_is_parsed_once_if_it_has_one_delimiter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_is_parsed_once_if_it_has_one_delimiter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     parse, calls = table_files._parse, list[tuple[str, str]]()
     monkeypatch.setattr(table_files, "_parse", lambda *args: calls.append(args[1:]) or parse(*args))
     write_audio(tmp_path / "rec.wav")
@@ -918,13 +1163,19 @@ def test_kaldi_languages_relative_paths_and_open_ends(tmp_path: Path) -> None:
         folder = tmp_path / "data" / name
         write_audio(folder / f"{name}.wav")
         ends = [*range(1, 8), -1]
-        lines = {"wav.scp": [f"r {name}.wav"], "text": [f"{name}{n} text {n} {name}" for n in range(8)]}
+        lines = {
+            "wav.scp": [f"r {name}.wav"],
+            "text": [f"{name}{n} text {n} {name}" for n in range(8)],
+        }
         lines["segments"] = [f"{name}{n} r {n} {end}" for n, end in enumerate(ends)]
         lines["utt2lang"] = [f"{name}{n} ca" for n in range(8)]
         for file, of_file in lines.items():
             (folder / file).write_text("\n".join(of_file) + "\n")
     stats = prepare(tmp_path / "out", f"kaldi --corpus {tmp_path / 'data'}")
-    assert stats["total"]["utterances"] == {"train": 7, "dev": 1, "test": 8} and stats["total"]["rejected"] == {}
+    assert (
+        stats["total"]["utterances"] == {"train": 7, "dev": 1, "test": 8}
+        and stats["total"]["rejected"] == {}
+    )
     last = next(u for u in read_lists(tmp_path / "out")["test"] if u.key == "test17")
     assert (last.lang, last.start, last.end, last.duration) == ("ca", 7.0, None, 5.0)
 
@@ -938,20 +1189,31 @@ def test_kaldi_recordings_without_transcript_are_no_faults(tmp_path: Path) -> No
     assert [*rejected(tmp_path / "out")] == [f"u{n}" for n in range(10, 20)]
 
 
-def test_one_name_or_sentence_in_two_spellings_is_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_name_or_sentence_in_two_spellings_is_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
     write_audio(tmp_path / "rec.wav")
     names = [unicodedata.normalize(form, "José") for form in ("NFC", "NFD")]
-    rows = [f"rec.wav,{'A b' if n % 2 else 'a b.'} {n // 2},{n / 3},{n / 3 + 0.3},{names[n % 2]}" for n in range(30)]
-    (tmp_path / "t.csv").write_text("path,text,start,end,speaker\n" + "\n".join(rows) + "\n", "utf-8")
+    rows = [
+        f"rec.wav,{'A b' if n % 2 else 'a b.'} {n // 2},{n / 3},{n / 3 + 0.3},{names[n % 2]}"
+        for n in range(30)
+    ]
+    (tmp_path / "t.csv").write_text(
+        "path,text,start,end,speaker\n" + "\n".join(rows) + "\n", "utf-8"
+    )
     prepare(tmp_path / "out", f"table --table {tmp_path / 't.csv'} --no_normalize --split_by none")
     lists = read_lists(tmp_path / "out")
     assert {u.speaker for of_set in lists.values() for u in of_set} == {names[0]}
-    assert {u.txt[:3] for of_set in lists.values() for u in of_set} == {"A b", "a b"}, "the text stays as it is"
+    assert {u.txt[:3] for of_set in lists.values() for u in of_set} == {"A b", "a b"}, (
+        "the text stays as it is"
+    )
     sentences = [{u.txt.replace(".", "").lower() for u in of_set} for of_set in lists.values()]
     num_common = sum(sum(one in of for of in sentences) > 1 for one in set.union(*sentences))
     assert num_common > 0 and f"{num_common} of 15 sentences" in caplog.text
-    prepare(tmp_path / "out", f"table --table {tmp_path / 't.csv'} --no_normalize --split_by sentence")
+    prepare(
+        tmp_path / "out", f"table --table {tmp_path / 't.csv'} --no_normalize --split_by sentence"
+    )
     assert "0 of 15 sentences" in caplog.text
 
 
@@ -974,19 +1236,30 @@ def test_speakers_stay_whole_on_request(tmp_path: Path) -> None:
     stats = prepare(tmp_path / "out", f"{words} --split_by speaker")
     assert stats["total"]["utterances"] == {"train": 10, "dev": 10, "test": 10}
     assert all(pair["speakers"] == 0 for pair in stats["total"]["in_both"].values())
-    uneven = [Annotation("rec", f"s{min(n, 2)}", a.start_ms, a.end_ms, a.text) for n, a in enumerate(rows_of(30))]
+    uneven = [
+        Annotation("rec", f"s{min(n, 2)}", a.start_ms, a.end_ms, a.text)
+        for n, a in enumerate(rows_of(30))
+    ]
     stats = prepare(tmp_path / "out", f"{write_table(tmp_path, uneven)} --split_by speaker")
     assert stats["total"]["utterances"] == {"train": 28, "dev": 1, "test": 1}
     with pytest.raises(
-        ConfigError, match="--split_by speaker: 1 known speakers for 3 sets; use another way, such as none"
+        ConfigError,
+        match="--split_by speaker: 1 known speakers for 3 sets; use another way, such as none",
     ):
-        words = write_table(tmp_path, [Annotation("rec", "s", a.start_ms, a.end_ms, a.text) for a in rows_of(30)])
+        words = write_table(
+            tmp_path, [Annotation("rec", "s", a.start_ms, a.end_ms, a.text) for a in rows_of(30)]
+        )
         prepare(tmp_path / "out", f"{words} --split_by speaker")
 
 
-def test_unknown_speakers_are_stated_and_the_case_of_a_language_code_is_no_difference(tmp_path: Path) -> None:
+def test_unknown_speakers_are_stated_and_the_case_of_a_language_code_is_no_difference(
+    tmp_path: Path,
+) -> None:
     write_audio(tmp_path / "rec.wav")
-    half = [Annotation("rec", "s" * (n % 2), a.start_ms, a.end_ms, a.text) for n, a in enumerate(rows_of(20))]
+    half = [
+        Annotation("rec", "s" * (n % 2), a.start_ms, a.end_ms, a.text)
+        for n, a in enumerate(rows_of(20))
+    ]
     (tmp_path / "t.tsv").write_text(
         "audio\ttext\tspeaker\tstart\tend\tlang\n"
         + "".join(
@@ -1005,10 +1278,16 @@ def test_one_recording_by_two_paths_is_one_recording(tmp_path: Path) -> None:
     write_elan(tmp_path, rows_of(20))
     (tmp_path / "transcribed").mkdir()
     again = (tmp_path / "rec.eaf").read_text("utf-8").replace("D:/Daten/rec.wav", "../rec.wav")
-    (tmp_path / "transcribed" / "rec.eaf").write_text(again.replace("./rec.wav", "../rec.wav"), "utf-8")
+    (tmp_path / "transcribed" / "rec.eaf").write_text(
+        again.replace("./rec.wav", "../rec.wav"), "utf-8"
+    )
     (tmp_path / "linked").symlink_to(tmp_path / "transcribed", target_is_directory=True)
-    stats = prepare(tmp_path / "out", f"elan --corpus {tmp_path / 'linked'} --audio_dir {tmp_path} --tier utt@*")
-    assert {u.wav for of_set in read_lists(tmp_path / "out").values() for u in of_set} == {str(tmp_path / "rec.wav")}
+    stats = prepare(
+        tmp_path / "out", f"elan --corpus {tmp_path / 'linked'} --audio_dir {tmp_path} --tier utt@*"
+    )
+    assert {u.wav for of_set in read_lists(tmp_path / "out").values() for u in of_set} == {
+        str(tmp_path / "rec.wav")
+    }
     stats = prepare(tmp_path / "both", f"elan --corpus {tmp_path} --tier utt@*")
     assert stats["total"]["rejected"] == {"repeated": 20}
 
@@ -1031,30 +1310,40 @@ def test_the_sets_of_metadata_are_those_of_the_audio(tmp_path: Path) -> None:
     content = "".join(f"{name}/{n}.wav,{name} {n}\n" for name, n in rows)
     (tmp_path / "metadata.csv").write_text(f"file_name,transcription\n{content}")
     prepare(tmp_path / "out", f"folder --corpus {tmp_path}")
-    sets = {name: {u.txt.split()[0] for u in of_set} for name, of_set in read_lists(tmp_path / "out").items()}
+    sets = {
+        name: {u.txt.split()[0] for u in of_set}
+        for name, of_set in read_lists(tmp_path / "out").items()
+    }
     assert sets == {"train": {"train"}, "dev": {"validation"}, "test": {"test"}}
 
 
-def test_kaldi_refuses_commands_and_counts_what_does_not_fit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_kaldi_refuses_commands_and_counts_what_does_not_fit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = tmp_path / "data" / "train"
     write_audio(tmp_path / "a b.wav", seconds=0.5)
     folder.mkdir(parents=True)
     (folder / "wav.scp").write_text(
-        "".join(f"u{n} {tmp_path}/a b.wav\n" for n in range(6)) + "v sox x.mp3 -t wav - trim 0 9 |\n"
+        "".join(f"u{n} {tmp_path}/a b.wav\n" for n in range(6))
+        + "v sox x.mp3 -t wav - trim 0 9 |\n"
     )
     (folder / "text").write_text("".join(f"u{n} text {n}\n" for n in range(5)) + "w lost\n")
     with pytest.raises(
-        DataError, match=r"wav.scp: 1 of 7 recordings are commands, such as v: 'sox .* \|'; run each once"
+        DataError,
+        match=r"wav.scp: 1 of 7 recordings are commands, such as v: 'sox .* \|'; run each once",
     ):
         prepare(tmp_path / "out", f"kaldi --corpus {folder}")
     (folder / "wav.scp").write_text("u0 /data/raw.ark:1234\n")
     with pytest.raises(
-        DataError, match=r"1 of 1 recordings are pieces of Kaldi archives, such as u0: '/data/raw.ark:1234';"
+        DataError,
+        match=r"1 of 1 recordings are pieces of Kaldi archives, such as u0: '/data/raw.ark:1234';",
     ):
         prepare(tmp_path / "out", f"kaldi --corpus {folder}")
     (folder / "segments").write_text("")
     (folder / "wav.scp").write_text(f"u0 {tmp_path}/a b.wav\n")
-    with pytest.raises(DataError, match="segments: empty; remove it if each recording is one utterance"):
+    with pytest.raises(
+        DataError, match="segments: empty; remove it if each recording is one utterance"
+    ):
         prepare(tmp_path / "out", f"kaldi --corpus {folder}")
     (folder / "segments").unlink()
     (folder / "wav.scp").write_text("".join(f"u{n} {tmp_path}/a b.wav\n" for n in range(6)))
@@ -1067,10 +1356,14 @@ def test_kaldi_refuses_commands_and_counts_what_does_not_fit(tmp_path: Path, cap
     for name in ("utt2spk", "wav.scp"):
         content = (folder / name).read_text()
         (folder / name).write_text(f"{content}u1 again\n")
-        with pytest.raises(DataError, match=rf"{name}:\d+: 'u1' occurs twice; keep one of the two lines"):
+        with pytest.raises(
+            DataError, match=rf"{name}:\d+: 'u1' occurs twice; keep one of the two lines"
+        ):
             prepare(tmp_path / "out", f"kaldi --corpus {folder}")
         (folder / name).write_text(content)
-    with pytest.raises(DataError, match="nothing: no such folder; --corpus is a data folder of Kaldi"):
+    with pytest.raises(
+        DataError, match="nothing: no such folder; --corpus is a data folder of Kaldi"
+    ):
         prepare(tmp_path / "none", f"kaldi --corpus {tmp_path / 'nothing'}")
 
 
@@ -1089,7 +1382,9 @@ def test_textgrids_in_every_form(tmp_path: Path, encoding: str, form: str) -> No
     assert sum(stats["total"]["utterances"].values()) == 10
     assert {u.speaker for u in read_lists(tmp_path / "out")["train"]} == {"rec"}
     (tmp_path / "rec.TextGrid").write_text("ooBinaryFile")
-    with pytest.raises(DataError, match="rec.TextGrid: a binary file of Praat; save it as text file in Praat"):
+    with pytest.raises(
+        DataError, match="rec.TextGrid: a binary file of Praat; save it as text file in Praat"
+    ):
         prepare(tmp_path / "out", f"praat --corpus {tmp_path}")
 
 
@@ -1099,7 +1394,9 @@ def test_intervals_that_are_none_are_rejected_and_points_are_counted(tmp_path: P
     tier = "".join(f'{a}\n{b}\n"{text}"\n' for a, b, text in spans)
     points = '"TextTier"\n"events"\n0\n12\n1\n1.5\n"x"\n'
     head = 'File type = "ooTextFile"\nObject class = "TextGrid"\n\n0\n12\n<exists>\n2\n'
-    (tmp_path / "rec.TextGrid").write_text(f'{head}{points}"IntervalTier"\n"s"\n0\n12\n{len(spans)}\n{tier}')
+    (tmp_path / "rec.TextGrid").write_text(
+        f'{head}{points}"IntervalTier"\n"s"\n0\n12\n{len(spans)}\n{tier}'
+    )
     stats = prepare(tmp_path / "out", f"praat --corpus {tmp_path} --tier *")
     assert stats["total"]["rejected"] == {"times": 2}
     assert stats["tiers"] == {"used": {"s": 8}, "not_used": {"events": 1}}
@@ -1116,15 +1413,23 @@ def test_codes_of_praat_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFi
 
 def test_a_textgrid_loses_no_interval(tmp_path: Path) -> None:
     intervals = [(n, n + 1, f'say ""item [{n}]"" x') for n in range(4)]
-    tier = '"IntervalTier"\n"s"\n0\n4\n4\n' + "\n".join(f'{a}\n{b}\n"{text}"' for a, b, text in intervals)
-    short = f'File type = "ooTextFile"\nObject class = "TextGrid"\n\n0\n4\n<exists>\n2\n{tier}\n{tier}'
+    tier = '"IntervalTier"\n"s"\n0\n4\n4\n' + "\n".join(
+        f'{a}\n{b}\n"{text}"' for a, b, text in intervals
+    )
+    short = (
+        f'File type = "ooTextFile"\nObject class = "TextGrid"\n\n0\n4\n<exists>\n2\n{tier}\n{tier}'
+    )
     (tmp_path / "rec.TextGrid").write_text(short)  # no last line end, two tiers of one name
     grid = read_textgrid(tmp_path / "rec.TextGrid")
-    assert [(one.name, one.is_interval, len(one.spans)) for one in grid.tiers] == [("s", True, 4)] * 2
+    assert [(one.name, one.is_interval, len(one.spans)) for one in grid.tiers] == [
+        ("s", True, 4)
+    ] * 2
     assert grid.tiers[1].spans[3] == (3.0, 4.0, 'say "item [3]" x')
     for length in (40, 120, len(short) - 30):
         (tmp_path / "rec.TextGrid").write_text(short[:length])
-        with pytest.raises(DataError, match="rec.TextGrid: (cut off, or not|not) a TextGrid") as caught:
+        with pytest.raises(
+            DataError, match="rec.TextGrid: (cut off, or not|not) a TextGrid"
+        ) as caught:
             read_textgrid(tmp_path / "rec.TextGrid")
         assert "\n" not in str(caught.value)
 
@@ -1165,15 +1470,27 @@ def test_slots_without_a_time_divide_the_span_evenly(tmp_path: Path) -> None:
     def word(name: str, begin: str, end: str) -> str:
         times = f'ANNOTATION_ID="{name}" TIME_SLOT_REF1="{begin}" TIME_SLOT_REF2="{end}"'
         value = f"<ANNOTATION_VALUE>{name}</ANNOTATION_VALUE>"
-        return f"<ANNOTATION><ALIGNABLE_ANNOTATION {times}>{value}</ALIGNABLE_ANNOTATION></ANNOTATION>"
+        return (
+            f"<ANNOTATION><ALIGNABLE_ANNOTATION {times}>{value}</ALIGNABLE_ANNOTATION></ANNOTATION>"
+        )
 
-    words = word("v", "s1", "s2") + word("w", "s2", "end") + word("x", "s3", "s4") + word("u2", "begin", "s1")
+    words = (
+        word("v", "s1", "s2")
+        + word("w", "s2", "end")
+        + word("x", "s3", "s4")
+        + word("u2", "begin", "s1")
+    )
     slots = "".join(f'<TIME_SLOT TIME_SLOT_ID="s{n}"/>' for n in (1, 2, 3, 4))
     text = EAF.replace("</TIME_ORDER>", f"{slots}</TIME_ORDER>")
     tier = f'<TIER TIER_ID="subdivision">{words}</TIER></ANNOTATION_DOCUMENT>'
     (tmp_path / "x.eaf").write_text(text.replace("</ANNOTATION_DOCUMENT>", tier))
     begins = {text: begin for begin, _, text in read_elan(tmp_path / "x.eaf").tiers[-1].spans}
-    assert begins == {"u2": 0.1, "v": pytest.approx(0.1 + 0.8 / 3), "w": pytest.approx(0.1 + 1.6 / 3), "x": None}
+    assert begins == {
+        "u2": 0.1,
+        "v": pytest.approx(0.1 + 0.8 / 3),
+        "w": pytest.approx(0.1 + 1.6 / 3),
+        "x": None,
+    }
 
 
 def test_recordings_of_one_name_are_those_beside_their_files(tmp_path: Path) -> None:
@@ -1183,31 +1500,51 @@ def test_recordings_of_one_name_are_those_beside_their_files(tmp_path: Path) -> 
         eaf = Eaf()
         eaf.add_linked_file("./rec.wav")
         for n in range(5):
-            eaf.add_annotation("default", 1000 * n, 1000 * n + 500 + len(folder.name), f"{folder.name} {n}")
+            eaf.add_annotation(
+                "default", 1000 * n, 1000 * n + 500 + len(folder.name), f"{folder.name} {n}"
+            )
         eaf.to_file(str(folder / "rec.eaf"))
     prepare(tmp_path / "out", f"elan --corpus {tmp_path} --no_normalize")
-    found = {(Path(u.wav).parent.name, u.txt.split()[0]) for of in read_lists(tmp_path / "out").values() for u in of}
+    found = {
+        (Path(u.wav).parent.name, u.txt.split()[0])
+        for of in read_lists(tmp_path / "out").values()
+        for u in of
+    }
     assert found == {(tmp_path.name, tmp_path.name), ("session2", "session2")}
 
 
 def test_words_are_in_the_order_of_their_chain(tmp_path: Path) -> None:
     (tmp_path / "x.eaf").write_text(EAF)
     tiers = {tier.name: list(tier.spans) for tier in read_elan(tmp_path / "x.eaf").tiers}
-    assert tiers == {"morphs": [(0.1, 0.9, "1 2 3")], "words": [(0.1, 0.9, "a b")], "utt": [(0.1, 0.9, "a\n\tb")]}
+    assert tiers == {
+        "morphs": [(0.1, 0.9, "1 2 3")],
+        "words": [(0.1, 0.9, "a b")],
+        "utt": [(0.1, 0.9, "a\n\tb")],
+    }
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"w1" ANNOTATION_REF="u"', '"w1" ANNOTATION_REF="m1"', r"wrong ones: \('nodes are in a cycle', \['"),
+        (
+            '"w1" ANNOTATION_REF="u"',
+            '"w1" ANNOTATION_REF="m1"',
+            r"wrong ones: \('nodes are in a cycle', \['",
+        ),
         ('"w1" ANNOTATION_REF="u"', '"w1" ANNOTATION_REF="x"', "wrong ones: 'x'"),
         ('REF2="end"', 'REF2="gone"', "wrong ones: 'gone'"),
         ('ID="m2"', 'ID="m1"', "wrong ones: two annotations have one ANNOTATION_ID"),
         ('"900"', '"0:09"', "'0:09' is no time in milliseconds; open it in ELAN and save it again"),
-        ("<ANNOTATION_DOCUMENT", '<?xml version="1.0" encoding="gone"?><ANNOTATION_DOCUMENT', "not XML"),
+        (
+            "<ANNOTATION_DOCUMENT",
+            '<?xml version="1.0" encoding="gone"?><ANNOTATION_DOCUMENT',
+            "not XML",
+        ),
     ],
 )
-def test_elan_files_whose_references_are_wrong(tmp_path: Path, old: str, new: str, message: str) -> None:
+def test_elan_files_whose_references_are_wrong(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
     (tmp_path / "x.eaf").write_text(EAF.replace(old, new))
     with pytest.raises(DataError, match=f"x.eaf: .*{message}") as caught:
         read_elan(tmp_path / "x.eaf")
@@ -1219,7 +1556,9 @@ def test_files_that_cannot_be_used_do_not_end_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, form: str, suffix: str
 ) -> None:
     write_audio(tmp_path / "rec.wav")
-    words = FORMS[form](tmp_path, [*rows_of(12), *(replace(one, recording="gone") for one in rows_of(3))])
+    words = FORMS[form](
+        tmp_path, [*rows_of(12), *(replace(one, recording="gone") for one in rows_of(3))]
+    )
     (tmp_path / f"bad{suffix}").write_text("nothing")
     (tmp_path / f"._rec{suffix}").write_bytes(b"\0")
     stats = prepare(tmp_path / "out", words)
@@ -1229,7 +1568,9 @@ def test_files_that_cannot_be_used_do_not_end_the_run(
     assert [one.partition(": ")[0] for one in warnings] == [
         str(tmp_path / f"{name}{suffix}") for name in ("bad", "gone")
     ]
-    assert warnings[1].endswith("and its subfolders; its 3 annotations are left out; name its folder with --audio_dir")
+    assert warnings[1].endswith(
+        "and its subfolders; its 3 annotations are left out; name its folder with --audio_dir"
+    )
     (tmp_path / f"rec{suffix}").write_text("")
     (tmp_path / f"gone{suffix}").unlink()
     with pytest.raises(DataError, match=rf"(?s)bad{suffix}: .*\n.*rec{suffix}: "):
@@ -1241,15 +1582,20 @@ def test_elan_files_that_cannot_be_read_get_one_line(tmp_path: Path) -> None:
     for content, message in {
         "": "not XML",
         "<html/>": "not an ELAN file",
-        begin.replace("3.0", "9.0") + "</ANNOTATION_DOCUMENT>": "EAF format 9.0; only 2 and 3 can be read",
+        begin.replace("3.0", "9.0")
+        + "</ANNOTATION_DOCUMENT>": "EAF format 9.0; only 2 and 3 can be read",
     }.items():
         (tmp_path / "x.eaf").write_text(content)
         with pytest.raises(DataError, match=f"x.eaf: {message}"):
             prepare(tmp_path / "out", f"elan --corpus {tmp_path}")
     (empty := tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="no .eaf file; --corpus is a .eaf file, or a folder with them"):
+    with pytest.raises(
+        DataError, match="no .eaf file; --corpus is a .eaf file, or a folder with them"
+    ):
         prepare(tmp_path / "out", f"elan --corpus {empty}")
-    with pytest.raises(DataError, match="empty: no wav.scp here or in its subfolders; --corpus is a data folder of"):
+    with pytest.raises(
+        DataError, match="empty: no wav.scp here or in its subfolders; --corpus is a data folder of"
+    ):
         prepare(tmp_path / "out", f"kaldi --corpus {empty}")
     for form in ("elan", "kaldi"):
         with pytest.raises(DataError, match="nothing: no such (file or )?folder; --corpus is a "):
@@ -1267,13 +1613,19 @@ def test_elan_files_of_other_people(shared_dir: Path) -> None:
     assert all(start < end and text for start, end, text in tiers["W-Spch"].spans)
     assert tiers["W-IPA"].parent
     assert len(tiers["W-POS"].spans) == len({span[:2] for span in tiers["W-Words"].spans})
-    turkish = {tier.name: tier for tier in read_elan(shared_dir / "data/annotation/turkish.eaf").tiers}
-    assert [span[:2] for span in turkish["P-Word"].spans] == [span[:2] for span in turkish["P-Trans"].spans]
+    turkish = {
+        tier.name: tier for tier in read_elan(shared_dir / "data/annotation/turkish.eaf").tiers
+    }
+    assert [span[:2] for span in turkish["P-Word"].spans] == [
+        span[:2] for span in turkish["P-Trans"].spans
+    ]
 
 
 def test_keys_in_exclude_txt_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     texts = [f"{'abcdefghijkl'[n]} word" for n in range(12)]
-    annotations = [Annotation("ab", "X", 900 * n, 900 * n + 800, text) for n, text in enumerate(texts)]
+    annotations = [
+        Annotation("ab", "X", 900 * n, 900 * n + 800, text) for n, text in enumerate(texts)
+    ]
     words = write_elan(tmp_path, annotations)
     write_audio(tmp_path / "ab.wav")
     out = tmp_path / "out"

@@ -19,7 +19,9 @@ WORDS = ["mo lu", "ba mo", "ke pi", "ti da", "so re", "na pi", "lu so", "da ti",
 
 def prepare(out: Path, words: str) -> tuple[list[Utterance], dict[str, Any]]:
     """The utterances in the order of their times, and the counts. `--max_rejected 0`: no pause is a fault."""
-    stats = prepare_line(f"{words} --out {out} --num_workers 0 --lang qaa --split_by none --max_rejected 0")
+    stats = prepare_line(
+        f"{words} --out {out} --num_workers 0 --lang qaa --split_by none --max_rejected 0"
+    )
     found = [u for of_set in read_lists(out).values() for u in of_set]
     return sorted(found, key=lambda u: (u.wav, u.start or 0)), stats["total"]
 
@@ -44,16 +46,59 @@ def with_pauses(labels: list[str]) -> list[tuple[float, float, str]]:
     """Utterances of 0.8 s that touch pauses of 0.3 s."""
     spans = []
     for n, text in enumerate(WORDS):
-        spans += [(1.1 * n, 1.1 * n + 0.8, text), (1.1 * n + 0.8, 1.1 * (n + 1), labels[n % len(labels)])]
+        spans += [
+            (1.1 * n, 1.1 * n + 0.8, text),
+            (1.1 * n + 0.8, 1.1 * (n + 1), labels[n % len(labels)]),
+        ]
     return [(round(begin, 3), round(end, 3), text) for begin, end, text in spans]
 
 
 # ---- labels
 
 PAUSES = [
-    *["#", "##", "_", "__", "+", "h#", "<sil>", "<SIL>", "<sp>", "<p:>", "<P>", "<eps>", "<s>", "</s>", "!SIL", "(.)"],
-    *["(..)", "(...)", "(…)", "(-)", "(---)", "(0.7)", "(0,7)", "(.7)", "(1.5 s)", "(2s)", "((1,2s))", "[0.7]"],
-    *["(1:05.15)", "(2)", "[silence]", "(Pause)", "((pause))", "<pause>", "[pause: 1.5s]", "(long pause)", "[пауза]"],
+    *[
+        "#",
+        "##",
+        "_",
+        "__",
+        "+",
+        "h#",
+        "<sil>",
+        "<SIL>",
+        "<sp>",
+        "<p:>",
+        "<P>",
+        "<eps>",
+        "<s>",
+        "</s>",
+        "!SIL",
+        "(.)",
+    ],
+    *[
+        "(..)",
+        "(...)",
+        "(…)",
+        "(-)",
+        "(---)",
+        "(0.7)",
+        "(0,7)",
+        "(.7)",
+        "(1.5 s)",
+        "(2s)",
+        "((1,2s))",
+        "[0.7]",
+    ],
+    *[
+        "(1:05.15)",
+        "(2)",
+        "[silence]",
+        "(Pause)",
+        "((pause))",
+        "<pause>",
+        "[pause: 1.5s]",
+        "(long pause)",
+        "[пауза]",
+    ],
     *["(2 sec pause)", "(pausa larga)", "{SIL}", "[sil]", "(.) (0.7)", " # ", "<no-speech>"],
 ]
 TEXTS = [
@@ -113,7 +158,10 @@ def test_labels_that_may_be_text(text: str) -> None:
         ("mo (-) lu ((pause)) (2.0)", "mo lu"),
         ("!SIL mo !sil lu !sile", "mo lu !sile"),
         ("mo # lu _ ke + ba", "mo # lu _ ke + ba"),  # normalisation removes signs
-        ("room (2) [laughs] (1984) (10,000) <unk> sp", "room (2) [laughs] (1984) (10,000) <unk> sp"),
+        (
+            "room (2) [laughs] (1984) (10,000) <unk> sp",
+            "room (2) [laughs] (1984) (10,000) <unk> sp",
+        ),
     ],
 )
 def test_pauses_inside_a_transcript(text: str, expected: str) -> None:
@@ -136,13 +184,18 @@ def test_pauses_of_tiers_are_left_out_and_are_no_faults(
     found, total = prepare(tmp_path / "out", f"{form} --corpus {tmp_path}")
     assert [u.txt for u in found] == WORDS
     assert (total["rejected"], total["left_out"]) == ({}, {"pause": 10})
-    assert "annotations left out as pauses: '#' (2), '<p:>' (2), '(0.7)' (2), '_' (2), '__' (2)" in caplog.messages
+    assert (
+        "annotations left out as pauses: '#' (2), '<p:>' (2), '(0.7)' (2), '_' (2), '__' (2)"
+        in caplog.messages
+    )
     assert "removed from the transcripts as punctuation" not in caplog.text
     rows = (tmp_path / "out/rejected.tsv").read_text("utf-8").splitlines()
     assert rows[1].split("\t")[2:] == ["pause: '#'", "0.800", "1.100", "#"]
 
 
-def test_utterances_of_words_end_at_pauses(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_utterances_of_words_end_at_pauses(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
     spans = [
         (0.0, 0.6, "__"),
@@ -152,21 +205,53 @@ def test_utterances_of_words_end_at_pauses(tmp_path: Path, caplog: pytest.LogCap
         (2.0, 2.4, "ke"),
         (2.4, 3.0, "#"),
     ]
-    spans += [(3.0, 3.4, "ba"), (3.4, 3.6, "#"), (3.6, 4.0, "pi"), (4.0, 4.3, "@"), (4.3, 4.7, "da"), (4.7, 5.0, "_")]
+    spans += [
+        (3.0, 3.4, "ba"),
+        (3.4, 3.6, "#"),
+        (3.6, 4.0, "pi"),
+        (4.0, 4.3, "@"),
+        (4.3, 4.7, "da"),
+        (4.7, 5.0, "_"),
+    ]
     spans += [(5.0, 5.3, "%ignore%"), (5.3, 5.7, "na")]
     write_grid(tmp_path / "a.TextGrid", spans)
     found, _ = prepare(tmp_path / "out", f"praat --corpus {tmp_path} --join_intervals 0.5")
-    expected = ["mo lu", "ke", "ba pi", "da", "na"]  # at laughter and ignored speech too, not at a pause of 0.2 s
+    expected = [
+        "mo lu",
+        "ke",
+        "ba pi",
+        "da",
+        "na",
+    ]  # at laughter and ignored speech too, not at a pause of 0.2 s
     assert [u.txt for u in found] == expected
     assert (found[2].start, found[2].end) == (3.0, 4.0)
     counts = "14 intervals became 5 utterances; left out: # (2), __ (1), <sp> (1), @ (1), _ (1), %ignore%"
     assert counts in caplog.text
 
 
-def test_punctuation_between_words_ends_no_utterance(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_punctuation_between_words_ends_no_utterance(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Tiers of tokens have punctuation in intervals of its own, also at the beginning and without a word."""
     caplog.set_level("INFO")
-    texts = ["¿", "ko", "?", "Mo", ",", "ba", "...", "@@", "ke", ".", "spn", ".", "pi", "-", "da", "!"]
+    texts = [
+        "¿",
+        "ko",
+        "?",
+        "Mo",
+        ",",
+        "ba",
+        "...",
+        "@@",
+        "ke",
+        ".",
+        "spn",
+        ".",
+        "pi",
+        "-",
+        "da",
+        "!",
+    ]
     spans = [(round(0.4 * n, 1), round(0.4 * (n + 1), 1), text) for n, text in enumerate(texts)]
     write_grid(tmp_path / "a.TextGrid", spans)
     words = f"praat --corpus {tmp_path} --join_intervals 0.5"
@@ -185,15 +270,24 @@ def test_punctuation_that_lasts_as_long_as_a_pause_ends_an_utterance(sign: str) 
     assert join_tiers([tier], 0.6, "char") == [[(0.0, 1.7, f"mo lu {sign} ke")]]
 
 
-def test_punctuation_without_a_word_is_no_utterance(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_punctuation_without_a_word_is_no_utterance(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
-    write_grid(tmp_path / "a.TextGrid", [(0.0, 0.4, "mo"), (1.0, 1.4, "."), (2.0, 2.4, "lu"), (3.0, 3.4, "ke")])
-    found, _ = prepare(tmp_path / "out", f"praat --corpus {tmp_path} --join_intervals 0.5 --no_normalize")
+    write_grid(
+        tmp_path / "a.TextGrid",
+        [(0.0, 0.4, "mo"), (1.0, 1.4, "."), (2.0, 2.4, "lu"), (3.0, 3.4, "ke")],
+    )
+    found, _ = prepare(
+        tmp_path / "out", f"praat --corpus {tmp_path} --join_intervals 0.5 --no_normalize"
+    )
     assert [u.txt for u in found] == ["mo", "lu", "ke"]
     assert "4 intervals became 3 utterances; left out: . (1)" in caplog.messages
 
 
-def test_segments_to_be_ignored_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_segments_to_be_ignored_are_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
     write_eaf(tmp_path / "a.eaf", with_pauses(["%ignore%"]))
     found, total = prepare(tmp_path / "out", f"elan --corpus {tmp_path}")
@@ -202,17 +296,25 @@ def test_segments_to_be_ignored_are_left_out(tmp_path: Path, caplog: pytest.LogC
     assert line in caplog.messages
 
 
-def test_annotations_of_signs_are_no_faults(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_annotations_of_signs_are_no_faults(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """SPPAS writes @ for laughter and * for noise."""
     caplog.set_level("INFO")
     write_grid(tmp_path / "a.TextGrid", with_pauses(["@", "*"]))
     found, total = prepare(tmp_path / "out", f"praat --corpus {tmp_path}")
-    assert [u.txt for u in found] == WORDS and total["left_out"] == {"empty transcript after normalisation": 10}
+    assert [u.txt for u in found] == WORDS and total["left_out"] == {
+        "empty transcript after normalisation": 10
+    }
     assert "annotations left out because they have only signs: '@' (5), '*' (5)" in caplog.messages
 
 
-@pytest.mark.parametrize("lost", ["????? ???", "?????", "? ??? ??", "\ufffd\ufffd\ufffd", "\ufffd?"])
-def test_texts_whose_letters_are_lost_are_faults(tmp_path: Path, lost: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "lost", ["????? ???", "?????", "? ??? ??", "\ufffd\ufffd\ufffd", "\ufffd?"]
+)
+def test_texts_whose_letters_are_lost_are_faults(
+    tmp_path: Path, lost: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
     write_eaf(tmp_path / "a.eaf", with_pauses([lost, "???", "?", "@"]))
     line = f"elan --corpus {tmp_path} --out {tmp_path / 'out'} --num_workers 0 --lang qaa --split_by none"
@@ -221,7 +323,9 @@ def test_texts_whose_letters_are_lost_are_faults(tmp_path: Path, lost: str, capl
     assert total["left_out"] == {"empty transcript after normalisation": 7}
     signs = "annotations left out because they have only signs: '???' (3), '?' (2), '@' (2)"
     assert signs in caplog.messages
-    reasons = {reason for reason in rejected(tmp_path / "out").values() if reason.startswith("lost")}
+    reasons = {
+        reason for reason in rejected(tmp_path / "out").values() if reason.startswith("lost")
+    }
     assert reasons == {f"lost letters: {lost!r}; write the text again, in UTF-8"}
 
 
@@ -231,9 +335,13 @@ def test_pauses_of_other_forms(tmp_path: Path, form: str) -> None:
     spans = with_pauses(["(.)", "#"])
     words = f"folder --corpus {tmp_path}"
     if form == "audacity":
-        (tmp_path / "a.txt").write_text("".join(f"{begin}\t{end}\t{text}\n" for begin, end, text in spans))
+        (tmp_path / "a.txt").write_text(
+            "".join(f"{begin}\t{end}\t{text}\n" for begin, end, text in spans)
+        )
     elif form == "srt":
-        cues = (f"00:00:{begin:06.3f} --> 00:00:{end:06.3f}\n{text}\n\n" for begin, end, text in spans)
+        cues = (
+            f"00:00:{begin:06.3f} --> 00:00:{end:06.3f}\n{text}\n\n" for begin, end, text in spans
+        )
         (tmp_path / "a.txt").write_text("".join(cues))
     elif form == "table":
         rows = (f"a.wav,{begin},{end},{text}\n" for begin, end, text in spans)
@@ -241,27 +349,40 @@ def test_pauses_of_other_forms(tmp_path: Path, form: str) -> None:
         words = f"table --table {tmp_path / 't.csv'}"
     else:
         (tmp_path / "wav.scp").write_text(f"a {tmp_path / 'a.wav'}\n")
-        (tmp_path / "segments").write_text("".join(f"u{n:02} a {b} {e}\n" for n, (b, e, _) in enumerate(spans)))
-        (tmp_path / "text").write_text("".join(f"u{n:02} {text}\n" for n, (*_, text) in enumerate(spans)))
+        (tmp_path / "segments").write_text(
+            "".join(f"u{n:02} a {b} {e}\n" for n, (b, e, _) in enumerate(spans))
+        )
+        (tmp_path / "text").write_text(
+            "".join(f"u{n:02} {text}\n" for n, (*_, text) in enumerate(spans))
+        )
         words = f"kaldi --corpus {tmp_path}"
     found, total = prepare(tmp_path / "out", words)
     assert [u.txt for u in found] == WORDS
     assert (total["rejected"], total["left_out"]) == ({}, {"pause": 10})
 
 
-def test_pauses_of_words_of_timit_are_no_words(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_pauses_of_words_of_timit_are_no_words(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
     for n in range(3):
         write_audio(tmp_path / f"{n}.wav", 1.5)
-        (tmp_path / f"{n}.WRD").write_text(f"0 1600 h#\n1600 4000 mo\n4000 6000 sp\n6000 9000 lu{n}\n9000 12000 #\n")
+        (tmp_path / f"{n}.WRD").write_text(
+            f"0 1600 h#\n1600 4000 mo\n4000 6000 sp\n6000 9000 lu{n}\n9000 12000 #\n"
+        )
     found, _ = prepare(tmp_path / "out", f"folder --corpus {tmp_path} --text_suffix .WRD")
     assert [u.txt for u in found] == [f"mo lu{n}" for n in range(3)]
     assert "removed from the transcripts as pauses: '<sil>' (9)" in caplog.messages
 
 
-def test_pauses_inside_transcripts_are_removed_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_pauses_inside_transcripts_are_removed_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
-    write_eaf(tmp_path / "a.eaf", [(n, n + 0.9, f"{text} (0.7) so (.) {text}") for n, text in enumerate(WORDS)])
+    write_eaf(
+        tmp_path / "a.eaf",
+        [(n, n + 0.9, f"{text} (0.7) so (.) {text}") for n, text in enumerate(WORDS)],
+    )
     found, _ = prepare(tmp_path / "out", f"elan --corpus {tmp_path}")
     assert [u.txt for u in found] == [f"{text} so {text}" for text in WORDS]
     assert "removed from the transcripts as pauses: '(0.7)' (10), '(.)' (10)" in caplog.messages
@@ -274,7 +395,9 @@ def test_pauses_inside_transcripts_are_removed_and_counted(tmp_path: Path, caplo
 # ---- labels of letters
 
 
-def test_a_label_of_letters_between_utterances_is_a_pause(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_label_of_letters_between_utterances_is_a_pause(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
     write_grid(tmp_path / "a.TextGrid", with_pauses(["sil", "SIL"]))
     found, total = prepare(tmp_path / "out", f"praat --corpus {tmp_path}")
@@ -308,13 +431,21 @@ def test_labels_that_the_user_names(tmp_path: Path) -> None:
     assert [u.txt for u in joined] == WORDS
 
 
-def test_between_phones_labels_of_letters_are_pauses_and_signs_may_be_phones(tmp_path: Path) -> None:
+def test_between_phones_labels_of_letters_are_pauses_and_signs_may_be_phones(
+    tmp_path: Path,
+) -> None:
     spans = with_pauses(["sil", "sp", "pau", "#", "@"])
     write_grid(
         tmp_path / "a.TextGrid",
         [(begin, end, f"{text} # {text}" if " " in text else text) for begin, end, text in spans],
     )
     found, total = prepare(tmp_path / "out", f"praat --corpus {tmp_path} --unit phone")
-    assert [u.txt for u in found if u.txt != "@"] == [f"{text} # {text}" for text in WORDS], "# may be a word boundary"
-    assert total["left_out"] == {"pause": 8} and sum(u.txt == "@" for u in found) == 2, "a vowel of SAMPA"
-    assert join_tiers([[(0.0, 0.2, "t"), (0.2, 0.4, "@"), (0.4, 0.6, "?")]], 0.5, "phone") == [[(0.0, 0.6, "t @ ?")]]
+    assert [u.txt for u in found if u.txt != "@"] == [f"{text} # {text}" for text in WORDS], (
+        "# may be a word boundary"
+    )
+    assert total["left_out"] == {"pause": 8} and sum(u.txt == "@" for u in found) == 2, (
+        "a vowel of SAMPA"
+    )
+    assert join_tiers([[(0.0, 0.2, "t"), (0.2, 0.4, "@"), (0.4, 0.6, "?")]], 0.5, "phone") == [
+        [(0.0, 0.6, "t @ ?")]
+    ]

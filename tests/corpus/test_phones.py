@@ -65,20 +65,30 @@ def test_phones_are_spelled_as_the_corpus_spells_them() -> None:
 
 
 @pytest.mark.slow
-def test_words_are_frequent_or_made_up_of_letters_that_the_voice_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_are_frequent_or_made_up_of_letters_that_the_voice_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     words, is_made_up = read_words("es-419", espeak.voice_name("es-419"), seed=0)
     assert len(words) == 5000 and {"casa", "por"} < set(words) and not is_made_up
     voice, scripts = espeak.voice_name("ka"), phones._scripts()
     assert sum(map(len, scripts)) > 1500
-    monkeypatch.setattr(phones, "_scripts", lambda: [s for s in scripts if {"x", "ა", "क"} & {*s}])  # faster
+    monkeypatch.setattr(
+        phones, "_scripts", lambda: [s for s in scripts if {"x", "ა", "क"} & {*s}]
+    )  # faster
     words, is_made_up = read_words("ka", voice, seed=0)
     assert is_made_up and len(words) > 3000
-    assert all("\u10d0" <= letter <= "\u10ff" for word in words for letter in word), "Georgian letters"
+    assert all("\u10d0" <= letter <= "\u10ff" for word in words for letter in word), (
+        "Georgian letters"
+    )
     for label in espeak.phonemize(words[:200], voice=voice):
         assert 2 <= len(split_label(label, "ka")) <= 7
-    assert read_words("kok", espeak.voice_name("kok"), seed=0) == ([], True), "this voice reads no alphabet"
+    assert read_words("kok", espeak.voice_name("kok"), seed=0) == ([], True), (
+        "this voice reads no alphabet"
+    )
     monkeypatch.setitem(sys.modules, "wordfreq", None)
-    with pytest.raises(DataError, match=r"wordfreq: not installed; run `pip install 'wenet_hs\[phones\]'`"):
+    with pytest.raises(
+        DataError, match=r"wordfreq: not installed; run `pip install 'wenet_hs\[phones\]'`"
+    ):
         read_words("es", espeak.voice_name("es"), seed=0)
 
 
@@ -104,7 +114,9 @@ def test_spectrum_and_noise_floor_of_recordings_are_measured_and_copied() -> Non
     real = recording.measure_recording([noisy_speech(seed) for seed in range(5)])
     assert real.speech_F.mean() == pytest.approx(1.0, abs=0.05)
     assert real.speech_F[:50].min() > 100 * real.speech_F[80:].max()
-    assert 10 * np.log10(real.noise_F.mean()) == pytest.approx(-36.0, abs=2.0)  # 0.25 and 0.75 of the bins
+    assert 10 * np.log10(real.noise_F.mean()) == pytest.approx(
+        -36.0, abs=2.0
+    )  # 0.25 and 0.75 of the bins
     assert real.noise_F[80:].min() > 10 * real.noise_F[:50].max()
     draw = np.random.default_rng(1)
     white = draw.standard_normal(32000)
@@ -121,13 +133,19 @@ def test_rooms_and_hum() -> None:
     energies = {}
     for decay_s in (0.1, 0.5):
         wet = recording.add_room(click, decay_s, 6.0, draw)
-        assert len(wet) == 16000 and np.square(wet).sum() == pytest.approx(1.0) and np.abs(wet[:100]).max() < 1e-9
+        assert (
+            len(wet) == 16000
+            and np.square(wet).sum() == pytest.approx(1.0)
+            and np.abs(wet[:100]).max() < 1e-9
+        )
         energies[decay_s] = np.square(wet[100 + 1600 :]).sum()
         assert np.square(wet[101:]).sum() / np.square(wet[100]) == pytest.approx(10**-0.6, rel=0.05)
     assert energies[0.1] < 1e-4 < energies[0.5]
     hum = recording.make_hum(16000, 50, draw)
     spectrum = np.square(np.abs(np.fft.rfft(hum)))
-    assert np.square(hum).mean() == pytest.approx(1.0) and spectrum[50:251:50].sum() == pytest.approx(spectrum.sum())
+    assert np.square(hum).mean() == pytest.approx(1.0) and spectrum[
+        50:251:50
+    ].sum() == pytest.approx(spectrum.sum())
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +155,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     real = []
     for number, txt in enumerate(REAL):
         soundfile.write(folder / f"{number}.wav", noisy_speech(number), 16000)
-        real.append(Utterance(key=f"xx-{number}", wav=str(folder / f"{number}.wav"), txt=txt, lang="xx"))
+        real.append(
+            Utterance(key=f"xx-{number}", wav=str(folder / f"{number}.wav"), txt=txt, lang="xx")
+        )
     write_data_list(folder / "real.list", real)
     prepare(folder)
     return folder
@@ -156,10 +176,14 @@ def test_the_corpus_has_simulated_keys_and_phones(folder: Path) -> None:
     clips = lists["train"] + lists["dev"]
     assert not (out / "test").exists() and stats["simulated"] is True and len(lists["dev"]) >= 1
     assert not {u.txt for u in lists["train"]} & {u.txt for u in lists["dev"]}
-    assert all(u.key == f"{u.lang}_{Path(u.wav).stem}" and f"{u.lang}_simulated_" in u.key for u in clips)
+    assert all(
+        u.key == f"{u.lang}_{Path(u.wav).stem}" and f"{u.lang}_simulated_" in u.key for u in clips
+    )
     for lang in ("it", "en-us"):
         assert 0.003 <= sum(u.duration or 0.0 for u in clips if u.lang == lang) / 3600 < 0.004
-    assert "ɡ" not in {phone for u in clips for phone in u.txt.split()}, "the real list has q̠ more often"
+    assert "ɡ" not in {phone for u in clips for phone in u.txt.split()}, (
+        "the real list has q̠ more often"
+    )
     assert stats["voices_not_used"]["pt-br"] == "excluded by --exclude_langs pt"
     assert stats["voices_not_used"]["mt"] == "excluded by --exclude_langs sem"
     assert stats["voices_not_used"]["yue"].startswith("its labels are not IPA")
@@ -169,7 +193,9 @@ def test_the_corpus_has_simulated_keys_and_phones(folder: Path) -> None:
         wave, rate = soundfile.read(utterance.wav, dtype="float32")
         assert rate == 16000 and len(wave) / rate == pytest.approx(utterance.duration)
     simulated = recording.measure_recording([soundfile.read(u.wav)[0] for u in clips])
-    assert simulated.speech_F[:50].mean() > 50 * simulated.speech_F[80:].mean(), "low, like the real speech"
+    assert simulated.speech_F[:50].mean() > 50 * simulated.speech_F[80:].mean(), (
+        "low, like the real speech"
+    )
 
 
 @pytest.mark.slow
@@ -187,7 +213,9 @@ def test_workers_change_nothing_and_old_clips_are_removed(folder: Path) -> None:
 def test_requests_vary_and_depend_on_the_seed() -> None:
     plan = phones.VoicePlan("es", {"casa": list("kasa"), "perro": list("pero")})
     recordings = {"": recording.Recording(np.ones(257), np.full(257, 1e-3), (-15.0, -1.0))}
-    draws = {seed: list(islice(phones.draw_words(plan, recordings, seed=seed), 400)) for seed in (0, 1)}
+    draws = {
+        seed: list(islice(phones.draw_words(plan, recordings, seed=seed), 400)) for seed in (0, 1)
+    }
     assert draws[0] != draws[1] and len({request.noise_seed for request in draws[0]}) == 400
     assert [request.sentence for request in draws[0][:4]] == ["casa", "perro", "casa", "perro"]
     assert {request.voice for request in draws[0]} == set(espeak.VOICES)
@@ -196,7 +224,9 @@ def test_requests_vary_and_depend_on_the_seed() -> None:
     renderer = phones.PhoneRenderer(recordings, np.ones(257))
     for request in draws[0][:6]:
         wave = renderer(request)
-        assert wave is not None and 20 * np.log10(np.abs(wave).max()) == pytest.approx(request.peak_db, abs=0.01)
+        assert wave is not None and 20 * np.log10(np.abs(wave).max()) == pytest.approx(
+            request.peak_db, abs=0.01
+        )
         np.testing.assert_array_equal(wave, renderer(request))
 
 
@@ -205,7 +235,9 @@ def test_a_voice_that_ends_its_process_is_left_out(monkeypatch: pytest.MonkeyPat
     unused: dict[str, str] = {}
     monkeypatch.setattr(phones, "plan_voice", crash_unless_spanish)
     plans = phones._plan_voices(options, ["es", "it"], unused)
-    assert [plan.lang for plan in plans] == ["es"] and unused == {"it": "only 0 words with labels, 0 without"}
+    assert [plan.lang for plan in plans] == ["es"] and unused == {
+        "it": "only 0 words with labels, 0 without"
+    }
     with pytest.raises(ConfigError, match="--langs it: no voice can be used"):
         phones._plan_voices(options, ["it"], unused)
 
@@ -220,21 +252,41 @@ def test_hours_are_shared_by_languages_then_by_accents() -> None:
     shares = phones.split_hours(["en", "en-us", "es", "fr"], 3.0)
     assert shares == {"en": 0.5, "en-us": 0.5, "es": 1.0, "fr": 1.0}
     langs, _ = phones.choose_langs((), ())
-    assert {"en", "es-mx", "nb"} <= set(langs) and not {"en-gb", "es-419", "no"} & set(langs), "one code per voice"
+    assert {"en", "es-mx", "nb"} <= set(langs) and not {"en-gb", "es-419", "no"} & set(langs), (
+        "one code per voice"
+    )
     assert phones.choose_langs(("es",), ())[0] == ["es", "es-mx"], "with its accents"
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--unit phone --test_voices 3", "--test_voices: has no effect with --unit phone; leave it out"),
-        ("--unit phone --sentences x", "--sentences: has no effect with --unit phone; leave it out"),
-        ("--langs es --exclude_langs pt", "--exclude_langs: has no effect with --unit char; leave it out"),
-        ("--unit phone --exclude_langs 'pt xy'", "--exclude_langs xy: no voice or family of espeak-ng; the voices are"),
-        ("--unit phone --langs 'es qq'", "--langs qq: no voice or family of espeak-ng; the voices are af am an"),
+        (
+            "--unit phone --test_voices 3",
+            "--test_voices: has no effect with --unit phone; leave it out",
+        ),
+        (
+            "--unit phone --sentences x",
+            "--sentences: has no effect with --unit phone; leave it out",
+        ),
+        (
+            "--langs es --exclude_langs pt",
+            "--exclude_langs: has no effect with --unit char; leave it out",
+        ),
+        (
+            "--unit phone --exclude_langs 'pt xy'",
+            "--exclude_langs xy: no voice or family of espeak-ng; the voices are",
+        ),
+        (
+            "--unit phone --langs 'es qq'",
+            "--langs qq: no voice or family of espeak-ng; the voices are af am an",
+        ),
         ("--unit phone --langs pt --exclude_langs pt", "--langs pt: no voice is left"),
         ("--unit phone --hours 0", "--hours 0: must be above 0"),
-        ("--langs es", "--sentences: required with --unit char; name the folder with one <lang>.txt per language"),
+        (
+            "--langs es",
+            "--sentences: required with --unit char; name the folder with one <lang>.txt per language",
+        ),
     ],
 )
 def test_wrong_options_are_one_line(options: str, message: str, tmp_path: Path) -> None:

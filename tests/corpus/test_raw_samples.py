@@ -66,13 +66,18 @@ def test_a_folder_of_raw_samples_and_the_header_that_the_line_advises(tmp_path: 
 
 
 @pytest.mark.parametrize("form", ["double colons", "names of columns"])
-def test_a_table_of_raw_samples_and_the_header_that_the_line_advises(form: str, tmp_path: Path) -> None:
+def test_a_table_of_raw_samples_and_the_header_that_the_line_advises(
+    form: str, tmp_path: Path
+) -> None:
     """KsponSpeech has a list of raw samples, without names of columns."""
     audio = tmp_path / "KsponSpeech_01"
     paths = [write_raw(audio / f"KsponSpeech_{number}.pcm") for number in range(3)]
     path = tmp_path / "train.trn"
     pattern = "{} :: 아/ 몬 소리야{}\n" if form == "double colons" else "{}\t아/ 몬 소리야{}\n"
-    rows = [pattern.format(f"KsponSpeech_01/{raw.name}", "야" * number) for number, raw in enumerate(paths)]
+    rows = [
+        pattern.format(f"KsponSpeech_01/{raw.name}", "야" * number)
+        for number, raw in enumerate(paths)
+    ]
     path.write_text("path\ttext\n" * (form == "names of columns") + "".join(rows), "utf-8")
     words = f"table --table {path} --out {tmp_path / 'out'} {OPTIONS}"
     with pytest.raises(DataError) as caught:
@@ -85,7 +90,9 @@ def test_a_table_of_raw_samples_and_the_header_that_the_line_advises(form: str, 
 
 
 @pytest.mark.parametrize("suffix", [".pcm", ".wav"])
-def test_a_list_whose_audio_is_elsewhere_has_no_names_of_columns(suffix: str, tmp_path: Path) -> None:
+def test_a_list_whose_audio_is_elsewhere_has_no_names_of_columns(
+    suffix: str, tmp_path: Path
+) -> None:
     path = tmp_path / "list" / "train.trn"
     path.parent.mkdir()
     path.write_text("".join(f"{name}{suffix} :: mo {name}\n" for name in "abc"), "utf-8")

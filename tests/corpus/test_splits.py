@@ -15,7 +15,10 @@ HeldOut = tuple[list[Utterance], list[Utterance], list[tuple[Utterance, str]]]
 
 
 def corpus(pairs: Pairs) -> list[Utterance]:
-    return [Utterance(key=f"k{n}", wav="", txt=txt, speaker=speaker) for n, (speaker, txt) in enumerate(pairs)]
+    return [
+        Utterance(key=f"k{n}", wav="", txt=txt, speaker=speaker)
+        for n, (speaker, txt) in enumerate(pairs)
+    ]
 
 
 def split(utterances: list[Utterance], size: int = 10, seed: int = 0) -> HeldOut:
@@ -26,7 +29,9 @@ def split(utterances: list[Utterance], size: int = 10, seed: int = 0) -> HeldOut
 
 
 def test_speakers_with_few_utterances_come_first_and_only_the_last_is_cut() -> None:
-    utterances = corpus([("much", f"m{n}") for n in range(80)] + [(f"little{n // 4}", f"l{n}") for n in range(40)])
+    utterances = corpus(
+        [("much", f"m{n}") for n in range(80)] + [(f"little{n // 4}", f"l{n}") for n in range(40)]
+    )
     held, rest, left_out = split(utterances)
     assert (len(held), len(rest), len(left_out)) == (10, 108, 2)
     assert len({u.speaker for u in held} - {"much"}) == 3
@@ -42,10 +47,16 @@ def test_speakers_with_few_utterances_come_first_and_only_the_last_is_cut() -> N
         ([(None, f"t{n}") for n in range(100)], (10, 90), {"speakers": 0, "sentences": 0}),
         ([(f"s{n}", f"t{n % 50}") for n in range(100)], (10, 80), {"speakers": 0, "sentences": 0}),
         # Four speakers read the same 12 sentences: a whole test speaker would take every sentence from the others.
-        ([(f"s{n % 4}", f"t{n // 4}") for n in range(48)], (6, 18), {"speakers": 0, "sentences": 0}),
+        (
+            [(f"s{n % 4}", f"t{n // 4}") for n in range(48)],
+            (6, 18),
+            {"speakers": 0, "sentences": 0},
+        ),
     ],
 )
-def test_sets_overlap_only_where_they_must(pairs: Pairs, sizes: tuple[int, int], in_both: dict[str, int]) -> None:
+def test_sets_overlap_only_where_they_must(
+    pairs: Pairs, sizes: tuple[int, int], in_both: dict[str, int]
+) -> None:
     held, rest, _ = split(corpus(pairs))
     assert (len(held), len(rest)) == sizes
     assert count_shared({"train": rest, "test": held})["train-test"] == in_both
@@ -53,7 +64,10 @@ def test_sets_overlap_only_where_they_must(pairs: Pairs, sizes: tuple[int, int],
 
 @settings(max_examples=25, deadline=None)
 @given(
-    pairs=st.lists(st.tuples(st.sampled_from([None, "a", "b", "c", "d", "e"]), st.sampled_from("uvwxyz")), max_size=40),
+    pairs=st.lists(
+        st.tuples(st.sampled_from([None, "a", "b", "c", "d", "e"]), st.sampled_from("uvwxyz")),
+        max_size=40,
+    ),
     size=st.integers(0, 12),
     seed=st.integers(0, 3),
 )
@@ -69,11 +83,17 @@ def test_nothing_is_lost_in_any_order(pairs: Pairs, size: int, seed: int) -> Non
 
 
 def test_overlaps_are_counted_for_each_two_sets() -> None:
-    train, test = corpus([("a", "x"), ("b", "y"), (None, "z")]), corpus([("a", "y"), ("b", "x"), (None, "q")])
+    train, test = (
+        corpus([("a", "x"), ("b", "y"), (None, "z")]),
+        corpus([("a", "y"), ("b", "x"), (None, "q")]),
+    )
     assert count_shared({"train": train, "dev": [], "test": test}) == {
         "train-dev": {"speakers": 0, "sentences": 0},
         "train-test": {"speakers": 2, "sentences": 2},
         "dev-test": {"speakers": 0, "sentences": 0},
     }
     both = {"train": corpus([("a", "Tʃa ba.")]), "test": corpus([("b", "tʃa ba")])}
-    assert [count_shared(both, unit)["train-test"]["sentences"] for unit in ("char", "phone")] == [1, 0]
+    assert [count_shared(both, unit)["train-test"]["sentences"] for unit in ("char", "phone")] == [
+        1,
+        0,
+    ]

@@ -130,7 +130,9 @@ def test_a_text_with_numbers_stays_text(text: str, tmp_path: Path) -> None:
 
 def test_a_clock_without_seconds_is_a_time_only_within_the_audio(tmp_path: Path) -> None:
     text = "Ana 12:30\nmo lu\nBeto 13:15\nke ba"
-    assert read_labels(tmp_path / "a.txt", text, write_audio(tmp_path / "short.wav", AUDIO_S)) is None
+    assert (
+        read_labels(tmp_path / "a.txt", text, write_audio(tmp_path / "short.wav", AUDIO_S)) is None
+    )
     long = write_audio(tmp_path / "long.wav", 800.0, rate=1000)
     with pytest.raises(DataError, match="a.txt:1: times in an unknown form, 'Ana 12:30'"):
         read_labels(tmp_path / "a.txt", text, long)
@@ -143,7 +145,9 @@ def test_a_text_without_its_numbers_is_read(name: str, tmp_path: Path) -> None:
     assert read_labels(tmp_path / "a.txt", text, write_audio(tmp_path / "a.wav", AUDIO_S)) is None
 
 
-@pytest.mark.parametrize("line", ["1.5" + " " * 30_000, "1" * 30_000, "{ a / " * 5000 + "1 2", "\t1" * 30_000])
+@pytest.mark.parametrize(
+    "line", ["1.5" + " " * 30_000, "1" * 30_000, "{ a / " * 5000 + "1 2", "\t1" * 30_000]
+)
 def test_a_long_line_is_searched_in_linear_time(line: str, tmp_path: Path) -> None:
     assert read_labels(tmp_path / "a.txt", f"mo\n{line}\nlu", tmp_path / "none.wav") is None
 
@@ -156,7 +160,9 @@ def test_a_long_line_is_searched_in_linear_time(line: str, tmp_path: Path) -> No
         ("1.1 mo\n1.2 lu\n2.1 ke", "1.1 mo\n1.5 lu\n2.7 ke"),
     ],
 )
-def test_numbers_of_verses_and_lists_within_the_audio_are_text(numbers: str, times: str, tmp_path: Path) -> None:
+def test_numbers_of_verses_and_lists_within_the_audio_are_text(
+    numbers: str, times: str, tmp_path: Path
+) -> None:
     audio = write_audio(tmp_path / "long.wav", 800.0, rate=1000)
     assert read_labels(tmp_path / "a.txt", numbers, audio) is None
     with pytest.raises(DataError, match="a.txt:1: times in an unknown form"):

@@ -18,9 +18,13 @@ from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
 
 RATE = 16000
-PLAIN = DatasetConf(spec_aug=False, fbank_conf=FbankConf(num_mel_bins=23), batch_conf=BatchConf(batch_size=3))
+PLAIN = DatasetConf(
+    spec_aug=False, fbank_conf=FbankConf(num_mel_bins=23), batch_conf=BatchConf(batch_size=3)
+)
 RANDOM = DatasetConf(
-    speed_perturb=True, fbank_conf=FbankConf(dither=1.0, num_mel_bins=23), batch_conf=BatchConf(batch_size=3)
+    speed_perturb=True,
+    fbank_conf=FbankConf(dither=1.0, num_mel_bins=23),
+    batch_conf=BatchConf(batch_size=3),
 )
 
 
@@ -35,7 +39,9 @@ def encoded(samples: np.ndarray, rate: int, container: str, **options: Any) -> b
     return file.getvalue()
 
 
-def write_clips(folder: Path, seconds: Sequence[float], transcripts: Sequence[str] = ("a",)) -> list[Utterance]:
+def write_clips(
+    folder: Path, seconds: Sequence[float], transcripts: Sequence[str] = ("a",)
+) -> list[Utterance]:
     """One clip of noise per length; the transcripts repeat."""
     utterances = []
     for i, duration in enumerate(seconds):
@@ -51,7 +57,9 @@ def conv2d_length(num_frames: int) -> int:
     return max(0, ((num_frames - 1) // 2 - 1) // 2)
 
 
-def make_dataset(utterances: Iterable[Utterance], conf: DatasetConf = RANDOM, **options: Any) -> SpeechDataset:
+def make_dataset(
+    utterances: Iterable[Utterance], conf: DatasetConf = RANDOM, **options: Any
+) -> SpeechDataset:
     tokenizer = make_tokenizer("char", UnitTable.from_units("abcé▁"))
     defaults = {"training": True, "seed": 0, "output_length": conv2d_length}
     return SpeechDataset(utterances, tokenizer, conf, **(defaults | options))

@@ -29,11 +29,15 @@ from wenet_hs.tree.errors import DataError
 
 
 def tone(seconds: float, rate: int = 16000, hz: float = 440.0) -> np.ndarray:
-    return (0.3 * np.sin(2 * np.pi * hz * np.arange(round(seconds * rate)) / rate)).astype(np.float32)
+    return (0.3 * np.sin(2 * np.pi * hz * np.arange(round(seconds * rate)) / rate)).astype(
+        np.float32
+    )
 
 
 def noisy(seconds: float, rate: int = 16000) -> np.ndarray:
-    return (tone(seconds, rate) + 0.05 * np.random.default_rng(0).normal(size=round(seconds * rate))).astype(np.float32)
+    return (
+        tone(seconds, rate) + 0.05 * np.random.default_rng(0).normal(size=round(seconds * rate))
+    ).astype(np.float32)
 
 
 def write(path: Path, samples: np.ndarray, rate: int = 16000, **options: str) -> Path:
@@ -45,8 +49,19 @@ def clip(path: Path, duration: float | None = None) -> Utterance:
     return Utterance(key="a", wav=str(path), txt="x", duration=duration)
 
 
-def wav_header(data_size: int = 100, *, channels: int = 1, rate: int = 16000, payload: bytes = bytes(100)) -> bytes:
-    form = struct.pack("<IHHIIHH", 16, 1, channels, rate, rate * channels * 2 & 0xFFFFFFFF, channels * 2 & 0xFFFF, 16)
+def wav_header(
+    data_size: int = 100, *, channels: int = 1, rate: int = 16000, payload: bytes = bytes(100)
+) -> bytes:
+    form = struct.pack(
+        "<IHHIIHH",
+        16,
+        1,
+        channels,
+        rate,
+        rate * channels * 2 & 0xFFFFFFFF,
+        channels * 2 & 0xFFFF,
+        16,
+    )
     riff = b"RIFF" + struct.pack("<I", 36 + data_size & 0xFFFFFFFF) + b"WAVEfmt " + form
     return riff + b"data" + struct.pack("<I", data_size) + payload
 
@@ -62,7 +77,9 @@ def test_sixteen_bit_wav_comes_back_exactly(tmp_path: Path) -> None:
         assert torch.equal(read_audio(source), torch.from_numpy(samples.astype(np.float32) / 32768))
 
 
-@pytest.mark.parametrize("name", ["a.mp3", "a.ogg", "a.flac", "été x.wav", "-y.wav", "$(touch marker).wav", "a\nb.wav"])
+@pytest.mark.parametrize(
+    "name", ["a.mp3", "a.ogg", "a.flac", "été x.wav", "-y.wav", "$(touch marker).wav", "a\nb.wav"]
+)
 def test_every_format_and_file_name_is_read(tmp_path: Path, name: str) -> None:
     path = write(tmp_path / name, tone(1.0))
     waveform = read_audio(path).numpy()
@@ -83,10 +100,18 @@ def test_channels_are_averaged_in_blocks(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_channels_that_cancel_each_other_are_not_averaged(tmp_path: Path) -> None:
     left = noisy(1.0)
-    for right, expected in ((-left, left), (-0.98 * left, left), (0 * left, left / 2), (-0.5 * left, left / 4)):
+    for right, expected in (
+        (-left, left),
+        (-0.98 * left, left),
+        (0 * left, left / 2),
+        (-0.5 * left, left / 4),
+    ):
         path = write(tmp_path / "a.wav", np.stack([left, right], axis=1), subtype="FLOAT")
         torch.testing.assert_close(read_audio(path), torch.from_numpy(expected))
-    assert read_audio(write(tmp_path / "zeros.wav", np.zeros((100, 2), np.float32))).tolist() == [0.0] * 100
+    assert (
+        read_audio(write(tmp_path / "zeros.wav", np.zeros((100, 2), np.float32))).tolist()
+        == [0.0] * 100
+    )
 
 
 def test_every_rate_is_resampled(tmp_path: Path) -> None:
@@ -100,12 +125,17 @@ def test_every_rate_is_resampled(tmp_path: Path) -> None:
 def test_a_segment_is_the_slice_of_the_whole(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path / f"a.{suffix}", noisy(2.0))
     whole = read_audio(path)
-    torch.testing.assert_close(read_audio(path, start=0.5, end=1.25), whole[8000:20000], atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        read_audio(path, start=0.5, end=1.25), whole[8000:20000], atol=1e-6, rtol=0
+    )
     torch.testing.assert_close(read_audio(path, start=1.5), whole[24000:], atol=1e-6, rtol=0)
     torch.testing.assert_close(read_audio(path, end=0.25), whole[:4000], atol=1e-6, rtol=0)
     assert len(read_audio(path, start=1.5, end=2.05)) == 8000  # annotated ends are rounded
     for start, end in ((-0.5, 1.0), (0.5, 0.5), (0.8, 0.2), (2.0, None), (0.0, 2.2), (3.0, 4.0)):
-        with pytest.raises(DataError, match=r"a\..*: a segment from .* s does not lie in its 2\.0\d s; correct start"):
+        with pytest.raises(
+            DataError,
+            match=r"a\..*: a segment from .* s does not lie in its 2\.0\d s; correct start",
+        ):
             read_audio(path, start=start, end=end)
 
 
@@ -119,14 +149,29 @@ def test_hostile_files_are_refused_in_one_line(tmp_path: Path) -> None:
     files = {
         "empty.wav": (b"", "empty: 0 bytes"),
         "no_samples.wav": (wav_header(0, payload=b""), "empty: no samples"),
-        "page.mp3": (b"<html>404 Not Found</html>" * 20, "not audio that can be read: no known format"),
+        "page.mp3": (
+            b"<html>404 Not Found</html>" * 20,
+            "not audio that can be read: no known format",
+        ),
         "zeros.wav": (bytes(1000), "not audio that can be read"),
-        "cut.wav": (wav[: len(wav) // 2], r"cut off: 0\.999 s of audio, its header declares 2\.000 s"),
-        "a_tenth_missing.wav": (wav[:-3300], r"cut off: 1\.897 s of audio, its header declares 2\.000 s"),
+        "cut.wav": (
+            wav[: len(wav) // 2],
+            r"cut off: 0\.999 s of audio, its header declares 2\.000 s",
+        ),
+        "a_tenth_missing.wav": (
+            wav[:-3300],
+            r"cut off: 1\.897 s of audio, its header declares 2\.000 s",
+        ),
         "cut.flac": (flac[: len(flac) // 2], "damaged or cut off"),
-        "cut.mp3": (mp3[: len(mp3) // 2], r"cut off: 0\.\d\d\d s of audio, its header declares 2\.\d\d\d s"),
+        "cut.mp3": (
+            mp3[: len(mp3) // 2],
+            r"cut off: 0\.\d\d\d s of audio, its header declares 2\.\d\d\d s",
+        ),
         **{f"{value}.wav": (float_wav(value), "not finite") for value in (np.nan, np.inf)},
-        **{f"{value}.wav": (float_wav(value), r"a sample of 2e\+37, where 1 is") for value in (2e37, -2e37)},
+        **{
+            f"{value}.wav": (float_wav(value), r"a sample of 2e\+37, where 1 is")
+            for value in (2e37, -2e37)
+        },
         "channels.wav": (wav_header(130, channels=65, payload=bytes(130)), "declares 65 channels"),
         "slow.wav": (wav_header(rate=1), "declares a sample rate of 1 Hz"),
         "fast.wav": (wav_header(rate=2**31 - 1), "declares a sample rate of 2147483647 Hz"),
@@ -148,10 +193,16 @@ def test_hostile_files_are_refused_in_one_line(tmp_path: Path) -> None:
         remedies["days.flac"] = "divide it into shorter files, or restore it"
         remedy = remedies.get(name, "restore the file, or leave it out")
         message = str(caught.value)
-        assert message.startswith(f"{path}: ") and message.endswith(f"; {remedy}") and "\n" not in message, name
+        assert (
+            message.startswith(f"{path}: ")
+            and message.endswith(f"; {remedy}")
+            and "\n" not in message
+        ), name
         reason = check_clip(clip(path)).reason
         assert reason and str(tmp_path) not in reason, name
-        if any(part in text for part in ("missing", "empty: 0 bytes", "1193 hours")):  # visible without decoding
+        if any(
+            part in text for part in ("missing", "empty: 0 bytes", "1193 hours")
+        ):  # visible without decoding
             with pytest.raises(DataError, match=text):
                 read_duration(path)
 
@@ -163,15 +214,24 @@ def test_the_loudest_clip_that_is_read_has_finite_features() -> None:
     assert torch.isfinite(Fbank().compute(waveform)).all()
 
 
-def test_a_relative_path_is_looked_for_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_path_is_looked_for_in_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for read in (read_audio, read_duration):
-        with pytest.raises(DataError, match=rf"bad/x.flac: missing \(looked for in the current folder {tmp_path}\); r"):
+        with pytest.raises(
+            DataError,
+            match=rf"bad/x.flac: missing \(looked for in the current folder {tmp_path}\); r",
+        ):
             read("bad/x.flac")
 
 
-@pytest.mark.parametrize(("container", "short", "cut"), [("WAV", 2 * 192, 2 * 14400), ("MP3", 1, 3000)])
-def test_a_clip_that_lacks_a_little_is_used_and_counted(tmp_path: Path, container: str, short: int, cut: int) -> None:
+@pytest.mark.parametrize(
+    ("container", "short", "cut"), [("WAV", 2 * 192, 2 * 14400), ("MP3", 1, 3000)]
+)
+def test_a_clip_that_lacks_a_little_is_used_and_counted(
+    tmp_path: Path, container: str, short: int, cut: int
+) -> None:
     whole = encoded(noisy(2.4, 48000), 48000, container)
     for name, num_bytes in {"whole": 0, "short": short, "cut": cut}.items():
         (tmp_path / name).write_bytes(whole[: len(whole) - num_bytes])
@@ -180,13 +240,19 @@ def test_a_clip_that_lacks_a_little_is_used_and_counted(tmp_path: Path, containe
         utterance = Utterance(key=name, wav=str(tmp_path / name), txt="x", duration=2.4)
         assert 2.37 * 16000 < len(read_utterance(utterance, 16000, incomplete)) <= 2.4 * 16000
         assert len(incomplete) == expected
-        assert check_clip(clip(tmp_path / name, 2.4)) == CheckedClip(2.4, is_incomplete=bool(expected))
+        assert check_clip(clip(tmp_path / name, 2.4)) == CheckedClip(
+            2.4, is_incomplete=bool(expected)
+        )
     samples, rate, missing_s = read_audio_file(tmp_path / "short")
     assert len(samples) / rate + missing_s == pytest.approx(2.4, abs=0.01)
-    end = Utterance(key="end", wav=str(tmp_path / "short"), txt="x", start=2.3)  # the rule is that of the whole file
+    end = Utterance(
+        key="end", wav=str(tmp_path / "short"), txt="x", start=2.3
+    )  # the rule is that of the whole file
     assert 0 < len(read_utterance(end, 48000, incomplete)) < 0.1 * 48000
     reason = check_clip(clip(tmp_path / "cut", 2.4)).reason
-    assert reason is not None and re.fullmatch(r"cut off: 2\.\d+ s of audio, its header declares 2\.400 s", reason)
+    assert reason is not None and re.fullmatch(
+        r"cut off: 2\.\d+ s of audio, its header declares 2\.400 s", reason
+    )
 
 
 def test_the_length_of_mp3_and_ogg_files_is_that_of_their_audio() -> None:
@@ -204,14 +270,19 @@ def test_the_length_of_mp3_and_ogg_files_is_that_of_their_audio() -> None:
 def test_other_containers_that_are_cut_off(container: str) -> None:
     content = encoded(noisy(2.0), 16000, container)
     assert read_duration(content) == 2.0
-    with pytest.raises(DataError, match=r"cut off: 1\.\d+ s of audio, its header declares (1\.99|2\.00)\d s; restore"):
+    with pytest.raises(
+        DataError,
+        match=r"cut off: 1\.\d+ s of audio, its header declares (1\.99|2\.00)\d s; restore",
+    ):
         read_duration(content[: 2 * len(content) // 3])
 
 
 def test_an_mp3_with_a_gap_is_refused() -> None:
     """libsndfile stops at a gap. The next block would repeat earlier samples, and the length would seem complete."""
     whole = encoded(noisy(1.3), 16000, "MP3")
-    with pytest.raises(DataError, match=r"cut off: 0\.79\d s of audio, its header declares 1\.300 s"):
+    with pytest.raises(
+        DataError, match=r"cut off: 0\.79\d s of audio, its header declares 1\.300 s"
+    ):
         read_audio(whole[:3804] + whole[3804 + 1700 :])
 
 
@@ -235,5 +306,10 @@ def test_what_a_clip_may_lack() -> None:
     for present_s, declared_s in ((1.89, 2.0), (59.89, 60.0), (0.0, 0.05)):
         with pytest.raises(SourceError, match="cut off"):
             check_length(present_s, declared_s)
-    for actual_s, expected_s, fault in ((1.0, 1.09, 0), (1.0, 1.11, 1), (98.1, 100, 0), (97.9, 100, 1)):  # 0.1 s or 2 %
+    for actual_s, expected_s, fault in (
+        (1.0, 1.09, 0),
+        (1.0, 1.11, 1),
+        (98.1, 100, 0),
+        (97.9, 100, 1),
+    ):  # 0.1 s or 2 %
         assert bool(length_fault(actual_s, expected_s, "the corpus")) == fault

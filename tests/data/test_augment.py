@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from noise_clips import PLAIN, RATE, make_dataset, noise, write_clips
 
 from wenet_hs.config.dataset import DatasetConf, NoiseConf, ReverbConf, SpecAugConf
-from wenet_hs.data.augment import Distortions, add_noise, apply_masks, draw_masks, reverberate, speed_perturb
+from wenet_hs.data.augment import (
+    Distortions,
+    add_noise,
+    apply_masks,
+    draw_masks,
+    reverberate,
+    speed_perturb,
+)
 from wenet_hs.tree.errors import DataError
 
 
@@ -21,8 +28,16 @@ def draw(num_frames: int, conf: SpecAugConf, seed: int) -> tuple[torch.Tensor, t
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 400), st.integers(0, 4), st.integers(0, 100), st.floats(0, 1), st.integers(0, 2**32))
-def test_masks_are_within_the_limits(num_frames: int, num_masks: int, max_width: int, share: float, seed: int) -> None:
+@given(
+    st.integers(0, 400),
+    st.integers(0, 4),
+    st.integers(0, 100),
+    st.floats(0, 1),
+    st.integers(0, 2**32),
+)
+def test_masks_are_within_the_limits(
+    num_frames: int, num_masks: int, max_width: int, share: float, seed: int
+) -> None:
     widths = {"max_t": max_width, "max_f": max_width // 5, "max_t_share": share}
     conf = SpecAugConf(num_t_mask=num_masks, num_f_mask=num_masks, **widths)
     keep_T, keep_F = draw(num_frames, conf, seed)
@@ -90,14 +105,18 @@ def test_noise_has_the_required_snr(expected: float) -> None:
     speech, added = noise(8000), 3 * noise(8000, 1)
     noisy = add_noise(speech, added, expected)
     assert snr_db(speech, noisy) == pytest.approx(expected, abs=0.01)
-    assert torch.allclose((noisy - speech) / (noisy - speech).norm(), added / added.norm(), atol=1e-4)
+    assert torch.allclose(
+        (noisy - speech) / (noisy - speech).norm(), added / added.norm(), atol=1e-4
+    )
     assert not add_noise(torch.zeros(10), added[:10], expected).any()
 
 
 LONG_PAUSES = torch.zeros(160_000).index_fill(0, torch.arange(80_000, 80_100), 0.3)
 
 
-@pytest.mark.parametrize("recording", [noise(800, 2), noise(48_000, 2), LONG_PAUSES], ids=["short", "long", "pauses"])
+@pytest.mark.parametrize(
+    "recording", [noise(800, 2), noise(48_000, 2), LONG_PAUSES], ids=["short", "long", "pauses"]
+)
 def test_noise_of_any_length_without_its_pauses(tmp_path: Path, recording: torch.Tensor) -> None:
     conf = NoiseConf(list=write_list(tmp_path, n=recording), prob=1.0, snr_db=(3.0, 9.0))
     distortions, speech = Distortions(DatasetConf(noise_conf=conf)), noise(8000)
@@ -109,11 +128,17 @@ def test_reverberation_keeps_length_position_and_power() -> None:
     speech = torch.zeros(4000)
     speech[1000], speech[2500] = 0.5, -0.25
     response = torch.zeros(900)
-    response[300], response[310], response[800] = 1.0, 0.5, 0.2  # 300 samples before the direct sound
+    response[300], response[310], response[800] = (
+        1.0,
+        0.5,
+        0.2,
+    )  # 300 samples before the direct sound
     wet = reverberate(speech, response)
     assert wet.shape == speech.shape
     assert int(wet.abs().argmax()) == 1000
-    assert (wet[[1010, 1500, 2500]] / wet[1000]).tolist() == pytest.approx([0.5, 0.2, -0.5], abs=1e-6)  # convolution
+    assert (wet[[1010, 1500, 2500]] / wet[1000]).tolist() == pytest.approx(
+        [0.5, 0.2, -0.5], abs=1e-6
+    )  # convolution
     assert float(wet.norm()) == pytest.approx(float(speech.norm()), rel=1e-6)
     assert reverberate(noise(500), noise(4000, 3)).shape == (500,)
     assert not reverberate(torch.zeros(50), response).any()
@@ -122,7 +147,9 @@ def test_reverberation_keeps_length_position_and_power() -> None:
 def test_distortions_depend_only_on_seed_epoch_and_utterance(tmp_path: Path) -> None:
     utterances = write_clips(tmp_path, [0.5 + 0.06 * i for i in range(5)])
     clips = write_list(tmp_path, n=noise(RATE, 8), r=noise(900, 9))
-    conf = PLAIN.model_copy(update={"noise_conf": NoiseConf(list=clips), "reverb_conf": ReverbConf(list=clips)})
+    conf = PLAIN.model_copy(
+        update={"noise_conf": NoiseConf(list=clips), "reverb_conf": ReverbConf(list=clips)}
+    )
     data, again, clean = (make_dataset(utterances, each) for each in (conf, conf, PLAIN))
     items = [(index, epoch) for epoch in range(3) for index in range(5)]
     backwards = {item: again.item(*item).features for item in reversed(items)}
@@ -135,14 +162,19 @@ def test_distortions_depend_only_on_seed_epoch_and_utterance(tmp_path: Path) -> 
     assert 5 < num_changed < 15
     none = PLAIN.model_copy(update={"noise_conf": NoiseConf(list=str(tmp_path / "none"), prob=1.0)})
     data, clean = (make_dataset(utterances, each, training=False) for each in (none, PLAIN))
-    assert torch.equal(data.item(0, 0).features, clean.item(0, 0).features), "validation has no distortions"
+    assert torch.equal(data.item(0, 0).features, clean.item(0, 0).features), (
+        "validation has no distortions"
+    )
 
 
 def test_a_list_without_recordings_is_refused(tmp_path: Path) -> None:
     for content, fault in (
         (None, r"list: cannot be read \(No such file or directory\); check the path"),
         ("\n", "list: contains no recordings; write one path per line"),
-        ('a.wav\n{"key": "a"}\n', "list:2: not the path of a recording; write only the path, without JSON"),
+        (
+            'a.wav\n{"key": "a"}\n',
+            "list:2: not the path of a recording; write only the path, without JSON",
+        ),
     ):
         if content is not None:
             (tmp_path / "list").write_text(content)
@@ -151,13 +183,22 @@ def test_a_list_without_recordings_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.1, 2.0, None])
-def test_an_unusable_recording_is_named_with_its_line(tmp_path: Path, seconds: float | None) -> None:
+def test_an_unusable_recording_is_named_with_its_line(
+    tmp_path: Path, seconds: float | None
+) -> None:
     clips, faults = tmp_path / "list", ("missing; restore the file, or leave it out",) * 2
     clips.write_text(f"\n{tmp_path}/s.wav\n")
     if seconds is not None:
-        faults = ("silent, so no SNR can be set; take it out of", "silent, no impulse response; take it out of")
-        soundfile.write(tmp_path / "s.wav", np.full(round(seconds * RATE), 1e-5), RATE, subtype="FLOAT")
+        faults = (
+            "silent, so no SNR can be set; take it out of",
+            "silent, no impulse response; take it out of",
+        )
+        soundfile.write(
+            tmp_path / "s.wav", np.full(round(seconds * RATE), 1e-5), RATE, subtype="FLOAT"
+        )
     noises, rooms = NoiseConf(list=str(clips), prob=1.0), ReverbConf(list=str(clips), prob=1.0)
-    for conf, fault in zip((DatasetConf(noise_conf=noises), DatasetConf(reverb_conf=rooms)), faults, strict=True):
+    for conf, fault in zip(
+        (DatasetConf(noise_conf=noises), DatasetConf(reverb_conf=rooms)), faults, strict=True
+    ):
         with pytest.raises(DataError, match=rf"^{clips}:2: {tmp_path}/s.wav: {fault}"):
             apply(Distortions(conf), noise(8000))

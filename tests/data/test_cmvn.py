@@ -33,7 +33,11 @@ def test_sums_are_those_of_features_without_dither(tmp_path: Path) -> None:
 
 def test_mean_and_inverse_deviation_by_hand(tmp_path: Path) -> None:
     write_cmvn(tmp_path / "c", row_of(torch.tensor([[1.0, 10.0], [3.0, 10.0], [5.0, 10.0]])))
-    assert json.loads((tmp_path / "c").read_text()) == {"mean_stat": [9, 30], "var_stat": [35, 300], "frame_num": 3}
+    assert json.loads((tmp_path / "c").read_text()) == {
+        "mean_stat": [9, 30],
+        "var_stat": [35, 300],
+        "frame_num": 3,
+    }
     mean, istd = read_cmvn(tmp_path / "c")
     assert mean.tolist() == [3.0, 10.0]
     assert float(istd[0]) == pytest.approx((35 / 3 - 9) ** -0.5)
@@ -49,7 +53,10 @@ def test_mean_and_inverse_deviation_by_hand(tmp_path: Path) -> None:
     [
         ("[1, 2]", r"Input should be a valid dictionary, found \[1, 2\]; compute it again with"),
         ("{", r"not JSON \(.* line 1 .*\); compute it again with"),
-        ('{"mean_stat": [1], "var_stat": [true], "frame_num": 3}', "var_stat: 0: .* number, found True; compute"),
+        (
+            '{"mean_stat": [1], "var_stat": [true], "frame_num": 3}',
+            "var_stat: 0: .* number, found True; compute",
+        ),
         ("[" * 100_000, "not JSON"),
         ('{"mean_stat": [1, 2], "var_stat": [1], "frame_num": 2}', "2 sums and 1 sums of squares"),
         ('{"mean_stat": [1], "var_stat": [1], "frame_num": -3}', "statistics of -3 frames"),

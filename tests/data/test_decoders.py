@@ -49,12 +49,24 @@ def with_size(wav: bytes, size: int) -> bytes:
     return wav[:at] + struct.pack("<I", size) + wav[at + 4 :]
 
 
-UNKNOWN = (0, 0x7FFFF000, 0x7FFFFFFF, 0x7FFFFF00, 0x7FFFFFDB, 0x80000000, 0x80000024, 0xFFFFFFFF, 0xFFFFFFDB)
+UNKNOWN = (
+    0,
+    0x7FFFF000,
+    0x7FFFFFFF,
+    0x7FFFFF00,
+    0x7FFFFFDB,
+    0x80000000,
+    0x80000024,
+    0xFFFFFFFF,
+    0xFFFFFFDB,
+)
 
 
 @pytest.mark.parametrize("size", [*UNKNOWN, 16000, 48002])
 @pytest.mark.parametrize("subtype", ["PCM_16", "PCM_24", "PCM_U8", "FLOAT", "ULAW"])
-def test_all_samples_of_a_wav_are_read_whatever_size_a_recorder_states(tmp_path: Path, size: int, subtype: str) -> None:
+def test_all_samples_of_a_wav_are_read_whatever_size_a_recorder_states(
+    tmp_path: Path, size: int, subtype: str
+) -> None:
     samples = np.stack([speech_like(2.0), -0.5 * speech_like(2.0)], axis=1)
     right = encoded(samples, RATE, "WAV", subtype=subtype)
     path = tmp_path / "a.wav"
@@ -74,12 +86,25 @@ TAG = b"TAG" + b"a" * 125
 
 @pytest.mark.parametrize(
     "rest",
-    [LIST, LIST[:5000], LIST + b"id3 " + struct.pack("<I", 2) + b"xx", b"_PMX" + struct.pack("<I", 1) + b"x\0"]
-    + [b"LGWV" + struct.pack("<I", 9000) + b"\x12" * 9000, TAG, b"ID3\x03" + b"\x80" * 50_000, b"\xff" * 1500, b""],
+    [
+        LIST,
+        LIST[:5000],
+        LIST + b"id3 " + struct.pack("<I", 2) + b"xx",
+        b"_PMX" + struct.pack("<I", 1) + b"x\0",
+    ]
+    + [
+        b"LGWV" + struct.pack("<I", 9000) + b"\x12" * 9000,
+        TAG,
+        b"ID3\x03" + b"\x80" * 50_000,
+        b"\xff" * 1500,
+        b"",
+    ],
 )
 @pytest.mark.parametrize("num_samples", [16000, 16001])
 def test_chunks_and_tags_after_the_samples_are_no_samples(rest: bytes, num_samples: int) -> None:
-    wav = encoded(speech_like(2.0)[:num_samples], RATE, "WAV", subtype="PCM_U8")  # an odd number of bytes is padded
+    wav = encoded(
+        speech_like(2.0)[:num_samples], RATE, "WAV", subtype="PCM_U8"
+    )  # an odd number of bytes is padded
     assert len(read_audio_file(wav + rest)[0]) == num_samples
 
 
@@ -88,7 +113,9 @@ def test_wavs_that_cannot_be_read_to_their_end_are_refused() -> None:
     with pytest.raises(AudioError, match="joined files: only the first one can be read; convert"):
         read_duration(wav + wav)
     compressed = encoded(speech_like(1.0), RATE, "WAV", subtype="IMA_ADPCM")
-    with pytest.raises(AudioError, match="more samples than its header states, in a compressed wav; convert"):
+    with pytest.raises(
+        AudioError, match="more samples than its header states, in a compressed wav; convert"
+    ):
         read_duration(with_size(compressed, 2048))
     with pytest.raises(AudioError, match="cut off: 1.000 s of audio, its header declares 2.000 s"):
         read_duration(with_size(wav, 2 * len(wav[44:])))
@@ -139,7 +166,9 @@ def join_pages(ogg: bytes, number: int) -> bytes:
     return joined
 
 
-def test_vorbis_with_audio_on_the_page_of_its_headers_keeps_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vorbis_with_audio_on_the_page_of_its_headers_keeps_its_beginning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     ogg = encoded(speech_like(), RATE, "OGG", subtype="VORBIS")
     unusual = join_pages(ogg, 1)
     expected, _, _ = read_audio_file(ogg)
@@ -149,7 +178,8 @@ def test_vorbis_with_audio_on_the_page_of_its_headers_keeps_its_beginning(monkey
     monkeypatch.setitem(sys.modules, "av", None)
     assert len(read_audio_file(join_pages(opus, 1))[0]) == len(read_audio_file(opus)[0])
     with pytest.raises(
-        AudioError, match="Vorbis with audio on the page of its headers: .* pip install 'wenet_hs.media.'"
+        AudioError,
+        match="Vorbis with audio on the page of its headers: .* pip install 'wenet_hs.media.'",
     ):
         read_duration(unusual)
 
@@ -157,7 +187,9 @@ def test_vorbis_with_audio_on_the_page_of_its_headers_keeps_its_beginning(monkey
 # ---- PyAV
 
 
-def write_media(path: Path, samples: np.ndarray, rate: int, codec: str, late_s: float = 0.0, **options: Any) -> Path:
+def write_media(
+    path: Path, samples: np.ndarray, rate: int, codec: str, late_s: float = 0.0, **options: Any
+) -> Path:
     """Encode with FFmpeg; `late_s`: a picture begins so much earlier than the sound."""
     with av.open(str(path), "w", **options) as file:
         sound = file.add_stream(codec, rate=rate)
@@ -172,8 +204,14 @@ def write_media(path: Path, samples: np.ndarray, rate: int, codec: str, late_s: 
             file.mux(picture.encode(None))
         planes = np.ascontiguousarray(np.atleast_2d(samples.T))
         frame = av.AudioFrame.from_ndarray(planes, format="fltp", layout=sound.layout.name)
-        frame.sample_rate, frame.time_base, frame.pts = rate, Fraction(1, rate), round(late_s * rate)
-        resampler = av.AudioResampler(format=sound.codec_context.format or "fltp", layout=sound.layout, rate=rate)
+        frame.sample_rate, frame.time_base, frame.pts = (
+            rate,
+            Fraction(1, rate),
+            round(late_s * rate),
+        )
+        resampler = av.AudioResampler(
+            format=sound.codec_context.format or "fltp", layout=sound.layout, rate=rate
+        )
         for one in resampler.resample(frame):
             one.pts = round(late_s * rate)
             file.mux(sound.encode(one))
@@ -200,7 +238,9 @@ def test_media_are_read_from_their_first_sample_to_the_last(
     tmp_path: Path, name: str, codec: str, rate: int, delayed: int, longer: int
 ) -> None:
     samples = speech_like(3.0, rate)
-    path = write_media(tmp_path / name, samples, rate, codec, **({"format": "mpegts"} if name == "a.mts" else {}))
+    path = write_media(
+        tmp_path / name, samples, rate, codec, **({"format": "mpegts"} if name == "a.mts" else {})
+    )
     whole, found_rate, missing_s = read_audio_file(path)
     assert (found_rate, read_num_channels(path)) == (rate, 1)
     assert 0 <= len(whole) - len(samples) <= longer and missing_s < 0.002
@@ -208,7 +248,9 @@ def test_media_are_read_from_their_first_sample_to_the_last(
     assert abs(delay(whole, samples) - delayed) <= 2
     part, _, _ = read_audio_file(path.read_bytes(), start=1.5, end=2.25)
     assert len(part) == round(0.75 * rate)
-    assert abs(delay(part, whole[round(1.5 * rate) : round(2.25 * rate)])) <= rate / 500  # webm states milliseconds
+    assert (
+        abs(delay(part, whole[round(1.5 * rate) : round(2.25 * rate)])) <= rate / 500
+    )  # webm states milliseconds
 
 
 def test_times_of_a_video_are_those_of_its_picture(tmp_path: Path) -> None:
@@ -241,7 +283,9 @@ def test_joined_files_and_a_variable_rate_without_a_header_are_read_whole() -> N
         assert np.array_equal(read_audio_file(content, start=1.0, end=2.0)[0], found[44100:88200])
 
 
-def test_media_that_cannot_be_read_are_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_media_that_cannot_be_read_are_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = write_media(tmp_path / "a.m4a", speech_like(), RATE, "aac")
     content = path.read_bytes()
     with av.open(str(tmp_path / "silent.mp4"), "w") as file:
@@ -264,7 +308,10 @@ def test_media_that_cannot_be_read_are_refused_in_one_line(tmp_path: Path, monke
     with pytest.raises(AudioError, match=command):
         read_duration(path)
     mp3 = encoded(speech_like(), RATE, "MP3")
-    with pytest.raises(AudioError, match=r"joined files.* can be read; PyAV reads it: pip install 'wenet_hs\[media\]'"):
+    with pytest.raises(
+        AudioError,
+        match=r"joined files.* can be read; PyAV reads it: pip install 'wenet_hs\[media\]'",
+    ):
         read_duration(mp3 + mp3)
 
 

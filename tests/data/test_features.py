@@ -26,7 +26,9 @@ def test_an_utterance_is_resampled_and_cut_to_its_segment(tmp_path: Path) -> Non
     whole = utterance_features(Utterance(key="a", wav=path, txt="x", duration=2.0), FBANK)
     part = utterance_features(Utterance(key="a", wav=path, txt="x", start=0.5, end=1.5), FBANK)
     assert (whole.shape, part.shape) == ((198, 80), (98, 80))
-    torch.testing.assert_close(part[5:-5], whole[55:-55], atol=0.05, rtol=0)  # except the resampler's edges
+    torch.testing.assert_close(
+        part[5:-5], whole[55:-55], atol=0.05, rtol=0
+    )  # except the resampler's edges
 
 
 def test_errors_name_the_utterance_and_the_file(tmp_path: Path) -> None:
@@ -37,11 +39,17 @@ def test_errors_name_the_utterance_and_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("training", "spec_aug"), [(True, True), (True, False), (False, True)])
-def test_features_on_the_device_are_equal_to_a_thousandth(tmp_path: Path, training: bool, spec_aug: bool) -> None:
-    worker = PLAIN.model_copy(update={"speed_perturb": True, "spec_aug": spec_aug, "max_bad_clips": 0.5})
+def test_features_on_the_device_are_equal_to_a_thousandth(
+    tmp_path: Path, training: bool, spec_aug: bool
+) -> None:
+    worker = PLAIN.model_copy(
+        update={"speed_perturb": True, "spec_aug": spec_aug, "max_bad_clips": 0.5}
+    )
     device = worker.model_copy(update={"features_on": "device"})
     utterances = write_clips(tmp_path, [0.5 + 1777 * i / 16000 for i in range(7)])
-    on_worker, on_device = (make_dataset(utterances, conf, training=training) for conf in (worker, device))
+    on_worker, on_device = (
+        make_dataset(utterances, conf, training=training) for conf in (worker, device)
+    )
     Path(utterances[3].wav).unlink()
     plan = on_worker.plan(0)
     made = [with_features(batch, build_frontend(device)) for batch in batches(on_device, plan, 1)]
@@ -77,9 +85,13 @@ def test_a_file_that_was_cut_off_is_made_again(tmp_path: Path) -> None:
     assert facts.st_size == size <= facts.st_blocks * 512, "the space is reserved"
 
 
-def test_the_first_clip_that_is_not_kept_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_first_clip_that_is_not_kept_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     cache = FeatureCache(tmp_path / "cache.bin", np.array([[3], [4]]), 2)
     for key, length in (("a", 4), ("b", 5), ("c", 6)):
         cache.put(1, 0, torch.ones(length, 2), key=key, is_incomplete=False)
     message = "dataset_conf.cache_features: b has 5 frames, kept are at most 4 by its listed duration; such clips are"
-    assert [record.getMessage() for record in caplog.records] == [f"{message} computed in each epoch"]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{message} computed in each epoch"
+    ]

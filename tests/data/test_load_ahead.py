@@ -73,7 +73,9 @@ def test_values_come_in_order_and_a_users_fault_in_its_place(num_workers: int) -
 def test_a_bug_is_not_swallowed() -> None:
     with pytest.raises(ZeroDivisionError):
         list(load_ahead(has_a_bug, range(3)))
-    with pytest.raises(RuntimeError, match=r"a worker process failed:\n(.*\n)*.*return 1 // position(.*\n)*ZeroDiv"):
+    with pytest.raises(
+        RuntimeError, match=r"a worker process failed:\n(.*\n)*.*return 1 // position(.*\n)*ZeroDiv"
+    ):
         list(load_ahead(has_a_bug, range(3), num_workers=1))
 
 
@@ -103,7 +105,9 @@ def test_its_threads_are_gone_before_a_fork_could_copy_their_locks() -> None:
 
 
 @linux_only
-def test_a_stuck_worker_ends_with_its_killed_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stuck_worker_ends_with_its_killed_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(loading, "PARENT_CHECK_S", 0.05)
     path = tmp_path / "worker"
     parent = os.fork()
@@ -123,20 +127,30 @@ def test_a_stuck_worker_ends_with_its_killed_parent(tmp_path: Path, monkeypatch:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @linux_only
 @pytest.mark.parametrize("num_free", [6, 10, 17, 24, 40])
-def test_too_few_open_files_end_the_training_in_one_line(num_free: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_few_open_files_end_the_training_in_one_line(
+    num_free: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)
-    monkeypatch.setattr(_MultiProcessingDataLoaderIter._try_get_data, "__defaults__", (0.1,))  # seconds
+    monkeypatch.setattr(
+        _MultiProcessingDataLoaderIter._try_get_data, "__defaults__", (0.1,)
+    )  # seconds
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
     kept = []
     resource.setrlimit(resource.RLIMIT_NOFILE, (highest + num_free, limits[1]))
     try:
-        with pytest.raises(ConfigError, match=r"num_workers 2: too many open files; raise .* with `ulimit -n 65536`"):
+        with pytest.raises(
+            ConfigError,
+            match=r"num_workers 2: too many open files; raise .* with `ulimit -n 65536`",
+        ):
             kept += load_ahead(many_tensors, range(100), num_workers=2)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_a_file_that_cannot_be_opened_for_too_many_others_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"noise.wav: too many open files; raise their limit with `ulimit -n 65536`"):
+    with pytest.raises(
+        ConfigError,
+        match=r"noise.wav: too many open files; raise their limit with `ulimit -n 65536`",
+    ):
         list(load_ahead(no_files_left, range(3), num_workers=1))

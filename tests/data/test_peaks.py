@@ -34,7 +34,9 @@ def test_samples_that_are_not_numbers_or_too_loud_do_no_harm(tmp_path: Path) -> 
     assert {*compute_peaks(tmp_path / "a.wav")} == {255}
 
 
-def test_peaks_are_computed_once_and_again_if_the_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peaks_are_computed_once_and_again_if_the_file_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, folder, calls = write(tmp_path / "a.wav", 2.0), tmp_path / "kept", list[Path]()
 
     def compute(source: Path) -> np.typing.NDArray[np.uint8]:
@@ -56,7 +58,9 @@ def test_what_is_no_audio_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "kept").exists()
 
 
-def test_audio_that_is_too_long_has_an_error_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_audio_that_is_too_long_has_an_error_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(audio, "MAX_HOURS", 0.001)
     with pytest.raises(audio.TooLongError, match="more than 0.001; divide it into shorter files"):
         audio.read_duration(write(tmp_path / "a.wav", 5.0))

@@ -17,7 +17,9 @@ from wenet_hs.data.dataset import SpeechDataset, batches
 from wenet_hs.manifest.data_list import BadClip
 from wenet_hs.tree.errors import DataError
 
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create", "ignore:.*use of fork:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:This DataLoader will create", "ignore:.*use of fork:DeprecationWarning"
+)
 
 
 def dataset_of(folder: Path, **options: Any) -> SpeechDataset:
@@ -34,7 +36,9 @@ def test_a_batch_skips_its_bad_clips_and_is_never_empty(tmp_path: Path) -> None:
     (tmp_path / "1.wav").write_bytes(b"")
     (tmp_path / "2.wav").unlink()
     (tmp_path / "3.wav").write_bytes((tmp_path / "3.wav").read_bytes()[:9000])
-    soundfile.write(tmp_path / "4.wav", np.full(4000, 0.1), 16000)  # whole, but of another length than listed
+    soundfile.write(
+        tmp_path / "4.wav", np.full(4000, 0.1), 16000
+    )  # whole, but of another length than listed
     made = list(batches(data, plan, 1))
     assert [batch.keys for batch in made] == [["u0"], ["u5"], ["u5"]]
     assert [f"{clip.key} {clip.reason}" for batch in made[:2] for clip in batch.quarantined] == [
@@ -51,7 +55,9 @@ def test_a_batch_skips_its_bad_clips_and_is_never_empty(tmp_path: Path) -> None:
     (last,) = batches(data, [[5]], 0)
     assert last.keys == ["u0"], "the item after the last one is another copy of the first"
     (tmp_path / "0.wav").unlink()
-    with pytest.raises(DataError, match=r"^7 clips in a row cannot be read, the first is utterance u4: .*4"):
+    with pytest.raises(
+        DataError, match=r"^7 clips in a row cannot be read, the first is utterance u4: .*4"
+    ):
         list(batches(data, [[4]], 0))
 
 
@@ -67,11 +73,15 @@ def test_other_errors_are_not_quarantined(tmp_path: Path, monkeypatch: pytest.Mo
         list(batches(data, [[0]], 0))
     (tmp_path / "0.wav").unlink()
     for num_workers in (0, 1):  # with max_bad_clips 0 the error arrives unchanged from a worker
-        with pytest.raises(DataError, match=r"^utterance u0: .*0\.wav: missing; restore the file, or leave it out$"):
+        with pytest.raises(
+            DataError, match=r"^utterance u0: .*0\.wav: missing; restore the file, or leave it out$"
+        ):
             list(batches(data, [[0]], 0, num_workers=num_workers))
 
 
-def test_each_clip_is_written_once_and_the_first_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_clip_is_written_once_and_the_first_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "quarantine.tsv"
     with caplog.at_level(logging.WARNING):
         quarantine = Quarantine(tmp_path, fresh=True)

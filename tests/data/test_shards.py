@@ -32,9 +32,15 @@ def utterances(tmp_path_factory: pytest.TempPathFactory) -> list[Utterance]:
         [("wav", 16000), ("wav", 8000), ("flac", 16000), ("flac", 22050), ("mp3", 16000)]
     ):
         path, seconds = folder / f"{i}.{suffix}", 0.6 + 0.1 * i
-        soundfile.write(path, noise(round(seconds * rate) * (1 + i % 2), i).view(-1, 1 + i % 2).numpy(), rate)
+        soundfile.write(
+            path, noise(round(seconds * rate) * (1 + i % 2), i).view(-1, 1 + i % 2).numpy(), rate
+        )
         duration = None if i == 1 else seconds
-        made.append(Utterance(key=f"k.{i}", wav=str(path), txt="é b"[: 1 + i % 3], lang="ca", duration=duration))
+        made.append(
+            Utterance(
+                key=f"k.{i}", wav=str(path), txt="é b"[: 1 + i % 3], lang="ca", duration=duration
+            )
+        )
     made.append(Utterance(key="s/1", wav=made[3].wav, txt="b", speaker="x", start=0.1, end=0.55))
     return [*made, Utterance(key="s/2", wav=made[4].wav, txt=" b", start=0.5)]
 
@@ -49,7 +55,9 @@ def pack(utterances: list[Utterance], out: Path, num: int = 3) -> Path:
     return out / "data.list"
 
 
-def write_tar(path: Path, members: Iterable[tuple[str, bytes]], mode: Literal["w", "w:gz"] = "w") -> None:
+def write_tar(
+    path: Path, members: Iterable[tuple[str, bytes]], mode: Literal["w", "w:gz"] = "w"
+) -> None:
     with tarfile.open(path, mode) as tar:
         for name, content in members:
             member = tarfile.TarInfo(name)
@@ -66,11 +74,15 @@ def test_shards_give_the_batches_of_the_list(utterances: list[Utterance], tmp_pa
     table = open_list(shard_list, "shard")
     facts = [(u.key, u.txt, u.lang, u.speaker) for u in utterances]
     assert [(u.key, u.txt, u.lang, u.speaker) for u in table] == facts
-    assert read_data_list(tmp_path / "data.list.index" / "data.list") == list(table), "any command reads that list"
+    assert read_data_list(tmp_path / "data.list.index" / "data.list") == list(table), (
+        "any command reads that list"
+    )
     shard_list.write_text(shard_list.read_text().split("\n")[0])
     assert len(open_list(shard_list, "shard")) == 3, "another list is indexed again"
     (tmp_path / "twice").write_text(f"{tmp_path}/shards_000000000.tar\n" * 2)
-    with pytest.raises(DataError, match=r"tar: utterance 'k.0' is also in .*tar; each needs its own key"):
+    with pytest.raises(
+        DataError, match=r"tar: utterance 'k.0' is also in .*tar; each needs its own key"
+    ):
         open_list(tmp_path / "twice", "shard")
 
 
@@ -82,19 +94,27 @@ def test_packing_again_gives_the_same_bytes(utterances: list[Utterance], tmp_pat
     assert packed[0].duration == 0.5
     pack(listed, tmp_path / "b")
     pack(list(packed), tmp_path / "c")
-    first, second, of_shards = ((tmp_path / name / "shards_000000000.tar").read_bytes() for name in "abc")
+    first, second, of_shards = (
+        (tmp_path / name / "shards_000000000.tar").read_bytes() for name in "abc"
+    )
     assert first == second == of_shards
     assert b"PEAK" not in first, "libsndfile's chunk contains the time"
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
-def test_several_processes_write_the_bytes_of_one(utterances: list[Utterance], tmp_path: Path) -> None:
+def test_several_processes_write_the_bytes_of_one(
+    utterances: list[Utterance], tmp_path: Path
+) -> None:
     folders = [tmp_path / name for name in ("one", "two", "many")]
     for folder, num_workers in zip(folders, (0, 2, 9), strict=True):
-        written = list(write_shards(utterances, folder, num_utts_per_shard=2, num_workers=num_workers))
+        written = list(
+            write_shards(utterances, folder, num_utts_per_shard=2, num_workers=num_workers)
+        )
         assert written == [folder / f"shards_{number:09d}.tar" for number in range(4)]
         assert (folder / "data.list").read_text() == "".join(f"{path}\n" for path in written)
-    one, *others = ([path.read_bytes() for path in sorted(folder.glob("*.tar"))] for folder in folders)
+    one, *others = (
+        [path.read_bytes() for path in sorted(folder.glob("*.tar"))] for folder in folders
+    )
     assert all(other == one for other in others)
 
 
@@ -123,21 +143,34 @@ def test_shards_at_a_url(utterances: list[Utterance], tmp_path: Path) -> None:
     store = fsspec.filesystem("memory")
     for path in tmp_path.glob("*.tar"):
         store.pipe(f"/shards/{path.name}", path.read_bytes())
-    (tmp_path / "urls").write_text((tmp_path / "data.list").read_text().replace(str(tmp_path), "memory://shards"))
-    assert_equal_batches(first_epochs(open_list(tmp_path / "urls", "shard")), first_epochs(utterances))
+    (tmp_path / "urls").write_text(
+        (tmp_path / "data.list").read_text().replace(str(tmp_path), "memory://shards")
+    )
+    assert_equal_batches(
+        first_epochs(open_list(tmp_path / "urls", "shard")), first_epochs(utterances)
+    )
     wav = open_list(tmp_path / "urls", "shard")[0].wav
     store.pipe("/shards/shards_000000000.tar", b"x" * 600)
-    with pytest.raises(DataError, match=r"memory://shards/shards_000000000.tar: not a complete, uncompressed tar file"):
+    with pytest.raises(
+        DataError,
+        match=r"memory://shards/shards_000000000.tar: not a complete, uncompressed tar file",
+    ):
         open_list(tmp_path / "urls", "shard")
-    with pytest.raises(DataError, match=r"shards_0{9}.tar#\d+\+\d+: cut off: 0 of \d+ bytes are there; restore"):
+    with pytest.raises(
+        DataError, match=r"shards_0{9}.tar#\d+\+\d+: cut off: 0 of \d+ bytes are there; restore"
+    ):
         read_audio(wav)
     store.rm("/shards", recursive=True)
-    with pytest.raises(DataError, match=r"memory://shards/shards_0{9}.tar: cannot be read \(.*\); restore the s"):
+    with pytest.raises(
+        DataError, match=r"memory://shards/shards_0{9}.tar: cannot be read \(.*\); restore the s"
+    ):
         open_list(tmp_path / "urls", "shard")
     store.pipe("/a.flac", Path(utterances[2].wav).read_bytes())
     assert torch.equal(read_audio("memory://a.flac"), read_audio(utterances[2].wav))
     store.rm("/a.flac")
-    with pytest.raises(DataError, match=r"^nowhere://a.flac: cannot be read \(Protocol not known: nowhere.*\); res"):
+    with pytest.raises(
+        DataError, match=r"^nowhere://a.flac: cannot be read \(Protocol not known: nowhere.*\); res"
+    ):
         read_audio("nowhere://a.flac")
 
 
@@ -146,17 +179,37 @@ def test_shards_at_a_url(utterances: list[Utterance], tmp_path: Path) -> None:
     [
         ({"a.txt": b"b"}, "utterance 'a': no .wav/flac/mp3/… member, only .txt"),
         ({"a.wav": b"b", "a.json": b"{}"}, "utterance 'a': no .txt member, only .wav, .json"),
-        ({"a.wav": b"b", "a.flac": b"b", "a.txt": b""}, "utterance 'a': two audio members: .wav, .flac, .txt"),
+        (
+            {"a.wav": b"b", "a.flac": b"b", "a.txt": b""},
+            "utterance 'a': two audio members: .wav, .flac, .txt",
+        ),
         ({"a.wav": b"b", "a.txt": b"\xff"}, "utterance 'a': 'utf-8' codec can't decode byte 0xff"),
-        ({"a.wav": b"b", "a.txt": b"b", "a.json": b"[]"}, "utterance 'a': a.json is not a JSON object"),
-        ({"a.wav": b"b", "a.txt": b"b", "a.json": b'{"duration": true}'}, "utterance 'a': 'duration' is true, exp"),
-        ({"a b.wav": b"b", "a b.txt": b"b"}, "utterance 'a b': key 'a b' is empty or contains white space"),
-        ({"a.wav": b"b", "a.txt": b"b"}, "utterance 'a': audio of 1 bytes: not audio that can be read"),
-        ({"a.wav": b"b", "a.txt": b"b" * 1048577}, "utterance 'a': a.txt has 1048577 bytes, more than 1048"),
+        (
+            {"a.wav": b"b", "a.txt": b"b", "a.json": b"[]"},
+            "utterance 'a': a.json is not a JSON object",
+        ),
+        (
+            {"a.wav": b"b", "a.txt": b"b", "a.json": b'{"duration": true}'},
+            "utterance 'a': 'duration' is true, exp",
+        ),
+        (
+            {"a b.wav": b"b", "a b.txt": b"b"},
+            "utterance 'a b': key 'a b' is empty or contains white space",
+        ),
+        (
+            {"a.wav": b"b", "a.txt": b"b"},
+            "utterance 'a': audio of 1 bytes: not audio that can be read",
+        ),
+        (
+            {"a.wav": b"b", "a.txt": b"b" * 1048577},
+            "utterance 'a': a.txt has 1048577 bytes, more than 1048",
+        ),
         ({}, "contains no utterances"),
     ],
 )
-def test_an_incomplete_shard_is_refused(tmp_path: Path, members: dict[str, bytes], fault: str) -> None:
+def test_an_incomplete_shard_is_refused(
+    tmp_path: Path, members: dict[str, bytes], fault: str
+) -> None:
     write_tar(tmp_path / "x.tar", members.items())
     (tmp_path / "l").write_text(f"{tmp_path}/x.tar\n")
     with pytest.raises(DataError) as caught:
@@ -168,7 +221,9 @@ def test_an_incomplete_shard_is_refused(tmp_path: Path, members: dict[str, bytes
 
 
 @pytest.mark.parametrize("step", [40, pytest.param(1, marks=pytest.mark.slow)])
-def test_cuts_and_flips_of_a_header_are_named(utterances: list[Utterance], tmp_path: Path, step: int) -> None:
+def test_cuts_and_flips_of_a_header_are_named(
+    utterances: list[Utterance], tmp_path: Path, step: int
+) -> None:
     shard_list = pack(utterances[:2], tmp_path)
     path = tmp_path / "shards_000000000.tar"
     whole = path.read_bytes()
@@ -176,9 +231,15 @@ def test_cuts_and_flips_of_a_header_are_named(utterances: list[Utterance], tmp_p
         end = max(-(-(member.offset_data + member.size) // 512) * 512 for member in tar)
     for size in [0, 1, end, *range(256, end, 256)][:: max(1, step // 4)]:
         path.write_bytes(whole[:size])
-        with pytest.raises(DataError, match=r"shards_0{9}.tar: not a complete, uncompressed tar file \(.*\); restore"):
+        with pytest.raises(
+            DataError,
+            match=r"shards_0{9}.tar: not a complete, uncompressed tar file \(.*\); restore",
+        ):
             open_list(shard_list, "shard")
-    for place in set(range(0, 345, step)) - {154, 155}:  # what follows the digits of the checksum is not read
+    for place in set(range(0, 345, step)) - {
+        154,
+        155,
+    }:  # what follows the digits of the checksum is not read
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 64]) + whole[place + 1 :])
         with pytest.raises(DataError, match="shards_0{9}.tar: "):
             open_list(shard_list, "shard")
@@ -196,7 +257,10 @@ def test_changed_shards_are_indexed_again(utterances: list[Utterance], tmp_path:
     third.unlink()
     write_tar(tmp_path / "z.tar", [("a.txt", b"x")], "w:gz")
     shard_list.write_text(f"{shard_list.read_text()}{tmp_path}/z.tar\n")
-    broken, remedy = "not a complete, uncompressed tar file", "; restore the shard, or make it again"
+    broken, remedy = (
+        "not a complete, uncompressed tar file",
+        "; restore the shard, or make it again",
+    )
     faults = (
         rf"{first}: {broken} \(.*\){remedy}",
         rf"{second}: {broken} \(member 'a.txt' is in it twice\){remedy}",
@@ -209,8 +273,16 @@ def test_changed_shards_are_indexed_again(utterances: list[Utterance], tmp_path:
 
 def test_a_list_of_the_other_type_is_refused(tmp_path: Path) -> None:
     rows: list[tuple[str, DataType, str]] = [
-        ('{"key": "a"}', "shard", "l:1: not the path of a tar; a list of utterances is read with --data_type raw"),
-        ("a/b.tar", "raw", r"l: a list of shards \(tars\), which are trained with --data_type shard; give"),
+        (
+            '{"key": "a"}',
+            "shard",
+            "l:1: not the path of a tar; a list of utterances is read with --data_type raw",
+        ),
+        (
+            "a/b.tar",
+            "raw",
+            r"l: a list of shards \(tars\), which are trained with --data_type shard; give",
+        ),
         ("\n", "shard", "l: contains no shards; write the path or URL of one tar per line$"),
     ]
     for content, data_type, message in rows:
@@ -219,12 +291,17 @@ def test_a_list_of_the_other_type_is_refused(tmp_path: Path) -> None:
             open_list(tmp_path / "l", data_type)
 
 
-def test_an_utterance_that_cannot_be_packed_is_refused(utterances: list[Utterance], tmp_path: Path) -> None:
+def test_an_utterance_that_cannot_be_packed_is_refused(
+    utterances: list[Utterance], tmp_path: Path
+) -> None:
     for key in ("/etc/x", "a/../../x", ".."):
         with pytest.raises(DataError, match="cannot name a member of a tar; give it a key without"):
             pack([replace(utterances[0], key=key)], tmp_path / "out")
     (tmp_path / "bad.wav").write_bytes(b"no audio")
-    for bad in (replace(utterances[0], wav=str(tmp_path / "bad.wav")), replace(utterances[5], wav="/none.wav")):
+    for bad in (
+        replace(utterances[0], wav=str(tmp_path / "bad.wav")),
+        replace(utterances[5], wav="/none.wav"),
+    ):
         with pytest.raises(DataError, match=rf"^utterance {bad.key}: {bad.wav}: "):
             pack([bad], tmp_path / "out")
     assert list(tmp_path.glob("**/*.tar")) == []

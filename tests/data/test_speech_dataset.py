@@ -13,7 +13,14 @@ import fsspec
 import numpy as np
 import pytest
 import torch
-from noise_clips import PLAIN, RANDOM, assert_equal_batches, conv2d_length, make_dataset, write_clips
+from noise_clips import (
+    PLAIN,
+    RANDOM,
+    assert_equal_batches,
+    conv2d_length,
+    make_dataset,
+    write_clips,
+)
 
 from wenet_hs.config.dataset import DatasetConf, FilterConf
 from wenet_hs.data import dataset
@@ -48,7 +55,11 @@ def test_without_training_an_item_has_the_features_of_the_file(utterances: list[
         assert torch.equal(example.features, utterance_features(utterance, build_frontend(RANDOM)))
         assert example.target.tolist() == [3, 4, 5][: 1 + index % 3]
         assert example.audio_seconds == utterance.duration
-    assert epoch_frames(data, 5) == data.num_frames == [len(data.item(i, 0).features) for i in range(8)]
+    assert (
+        epoch_frames(data, 5)
+        == data.num_frames
+        == [len(data.item(i, 0).features) for i in range(8)]
+    )
 
 
 def test_an_item_is_a_function_of_seed_epoch_and_index(utterances: list[Utterance]) -> None:
@@ -72,7 +83,9 @@ def test_speeds_are_uniform_but_never_too_fast_for_the_label(utterances: list[Ut
     speeds = Counter(round(data.num_frames[0] / length, 1) for length, _ in frames)
     assert set(speeds) == {0.9, 1.0, 1.1} and min(speeds.values()) > 70
     lengths = {length for _, length in frames}
-    assert min(lengths) == data.num_frames[1] and len(lengths) == 2  # the slower speed is still used
+    assert (
+        min(lengths) == data.num_frames[1] and len(lengths) == 2
+    )  # the slower speed is still used
 
 
 def cached(utterances: list[Utterance], path: Path) -> SpeechDataset:
@@ -81,11 +94,15 @@ def cached(utterances: list[Utterance], path: Path) -> SpeechDataset:
     return data
 
 
-def test_the_cache_reads_each_speed_once_and_masks_anew(utterances: list[Utterance], tmp_path: Path) -> None:
+def test_the_cache_reads_each_speed_once_and_masks_anew(
+    utterances: list[Utterance], tmp_path: Path
+) -> None:
     data, resumed = (cached(utterances, tmp_path / name) for name in ("one", "two"))
     seen = [data.item(0, epoch).features for epoch in range(12)]
     assert len({len(features) for features in seen}) == 3, "all three speeds were drawn"
-    assert torch.equal(resumed.item(0, 11).features, seen[11]), "a cache filled after a resume has the same features"
+    assert torch.equal(resumed.item(0, 11).features, seen[11]), (
+        "a cache filled after a resume has the same features"
+    )
     Path(utterances[0].wav).unlink()
     again = [data.item(0, epoch).features for epoch in range(12)]
     assert all(map(torch.equal, seen, again))
@@ -94,18 +111,27 @@ def test_the_cache_reads_each_speed_once_and_masks_anew(utterances: list[Utteran
 
 
 def test_processes_share_a_cache_of_the_stated_size(
-    utterances: list[Utterance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    utterances: list[Utterance],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Worker processes fill it; the process that started them, and another data set, read from it without audio."""
     path, plan = tmp_path / "cache.bin", [[0, 1], [2]]
     long = make_dataset([replace(utterances[0], duration=601.0)], training=False)
     long.cache_in(tmp_path / "long.bin")
-    assert (tmp_path / "long.bin").stat().st_size == 8, "no space for a clip that is too long to be kept"
+    assert (tmp_path / "long.bin").stat().st_size == 8, (
+        "no space for a clip that is too long to be kept"
+    )
     with caplog.at_level(logging.INFO), monkeypatch.context() as patch:
-        patch.setattr(Path, "exists", lambda self: False)  # as two ranks that come at the same time see it
+        patch.setattr(
+            Path, "exists", lambda self: False
+        )  # as two ranks that come at the same time see it
         data, other = cached(utterances, path), cached(utterances, path)
     assert "cache.bin: 0.2 MB for features" in caplog.text
-    assert path.stat().st_size == pytest.approx(4 * 23 * 100 * 6.8 * (1 + 1 / 0.9 + 1 / 1.1), rel=0.05)  # 6.8 s
+    assert path.stat().st_size == pytest.approx(
+        4 * 23 * 100 * 6.8 * (1 + 1 / 0.9 + 1 / 1.1), rel=0.05
+    )  # 6.8 s
     assert not list(tmp_path.glob("*.tmp"))
     first = list(batches(data, plan, 0, num_workers=2))
     for utterance in utterances:
@@ -133,7 +159,9 @@ def test_the_cache_and_clips_of_another_length(
     assert not caplog.records, "the worker process has logged that the first clip is not kept"
 
 
-def test_the_key_of_a_cache_changes_with_the_audio(utterances: list[Utterance], tmp_path: Path) -> None:
+def test_the_key_of_a_cache_changes_with_the_audio(
+    utterances: list[Utterance], tmp_path: Path
+) -> None:
     list(write_shards(utterances, tmp_path, num_utts_per_shard=8))
     shard = tmp_path / "shards_000000000.tar"
     store = fsspec.filesystem("memory")
@@ -141,7 +169,11 @@ def test_the_key_of_a_cache_changes_with_the_audio(utterances: list[Utterance], 
     (tmp_path / "urls").write_text("memory://key/a.tar\n")
 
     def keys() -> list[str]:
-        lists = utterances, open_list(tmp_path / "data.list", "shard"), open_list(tmp_path / "urls", "shard")
+        lists = (
+            utterances,
+            open_list(tmp_path / "data.list", "shard"),
+            open_list(tmp_path / "urls", "shard"),
+        )
         return [make_dataset(one).cache_key() for one in lists]
 
     before = keys()
@@ -149,7 +181,9 @@ def test_the_key_of_a_cache_changes_with_the_audio(utterances: list[Utterance], 
     for number, path in enumerate((Path(utterances[0].wav), shard)):
         os.utime(path, (1, 1))
         now = keys()
-        assert [old != new for old, new in zip(before, now, strict=True)] == [place == number for place in range(3)]
+        assert [old != new for old, new in zip(before, now, strict=True)] == [
+            place == number for place in range(3)
+        ]
         before = now
     store.pipe("/key/a.tar", shard.read_bytes() + bytes(512))
     assert keys()[2] != before[2]
@@ -157,7 +191,10 @@ def test_the_key_of_a_cache_changes_with_the_audio(utterances: list[Utterance], 
 
 def test_every_utterance_is_kept_or_rejected_with_its_reason(utterances: list[Utterance]) -> None:
     texts = {"empty": ("", 0.5), "repeats": ("aaaaaaa", 0.5), "short": ("a", 0.05)}
-    odd = [replace(utterances[0], key=key, txt=txt, duration=length) for key, (txt, length) in texts.items()]
+    odd = [
+        replace(utterances[0], key=key, txt=txt, duration=length)
+        for key, (txt, length) in texts.items()
+    ]
     data = make_dataset([*odd, *utterances])
     assert [data.item(i, 0).key for i in range(len(data))] == [u.key for u in utterances]
     assert dict(data.rejected) == {
@@ -181,7 +218,9 @@ def test_unknown_units_are_counted_and_become_unk(utterances: list[Utterance]) -
     assert data.item(0, 0).target.tolist() == [3, 7, 1, 7, 1, 1]
 
 
-def test_missing_durations_are_read_from_the_header(utterances: list[Utterance], tmp_path: Path) -> None:
+def test_missing_durations_are_read_from_the_header(
+    utterances: list[Utterance], tmp_path: Path
+) -> None:
     bare = [Utterance(key=u.key, wav=u.wav, txt=u.txt) for u in utterances]
     assert make_dataset(bare).num_frames == make_dataset(utterances).num_frames
     segment = Utterance(key="s", wav=utterances[7].wav, txt="a", start=0.2, end=0.7)
@@ -189,10 +228,15 @@ def test_missing_durations_are_read_from_the_header(utterances: list[Utterance],
     data = make_dataset([segment, tail], PLAIN)
     assert data.num_frames == [48, 48] == [len(data.item(i, 0).features) for i in (0, 1)]
     (clip,) = write_clips(tmp_path, [0.05])
-    with pytest.raises(DataError, match="utterance u0: .*: 3 frames of audio are too few for the encoder"):
+    with pytest.raises(
+        DataError, match="utterance u0: .*: 3 frames of audio are too few for the encoder"
+    ):
         make_dataset([replace(clip, duration=0.12)], training=False).item(0, 0)
     gone = Utterance(key="gone", wav="/none.wav", txt="a")
-    with pytest.raises(DataError, match=r"^utterance gone: /none.wav: missing; 1 of 1 clips cannot .* allows 0.01: re"):
+    with pytest.raises(
+        DataError,
+        match=r"^utterance gone: /none.wav: missing; 1 of 1 clips cannot .* allows 0.01: re",
+    ):
         make_dataset([gone])
     data = make_dataset([*utterances, gone], PLAIN.model_copy(update={"max_bad_clips": 0.2}))
     assert (len(data), data.rejected) == (8, [("gone", "unreadable: missing")])
@@ -202,7 +246,10 @@ def test_headers_are_read_at_the_same_time_with_the_results_of_one_after_the_oth
     utterances: list[Utterance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "bad.wav").write_bytes(b"no audio")
-    bad = [Utterance(key=key, wav=str(tmp_path / name), txt="a") for key, name in (("x", "bad.wav"), ("y", "none.wav"))]
+    bad = [
+        Utterance(key=key, wav=str(tmp_path / name), txt="a")
+        for key, name in (("x", "bad.wav"), ("y", "none.wav"))
+    ]
     listed = [replace(u, duration=None) for u in utterances]
     listed = [*listed[:3], bad[0], *listed[3:], bad[1]]
     meet = threading.Barrier(2)  # two headers at a time, or BrokenBarrierError
@@ -216,14 +263,21 @@ def test_headers_are_read_at_the_same_time_with_the_results_of_one_after_the_oth
     data = make_dataset(listed, PLAIN.model_copy(update={"max_bad_clips": 0.2}))
     assert data.durations.tolist() == [segment_duration(u) for u in utterances]
     (x, reason), missing = data.rejected
-    assert (x, missing) == ("x", ("y", "unreadable: missing")) and reason.startswith("unreadable: not audio")
-    with pytest.raises(DataError, match=r"^utterance y: .*/none.wav: missing; 2 of 10 clips cannot be read, .*0.15: r"):
+    assert (x, missing) == ("x", ("y", "unreadable: missing")) and reason.startswith(
+        "unreadable: not audio"
+    )
+    with pytest.raises(
+        DataError,
+        match=r"^utterance y: .*/none.wav: missing; 2 of 10 clips cannot be read, .*0.15: r",
+    ):
         make_dataset(listed, PLAIN.model_copy(update={"max_bad_clips": 0.15}))
 
 
 def test_examples_are_padded_to_the_longest() -> None:
     examples = [
-        Example(key=f"k{n}", features=torch.ones(n, 2), target=torch.tensor(ids), audio_seconds=0.25)
+        Example(
+            key=f"k{n}", features=torch.ones(n, 2), target=torch.tensor(ids), audio_seconds=0.25
+        )
         for n, ids in ((2, [7]), (3, [5, 6]))
     ]
     batch = collate(examples)
@@ -238,12 +292,18 @@ def test_examples_are_padded_to_the_longest() -> None:
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_workers_and_a_resume_change_no_batch(utterances: list[Utterance], num_workers: int) -> None:
+def test_workers_and_a_resume_change_no_batch(
+    utterances: list[Utterance], num_workers: int
+) -> None:
     data = make_dataset(utterances)
     plan = data.plan(1)
     expected = list(batches(data, plan, 1))
-    assert [batch.keys for batch in expected] == [[utterances[i].key for i in indices] for indices in plan]
+    assert [batch.keys for batch in expected] == [
+        [utterances[i].key for i in indices] for indices in plan
+    ]
     assert sum(batch.num_targets for batch in expected) == 15 + 8
     resumed = make_dataset(utterances)
     for start in (0, 1, len(plan)):
-        assert_equal_batches(expected[start:], batches(resumed, plan[start:], 1, num_workers=num_workers))
+        assert_equal_batches(
+            expected[start:], batches(resumed, plan[start:], 1, num_workers=num_workers)
+        )

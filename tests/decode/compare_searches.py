@@ -29,14 +29,19 @@ def main(model_dir: str, test_data: str, count: str) -> None:
     """Print one line per mode. Raise AssertionError at the first difference."""
     torch.set_num_threads(1)
     experiment = load_experiment(model_dir)
-    shortest = sorted(read_data_list(Path(test_data)), key=lambda one: one.duration or 0.0)[: int(count)]
+    shortest = sorted(read_data_list(Path(test_data)), key=lambda one: one.duration or 0.0)[
+        : int(count)
+    ]
     features = [utterance_features(one, experiment.frontend) for one in shortest]
     for mode in ("attention", "joint", "ctc_prefix_beam_search"):
         expected = [plain(experiment.model, one, mode) for one in features]
         for size in (1, 3, len(features)):
             for first in range(0, len(features), size):
                 batch = features[first : first + size]
-                padded, lengths = pad_sequence(batch, batch_first=True), torch.tensor([len(one) for one in batch])
+                padded, lengths = (
+                    pad_sequence(batch, batch_first=True),
+                    torch.tensor([len(one) for one in batch]),
+                )
                 found = decode(experiment.model, padded, lengths, [mode], OPTIONS)[mode]
                 for nbest, expected_nbest in zip(found, expected[first:], strict=False):
                     assert_same_nbest(nbest, expected_nbest)
@@ -51,8 +56,13 @@ def plain(model: AsrModel, features: Tensor, mode: str) -> Scored:
         return wenet_search(model, memory, OPTIONS)
     if mode == "joint":
         return finished_list(model, memory, OPTIONS, OPTIONS.ctc_weight)
-    best, (blank, eos) = model.ctc.head.topk(memory[0], OPTIONS.beam_size), (model.ctc.blank, model.special.eos)
-    _, (nbest,) = prefix_beam_search_with_lm(*best, memory[1], blank=blank, eos=eos, options=OPTIONS, lm=None)
+    best, (blank, eos) = (
+        model.ctc.head.topk(memory[0], OPTIONS.beam_size),
+        (model.ctc.blank, model.special.eos),
+    )
+    _, (nbest,) = prefix_beam_search_with_lm(
+        *best, memory[1], blank=blank, eos=eos, options=OPTIONS, lm=None
+    )
     return [(prefix.ids, prefix.score) for prefix in nbest]
 
 

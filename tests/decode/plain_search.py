@@ -36,7 +36,9 @@ def bounds(frames: int, options: DecodeOptions) -> tuple[int, int]:
     return min(max_units, math.floor(frames * options.min_len_ratio + 1e-9)), max_units
 
 
-def wenet_search(model: AsrModel, memory: Memory, options: DecodeOptions, lm: Lm | None = None) -> Scored:
+def wenet_search(
+    model: AsrModel, memory: Memory, options: DecodeOptions, lm: Lm | None = None
+) -> Scored:
     """WeNet's rules: finished hypotheses stay in the beam."""
     min_units, max_units = bounds(int(memory[1]), options)
     size, fuses = options.beam_size, lm is not None or options.length_bonus != 0
@@ -79,26 +81,48 @@ def finished_list(
         candidates = []
         for (score, ids), row in zip(beam, log_probs, strict=True):
             if length >= min_units:
-                whole = score + (1 - ctc_weight) * float(row[eos]) + fusion_score(model, options, lm, (ids, eos))
-                whole += ctc_weight * log(ctc_sums(probs_TV, ids, model.ctc.blank)[1]) if probs_TV else 0.0
+                whole = (
+                    score
+                    + (1 - ctc_weight) * float(row[eos])
+                    + fusion_score(model, options, lm, (ids, eos))
+                )
+                whole += (
+                    ctc_weight * log(ctc_sums(probs_TV, ids, model.ctc.blank)[1])
+                    if probs_TV
+                    else 0.0
+                )
                 ended.append((whole / max(1, length) ** options.length_penalty, ids))
             values, units = row.topk(min(2 * options.beam_size + 1, len(row)))
             for value, unit in zip(values.tolist(), units.tolist(), strict=True):
                 if unit == eos or (probs_TV and unit == model.ctc.blank):
                     continue
                 longer = (*ids, unit)
-                part = score + (1 - ctc_weight) * value + fusion_score(model, options, lm, (ids, unit))
-                by_ctc = ctc_weight * log(ctc_sums(probs_TV, longer, model.ctc.blank)[0]) if probs_TV else 0.0
+                part = (
+                    score + (1 - ctc_weight) * value + fusion_score(model, options, lm, (ids, unit))
+                )
+                by_ctc = (
+                    ctc_weight * log(ctc_sums(probs_TV, longer, model.ctc.blank)[0])
+                    if probs_TV
+                    else 0.0
+                )
                 candidates.append((part + by_ctc, part, longer))
-        best = sorted(candidates, key=lambda candidate: candidate[0], reverse=True)[: options.beam_size]
+        best = sorted(candidates, key=lambda candidate: candidate[0], reverse=True)[
+            : options.beam_size
+        ]
         beam = [(part, ids) for total, part, ids in best if total > -math.inf]
         if not beam:
             break
-    ranked = sorted(((ids, score) for score, ids in ended if score > -math.inf), key=lambda x: x[1], reverse=True)
+    ranked = sorted(
+        ((ids, score) for score, ids in ended if score > -math.inf),
+        key=lambda x: x[1],
+        reverse=True,
+    )
     return ranked[: options.nbest or options.beam_size] or [((), 0.0)]
 
 
-def fusion_score(model: AsrModel, options: DecodeOptions, lm: Lm | None, candidate: tuple[Ids, int]) -> float:
+def fusion_score(
+    model: AsrModel, options: DecodeOptions, lm: Lm | None, candidate: tuple[Ids, int]
+) -> float:
     """Language model score and length bonus of a unit after its history."""
     bonus = 0.0 if candidate[1] == model.special.eos else options.length_bonus
     return bonus + (options.lm_weight * lm(*candidate) if lm is not None else 0.0)
@@ -108,7 +132,9 @@ def assert_same_nbest(found: Sequence[Hypothesis], expected: Scored) -> None:
     """Scores are equal; units are equal unless two scores are almost equal. Raises AssertionError."""
     assert len(found) == len(expected)
     for rank, (hypothesis, (ids, score)) in enumerate(zip(found, expected, strict=True)):
-        assert abs(hypothesis.score - score) <= 2e-4 * max(1.0, abs(score) / 10), f"rank {rank}: {hypothesis}, {score}"
+        assert abs(hypothesis.score - score) <= 2e-4 * max(1.0, abs(score) / 10), (
+            f"rank {rank}: {hypothesis}, {score}"
+        )
         others = [other for place, (_, other) in enumerate(expected) if place != rank]
         if all(abs(other - score) > 1e-3 for other in others) and rank < len(expected) - 1:
             assert hypothesis.ids == ids, f"rank {rank}: {hypothesis.ids}, {ids}"
@@ -128,7 +154,9 @@ def ctc_sums(probs_TV: list[list[float]], ids: Ids, blank: int) -> tuple[float, 
             if t == 0:
                 before = 1.0 if index == 0 else 0.0
             else:
-                before = in_blank[t - 1] + (in_unit[t - 1] if index == 0 or ids[index - 1] != unit else 0.0)
+                before = in_blank[t - 1] + (
+                    in_unit[t - 1] if index == 0 or ids[index - 1] != unit else 0.0
+                )
             prefix += before * probs[unit]
             new_unit.append(((new_unit[-1] if t else 0.0) + before) * probs[unit])
             new_blank.append((new_blank[-1] + new_unit[-2]) * probs[blank] if t else 0.0)

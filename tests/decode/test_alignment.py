@@ -47,11 +47,17 @@ def check_spans(found: Alignment, log_probs_TC: Tensor, labels: list[int]) -> No
         path[start:end] = [label] * (end - start)
         assert log_prob == pytest.approx(float(log_probs_TC[start:end, label].mean()), abs=1e-5)
     assert [unit for unit, _ in itertools.groupby(path) if unit] == labels
-    assert found.score == pytest.approx(sum(float(log_probs_TC[t, unit]) for t, unit in enumerate(path)), abs=1e-5)
+    assert found.score == pytest.approx(
+        sum(float(log_probs_TC[t, unit]) for t, unit in enumerate(path)), abs=1e-5
+    )
 
 
 @settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 10_000), frames=st.integers(0, 5), labels=st.lists(st.integers(1, 2), max_size=4))
+@given(
+    seed=st.integers(0, 10_000),
+    frames=st.integers(0, 5),
+    labels=st.lists(st.integers(1, 2), max_size=4),
+)
 def test_the_alignment_is_the_best_of_all(seed: int, frames: int, labels: list[int]) -> None:
     log_probs = random_log_probs(seed, 1, max(frames, 1), 3)
     (found,) = viterbi_align(log_probs, torch.tensor([frames]), [labels])
@@ -75,7 +81,9 @@ def test_a_hand_worked_alignment() -> None:
 
 
 def test_nan_is_an_error() -> None:
-    with pytest.raises(CheckpointError, match="CTC output: NaN; the weights are damaged .* use another checkpoint"):
+    with pytest.raises(
+        CheckpointError, match="CTC output: NaN; the weights are damaged .* use another checkpoint"
+    ):
         viterbi_align(torch.full((1, 4, 3), math.nan), torch.tensor([4]), [[1, 2]])
 
 
@@ -103,14 +111,19 @@ def test_alignment_of_units_equals_that_of_the_whole_distribution() -> None:
         assert one.spans == other.spans
         assert one.log_probs == pytest.approx(other.log_probs, abs=1e-5)
         check_spans(one, head.log_probs(memory)[row, : lengths[row]], ids)
-    assert align_units(Ctc(head), memory, lengths, [[0, 5], []])[1] is not None  # a decoder may write blank
+    assert (
+        align_units(Ctc(head), memory, lengths, [[0, 5], []])[1] is not None
+    )  # a decoder may write blank
 
 
 # ---- seconds and words
 
 
 def test_a_frame_stands_for_its_step_in_the_middle_of_its_receptive_field() -> None:
-    frontend, found = build_frontend(small_config().dataset_conf), Alignment(((0, 1), (7, 9)), (0.0, 0.0), 0.0)
+    frontend, found = (
+        build_frontend(small_config().dataset_conf),
+        Alignment(((0, 1), (7, 9)), (0.0, 0.0), 0.0),
+    )
     # Frames of 25 ms every 10 ms, of which conv2d8 reads 15.
     for input_layer, step_s, field_s in (("conv2d8", 0.08, 0.165), ("linear", 0.01, 0.025)):
         encoder = small_model(encoder_conf={"input_layer": input_layer}).encoder
@@ -120,15 +133,23 @@ def test_a_frame_stands_for_its_step_in_the_middle_of_its_receptive_field() -> N
         assert (first.start, first.end, other.start, other.end) == pytest.approx(times, abs=1e-4)
     # Centred windows: frame t is the middle of 10 ms, half of it before t * 10 ms; no time is before the audio.
     first, other = timed_units("ab", found, encoder, WhisperMel(), 2.0)
-    assert (first.start, first.end, other.start, other.end) == pytest.approx((2, 2.005, 2.065, 2.085))
+    assert (first.start, first.end, other.start, other.end) == pytest.approx(
+        (2, 2.005, 2.065, 2.085)
+    )
 
 
 def test_units_and_words_in_seconds() -> None:
     table = UnitTable.from_units(["▁", "a", "b", "▁c"])
-    spans, log_probs = tuple((2 * i, 2 * i + 1) for i in range(6)), tuple(map(math.log, (0.9, 0.4, 1, 0.5, 1, 1)))
+    spans, log_probs = (
+        tuple((2 * i, 2 * i + 1) for i in range(6)),
+        tuple(map(math.log, (0.9, 0.4, 1, 0.5, 1, 1))),
+    )
     found = Alignment(spans, log_probs, -9.0)
     units = timed_units(
-        ["a", "b", "▁", "b", "▁c", "a"], found, small_model().encoder, build_frontend(small_config().dataset_conf)
+        ["a", "b", "▁", "b", "▁c", "a"],
+        found,
+        small_model().encoder,
+        build_frontend(small_config().dataset_conf),
     )
     assert units[1] == TimedText(text="b", start=0.1025, end=0.1425, confidence=pytest.approx(0.4))
     words = timed_words(units, CharTokenizer(table))
@@ -151,7 +172,9 @@ def test_scripts_without_spaces_have_a_word_per_letter_with_its_marks() -> None:
         tuple("ខ្ញុំ"): ["ខ្ញុំ"],
         tuple("한국어"): ["한국어"],
     }.items():
-        timed = [TimedText(text=unit, start=n, end=n + 1, confidence=1.0) for n, unit in enumerate(units)]
+        timed = [
+            TimedText(text=unit, start=n, end=n + 1, confidence=1.0) for n, unit in enumerate(units)
+        ]
         found = timed_words(timed, CharTokenizer(table))
         assert [word.text for word in found] == words
         assert sum(word.end - word.start for word in found) == len(units) - units.count("▁")
@@ -160,7 +183,10 @@ def test_scripts_without_spaces_have_a_word_per_letter_with_its_marks() -> None:
 @pytest.mark.parametrize(
     ("units", "words"),
     [
-        (["la▁", "ca", "sa▁"], [("la", 0, 1), ("casa", 1, 3)]),  # of a model that was trained with the space as suffix
+        (
+            ["la▁", "ca", "sa▁"],
+            [("la", 0, 1), ("casa", 1, 3)],
+        ),  # of a model that was trained with the space as suffix
         (["la", "▁", "ca", "sa"], [("la", 0, 1), ("casa", 2, 4)]),
         (["▁la", "▁ca", "sa"], [("la", 0, 1), ("casa", 1, 3)]),
         (["▁la▁", "▁casa"], [("la", 0, 1), ("casa", 1, 2)]),
@@ -170,7 +196,9 @@ def test_scripts_without_spaces_have_a_word_per_letter_with_its_marks() -> None:
     ],
 )
 def test_words_end_where_the_space_is(units: list[str], words: list[tuple[str, int, int]]) -> None:
-    timed = [TimedText(text=unit, start=n, end=n + 1, confidence=0.5) for n, unit in enumerate(units)]
+    timed = [
+        TimedText(text=unit, start=n, end=n + 1, confidence=0.5) for n, unit in enumerate(units)
+    ]
     found = timed_words(timed, CharTokenizer(UnitTable.from_units("▁")))
     assert [(word.text, word.start, word.end) for word in found] == words
     assert all(word.confidence == pytest.approx(0.5) for word in found)
@@ -190,9 +218,15 @@ def test_words_of_byte_pieces_and_of_a_table_with_the_unit_space(tmp_path: Path)
         ),
         (bpe, ["▁a", *好[:2], "▁b"], [("a�", 0, 3), ("b", 3, 4)]),
         (bpe, ["▁a", "<0xC2>", "<0xA0>", "b"], [("a", 0, 1), ("b", 3, 4)]),  # NO-BREAK SPACE
-        (char, [char.table.units[unit] for unit in char.encode("ab a")], [("ab", 0, 2), ("a", 3, 4)]),
+        (
+            char,
+            [char.table.units[unit] for unit in char.encode("ab a")],
+            [("ab", 0, 2), ("a", 3, 4)],
+        ),
     ):
-        timed = [TimedText(text=unit, start=n, end=n + 1, confidence=0.5) for n, unit in enumerate(units)]
+        timed = [
+            TimedText(text=unit, start=n, end=n + 1, confidence=0.5) for n, unit in enumerate(units)
+        ]
         found = timed_words(timed, tokenizer)
         assert [(word.text, word.start, word.end) for word in found] == words
         assert [word.confidence for word in found] == pytest.approx([0.5] * len(words))
@@ -235,7 +269,9 @@ def test_windows_that_see_everything_give_the_alignment_of_the_whole(
     ]
 
 
-def test_each_frame_is_in_one_window(experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_frame_is_in_one_window(
+    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     soundfile.write(tmp_path / "a.wav", noise(6.0), 16000, subtype="FLOAT")
     utterance = Utterance(key="a", wav=str(tmp_path / "a.wav"), txt="ab")
     features = utterance_features(utterance, experiment.frontend)
@@ -282,7 +318,9 @@ def test_a_long_recording_that_does_not_fit_its_transcript_is_named(
     cases = {
         "a.wav: 11 encoder frames, but CTC needs 39 for this transcript": base,
         "the transcript has units that the model does not know: 'x'": replace(base, txt="ax"),
-        "a.wav: cut off: 0.50 s, the data list says 200.00 s": replace(base, txt="a", duration=200.0),
+        "a.wav: cut off: 0.50 s, the data list says 200.00 s": replace(
+            base, txt="a", duration=200.0
+        ),
         "a.wav: too long: 0.50 s, the data list says 0.20 s": replace(base, txt="a", duration=0.2),
     }
     for message, utterance in cases.items():

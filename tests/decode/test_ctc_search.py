@@ -16,11 +16,15 @@ BLANK = 0
 Case = tuple[Tensor, Tensor, Tensor, int, int]
 
 
-def greedy_search(log_probs: Tensor, lengths: Tensor, *, blank: int = BLANK) -> list[list[Hypothesis]]:
+def greedy_search(
+    log_probs: Tensor, lengths: Tensor, *, blank: int = BLANK
+) -> list[list[Hypothesis]]:
     return ctc_search.greedy_search(*topk_lowest_id_first(log_probs, 1), lengths, blank=blank)
 
 
-def prefix_search(log_probs: Tensor, lengths: Tensor, beam_size: int, *, blank: int = BLANK) -> list[list[Hypothesis]]:
+def prefix_search(
+    log_probs: Tensor, lengths: Tensor, beam_size: int, *, blank: int = BLANK
+) -> list[list[Hypothesis]]:
     values, ids = topk_lowest_id_first(log_probs, min(beam_size, log_probs.size(-1)))
     return ctc_search.prefix_beam_search(values, ids, lengths, blank=blank, beam_size=beam_size)
 
@@ -54,7 +58,9 @@ def test_exhaustive_search_is_the_sum_over_all_alignments() -> None:
         expected = ctc_texts(log_probs[0])
         assert {h.ids: pytest.approx(h.score, abs=1e-5) for h in found} == expected
         assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
-        assert all(h.score <= expected[h.ids] + 1e-5 for h in prefix_search(log_probs, lengths, 3)[0])
+        assert all(
+            h.score <= expected[h.ids] + 1e-5 for h in prefix_search(log_probs, lengths, 3)[0]
+        )
         ((greedy,),) = greedy_search(log_probs, lengths)
         assert greedy.score == pytest.approx(float(log_probs[0].max(-1).values.sum()), abs=1e-5)
 
@@ -87,7 +93,9 @@ def random_case(seed: int) -> Case:
         log_probs = (2 * log_probs).round() / 2
     if seed % 16 == 2:  # impossible units
         log_probs = log_probs.masked_fill(log_probs < -1.5, -torch.inf)
-    values, ids = topk_lowest_id_first(log_probs, rng.randint(1, num_units) if seed % 3 else min(beam_size, num_units))
+    values, ids = topk_lowest_id_first(
+        log_probs, rng.randint(1, num_units) if seed % 3 else min(beam_size, num_units)
+    )
     return values, ids, lengths, rng.randrange(num_units), beam_size
 
 
@@ -95,10 +103,14 @@ def check(case: Case) -> None:
     *tensors, blank, beam_size = case
     found = ctc_search.prefix_beam_search(*tensors, blank=blank, beam_size=beam_size)
     options = DecodeOptions(beam_size=beam_size)
-    _, expected = ctc_search.prefix_beam_search_with_lm(*tensors, blank=blank, eos=-1, options=options, lm=None)
+    _, expected = ctc_search.prefix_beam_search_with_lm(
+        *tensors, blank=blank, eos=-1, options=options, lm=None
+    )
     for nbest, expected_nbest in zip(found, expected, strict=True):
         assert [h.ids for h in nbest] == [h.ids for h in expected_nbest]
-        assert [h.score for h in nbest] == pytest.approx([h.score for h in expected_nbest], abs=1e-9)
+        assert [h.score for h in nbest] == pytest.approx(
+            [h.score for h in expected_nbest], abs=1e-9
+        )
 
 
 def test_the_kernel_equals_the_search_in_plain_python() -> None:
@@ -114,7 +126,9 @@ def test_the_kernel_equals_it_on_more_and_longer_cases() -> None:
     for seed in range(48, 250):
         check(random_case(seed))
     for seed, scale in enumerate((1.0, 4.0, 10.0)):
-        log_probs = (scale * torch.randn(4, 100, 50, generator=torch.Generator().manual_seed(seed))).log_softmax(-1)
+        log_probs = (
+            scale * torch.randn(4, 100, 50, generator=torch.Generator().manual_seed(seed))
+        ).log_softmax(-1)
         for beam_size in (1, 10, 70):
             values, ids = topk_lowest_id_first(log_probs, min(beam_size, 50))
             check((values, ids, torch.tensor([100, 40, 7, 0]), 0, beam_size))
@@ -126,5 +140,7 @@ def test_any_memory_layout_and_any_values_after_the_length() -> None:
     padded_values = torch.cat([values, torch.full_like(values[:, :2], torch.nan)], dim=1).double()
     padded_ids = torch.cat([ids, torch.full_like(ids[:, :2], -1)], dim=1)
     turned = padded_values.transpose(0, 1).contiguous().transpose(0, 1).requires_grad_()
-    found = ctc_search.prefix_beam_search(turned, padded_ids, lengths.int(), blank=blank, beam_size=beam_size)
+    found = ctc_search.prefix_beam_search(
+        turned, padded_ids, lengths.int(), blank=blank, beam_size=beam_size
+    )
     assert found == expected

@@ -45,9 +45,15 @@ WENETS_MODES = ["ctc_greedy_search", "ctc_prefix_beam_search", "attention", "att
 def test_wenets_hypotheses_token_for_token(shared_dir: Path, name: str) -> None:
     folder = shared_dir / "golden" / "wenet"
     arrays = dict(np.load(folder / f"{name}.npz", allow_pickle=False))
-    weights = {key[6:]: torch.from_numpy(array) for key, array in arrays.items() if key.startswith("param.")}
+    weights = {
+        key[6:]: torch.from_numpy(array)
+        for key, array in arrays.items()
+        if key.startswith("param.")
+    }
     model, modes = load_wenet_model(folder / f"{name}.yaml", weights), WENETS_MODES
-    features = pad_features(model, [torch.from_numpy(arrays[f"{index}.feats"]) for index in range(3)])
+    features = pad_features(
+        model, [torch.from_numpy(arrays[f"{index}.feats"]) for index in range(3)]
+    )
     found = decode(model, *features, modes, DecodeOptions(beam_size=4, ctc_weight=0.5))
     for row in range(3):
         for mode in modes:
@@ -64,16 +70,22 @@ def test_wenets_hypotheses_token_for_token(shared_dir: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(("frames", "beam_size"), [([25, 9, 6, 0], 3), ([31, 12], 12)])
-def test_the_batch_never_changes_a_result(model: AsrModel, frames: list[int], beam_size: int) -> None:
+def test_the_batch_never_changes_a_result(
+    model: AsrModel, frames: list[int], beam_size: int
+) -> None:
     reverse_weight = 0.3 if model.right_head is not None else 0.0
     options = DecodeOptions(beam_size=beam_size, length_penalty=0.5, reverse_weight=reverse_weight)
     batch = small_batch(frames, [1] * len(frames))
     together = decode(model, batch.features, batch.feature_lengths, MODES, options)
     for row, length in enumerate(frames):
         single = row_of(batch, row)
-        for mode, (nbest,) in decode(model, single.features, single.feature_lengths, MODES, options).items():
+        for mode, (nbest,) in decode(
+            model, single.features, single.feature_lengths, MODES, options
+        ).items():
             assert [h.ids for h in together[mode][row]] == [h.ids for h in nbest]
-            assert [h.score for h in together[mode][row]] == pytest.approx([h.score for h in nbest], abs=1e-4)
+            assert [h.score for h in together[mode][row]] == pytest.approx(
+                [h.score for h in nbest], abs=1e-4
+            )
             if length < 7:  # too short for one encoder frame
                 assert together[mode][row] == [Hypothesis((), 0.0)]
 
@@ -105,14 +117,20 @@ def test_rescoring_is_its_formula_for_any_size_of_trees(
 
 
 @torch.no_grad()
-def sequence_score(model: AsrModel, features: torch.Tensor, ids: tuple[int, ...], right: bool = False) -> float:
+def sequence_score(
+    model: AsrModel, features: torch.Tensor, ids: tuple[int, ...], right: bool = False
+) -> float:
     """Unit by unit with whole distributions."""
     memory, lengths = model.encode(features, torch.tensor([features.size(1)]))
     decoder = model.decoder.right_decoder if right else model.left[0]
     head = model.right_head if right else model.head
-    hidden = decoder(memory, lengths, torch.tensor([(SPECIAL.sos, *ids)]), torch.tensor([len(ids) + 1]))
+    hidden = decoder(
+        memory, lengths, torch.tensor([(SPECIAL.sos, *ids)]), torch.tensor([len(ids) + 1])
+    )
     log_probs = head.log_probs(hidden)[0]
-    return sum(float(log_probs[position, unit]) for position, unit in enumerate((*ids, SPECIAL.eos)))
+    return sum(
+        float(log_probs[position, unit]) for position, unit in enumerate((*ids, SPECIAL.eos))
+    )
 
 
 # ---- alignments
@@ -122,13 +140,20 @@ def test_the_best_hypothesis_of_each_mode_gets_its_alignment(model: AsrModel) ->
     batch, options = small_batch([40, 6, 31], [1, 1, 1]), DecodeOptions(beam_size=3)
     plain = decode(model, batch.features, batch.feature_lengths, MODES, options)
     times = StageTimes()
-    found = decode(model, batch.features, batch.feature_lengths, MODES, options, align=True, times=times)
+    found = decode(
+        model, batch.features, batch.feature_lengths, MODES, options, align=True, times=times
+    )
     assert times.seconds["alignment"] > 0
-    without = {mode: [[replace(h, alignment=None) for h in nbest] for nbest in found[mode]] for mode in MODES}
+    without = {
+        mode: [[replace(h, alignment=None) for h in nbest] for nbest in found[mode]]
+        for mode in MODES
+    }
     assert without == plain
     if model.right_head is not None:  # a model that was trained without CTC aligns nothing
         untrained = small_model(model_conf={"ctc_weight": 0.0})
-        nbests = decode(untrained, batch.features, batch.feature_lengths, ["attention"], align=True)["attention"]
+        nbests = decode(
+            untrained, batch.features, batch.feature_lengths, ["attention"], align=True
+        )["attention"]
         assert all(nbest[0].alignment is None for nbest in nbests)
     for mode in MODES:
         assert found[mode][1] == [Hypothesis((), 0.0)]  # too short for the encoder
@@ -151,7 +176,9 @@ def test_the_encoder_runs_once_and_each_stage_is_timed_without_its_inner_stages(
     model, batch, times = small_model(), small_batch([12], [1]), StageTimes()
     encode = Mock(side_effect=model.encode)
     monkeypatch.setattr(model, "encode", encode)
-    assert list(decode(model, batch.features, batch.feature_lengths, MODES, times=times)) == list(MODES)
+    assert list(decode(model, batch.features, batch.feature_lengths, MODES, times=times)) == list(
+        MODES
+    )
     assert encode.call_count == 1
     assert set(times.seconds) == {"encoder"}.union(*map(stages_of, MODES))
     times, clock = StageTimes(), iter([0.0, 1.0, 4.0, 10.0])
@@ -170,9 +197,17 @@ def test_decoding_leaves_the_model_able_to_learn() -> None:
 
 
 UNSUPPORTED: list[tuple[dict[str, Any], list[str], str]] = [
-    ({"lm_weight": 0.3}, ["ctc_greedy_search"], r"ctc_greedy_search: uses no language model; add ctc_prefix"),
+    (
+        {"lm_weight": 0.3},
+        ["ctc_greedy_search"],
+        r"ctc_greedy_search: uses no language model; add ctc_prefix",
+    ),
     ({"ctc_weight": 1.5}, ["joint"], r"ctc_weight 1.5: must be from 0 to 1 for joint"),
-    ({"nbest": 2}, [*MODES], r"nbest 2: ctc_greedy_search has only one hypothesis; leave out this mode"),
+    (
+        {"nbest": 2},
+        [*MODES],
+        r"nbest 2: ctc_greedy_search has only one hypothesis; leave out this mode",
+    ),
 ]
 
 
@@ -181,18 +216,26 @@ def test_wrong_calls_and_wrong_models() -> None:
     features, lengths = batch.features, batch.feature_lengths
     with pytest.raises(ValueError, match=r"mode 'greedy': must be one of ctc_greedy_search, "):
         decode(model, features, lengths, ["greedy"])
-    with pytest.raises(ConfigError, match=r"reverse_weight 0.3: this model has no right-to-left decoder .*at 0"):
+    with pytest.raises(
+        ConfigError, match=r"reverse_weight 0.3: this model has no right-to-left decoder .*at 0"
+    ):
         decode(model, features, lengths, MODES, DecodeOptions(reverse_weight=0.3))
     for setting, modes, message in UNSUPPORTED:
         with pytest.raises(ConfigError, match=message):
-            check_options(model, DecodeOptions(**setting), modes, Mock() if "lm_weight" in setting else None)
-    with pytest.raises(ValueError, match=r"decode needs the model in eval mode; call model.eval\(\)"):
+            check_options(
+                model, DecodeOptions(**setting), modes, Mock() if "lm_weight" in setting else None
+            )
+    with pytest.raises(
+        ValueError, match=r"decode needs the model in eval mode; call model.eval\(\)"
+    ):
         decode(model.train(), features, lengths, MODES)
     damaged = small_model()
     with torch.no_grad():
         damaged.decoder.after_norm.weight[0] = float("nan")
     for mode in ("attention", "joint", "attention_rescoring"):
-        with pytest.raises(CheckpointError, match=r"(scores of the search|decoder output): NaN; the weights are"):
+        with pytest.raises(
+            CheckpointError, match=r"(scores of the search|decoder output): NaN; the weights are"
+        ):
             decode(damaged, features, lengths, [mode])
     with torch.no_grad():
         next(model.eval().ctc.head.parameters())[0] = float("nan")
@@ -200,7 +243,9 @@ def test_wrong_calls_and_wrong_models() -> None:
         decode(model, features, lengths, ["ctc_greedy_search"])
     with torch.no_grad():
         model.encoder.after_norm.weight[0] = float("nan")
-    with pytest.raises(CheckpointError, match=r"encoder output: NaN or infinity; .* use another checkpoint"):
+    with pytest.raises(
+        CheckpointError, match=r"encoder output: NaN or infinity; .* use another checkpoint"
+    ):
         decode(model, features, lengths, MODES)
 
 
@@ -226,7 +271,10 @@ def test_a_warning_about_each_option_that_no_mode_reads(caplog: pytest.LogCaptur
         "length_penalty",
         "min_len_ratio",
     ]
-    assert all(message.endswith("no effect on attention_rescoring, ctc_greedy_search") for message in caplog.messages)
+    assert all(
+        message.endswith("no effect on attention_rescoring, ctc_greedy_search")
+        for message in caplog.messages
+    )
 
 
 @pytest.mark.parametrize(
@@ -237,7 +285,11 @@ def test_a_warning_about_each_option_that_no_mode_reads(caplog: pytest.LogCaptur
             ["ctc_greedy_search", "attention", "joint"],
             "attention, joint: the decoder of this model was not trained",
         ),
-        (0.0, ["attention", "ctc_greedy_search"], "ctc_greedy_search: the CTC layer of this model was not trained"),
+        (
+            0.0,
+            ["attention", "ctc_greedy_search"],
+            "ctc_greedy_search: the CTC layer of this model was not trained",
+        ),
     ],
 )
 def test_a_warning_about_modes_whose_branches_were_not_trained(
@@ -248,7 +300,9 @@ def test_a_warning_about_modes_whose_branches_were_not_trained(
     assert caplog.messages == [f"{warning} (ctc_weight {ctc_weight:g}), so its scores are random"]
 
 
-@pytest.mark.parametrize(("greedy", "instead"), [("ctc", "ctc_prefix_beam_search"), ("decoder", "attention")])
+@pytest.mark.parametrize(
+    ("greedy", "instead"), [("ctc", "ctc_prefix_beam_search"), ("decoder", "attention")]
+)
 def test_the_beam_search_in_place_of_a_greedy_mode(greedy: Branch, instead: str) -> None:
     mode = Mode(help="", branches=frozenset({greedy}), is_greedy=True)
     assert beam_search_instead(mode) == instead
@@ -257,16 +311,26 @@ def test_the_beam_search_in_place_of_a_greedy_mode(greedy: Branch, instead: str)
 def test_a_search_reads_only_the_stages_that_its_mode_lists() -> None:
     """Otherwise its time would lack them, and its beam would depend on the other modes."""
     batch = EncodedBatch(
-        small_model(), torch.zeros(1, 3, 16), torch.tensor([3]), DecodeOptions(), None, [*MODES], StageTimes()
+        small_model(),
+        torch.zeros(1, 3, 16),
+        torch.tensor([3]),
+        DecodeOptions(),
+        None,
+        [*MODES],
+        StageTimes(),
     )
     batch.current_mode = "ctc_greedy_search"
     assert batch.ctc_best[0].shape == (1, 3, 10)
     with pytest.raises(
-        RuntimeError, match=r"^mode ctc_greedy_search: its search reads 'ctc_prefix_beam_search', which"
+        RuntimeError,
+        match=r"^mode ctc_greedy_search: its search reads 'ctc_prefix_beam_search', which",
     ):
         _ = batch.prefixes
     batch.current_mode = "attention"
-    with pytest.raises(RuntimeError, match=r"^mode attention: its search reads 'ctc', which its `stages` do not list"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"^mode attention: its search reads 'ctc', which its `stages` do not list",
+    ):
         _ = batch.ctc_best
 
 

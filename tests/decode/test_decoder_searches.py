@@ -96,7 +96,11 @@ def random_case(seed: int) -> tuple[Memory, DecodeOptions, PairModel | None, flo
 
 
 def make_search(
-    model: AsrModel, memory: Memory, options: DecodeOptions, lm: LanguageModel | None, ctc_weight: float | None
+    model: AsrModel,
+    memory: Memory,
+    options: DecodeOptions,
+    lm: LanguageModel | None,
+    ctc_weight: float | None,
 ) -> BeamSearch:
     if ctc_weight is None:
         return AttentionSearch(model, *memory, options, lm)
@@ -105,13 +109,21 @@ def make_search(
 
 @pytest.mark.parametrize("seeds", [range(12), pytest.param(range(12, 300), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("head", HEADS)
-def test_random_models_and_settings(head: str, seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_models_and_settings(
+    head: str, seeds: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(attention_search, "_COMPACT_ABOVE", 6)
     for seed in seeds[list(HEADS).index(head) :: len(HEADS)]:
-        model, ((memory, lengths), options, lm, ctc_weight) = random_model(head, seed), random_case(seed)
+        model, ((memory, lengths), options, lm, ctc_weight) = (
+            random_model(head, seed),
+            random_case(seed),
+        )
         found = make_search(model, (memory, lengths), options, lm, ctc_weight).search()
         for row, length in enumerate(lengths.tolist()):
-            single, plain_lm = (memory[row : row + 1, :length], lengths[row : row + 1]), lm.plain if lm else None
+            single, plain_lm = (
+                (memory[row : row + 1, :length], lengths[row : row + 1]),
+                lm.plain if lm else None,
+            )
             if ctc_weight is None:
                 expected = wenet_search(model, single, options, plain_lm)
             else:
@@ -148,19 +160,33 @@ def test_prefix_sums_are_sums_over_all_alignments() -> None:
     log_probs, lengths = random_log_probs(4, 2, 4, 3).double().log_softmax(-1), torch.tensor([4, 3])
     scorer = CtcPrefixScorer(log_probs, lengths, 0, 2)
     texts: list[list[Ids]] = [[(), ()], [(), ()]]
-    for parents, units in (([[0, 0], [1, 0]], [[1, 2], [2, 1]]), ([[0, 1], [1, 1]], [[1, 1], [1, 2]])):
-        scores, ends = scorer.prefix_scores(torch.arange(3).expand(2, 2, 3)).exp(), scorer.text_scores().exp()
+    for parents, units in (
+        ([[0, 0], [1, 0]], [[1, 2], [2, 1]]),
+        ([[0, 1], [1, 1]], [[1, 1], [1, 2]]),
+    ):
+        scores, ends = (
+            scorer.prefix_scores(torch.arange(3).expand(2, 2, 3)).exp(),
+            scorer.text_scores().exp(),
+        )
         assert not scores[..., 0].any()  # blank
         for b, length in enumerate(lengths.tolist()):
-            sums = {text: math.exp(score) for text, score in ctc_texts(log_probs[b, :length]).items()}
+            sums = {
+                text: math.exp(score) for text, score in ctc_texts(log_probs[b, :length]).items()
+            }
             probs = log_probs[b, :length].exp().tolist()
             for n, text in enumerate(texts[b]):
                 assert float(ends[b, n]) == pytest.approx(sums.get(text, 0.0), rel=1e-9)
                 for unit in (1, 2):
                     longer = (*text, unit)
-                    expected = sum(total for found, total in sums.items() if found[: len(longer)] == longer)
-                    assert float(scores[b, n, unit]) == pytest.approx(expected, rel=1e-9, abs=1e-300)
-                    assert ctc_sums(probs, longer, 0)[0] == pytest.approx(expected, rel=1e-9, abs=1e-300)
+                    expected = sum(
+                        total for found, total in sums.items() if found[: len(longer)] == longer
+                    )
+                    assert float(scores[b, n, unit]) == pytest.approx(
+                        expected, rel=1e-9, abs=1e-300
+                    )
+                    assert ctc_sums(probs, longer, 0)[0] == pytest.approx(
+                        expected, rel=1e-9, abs=1e-300
+                    )
         scorer.advance(torch.tensor(parents), torch.tensor(units))
         pairs = [list(zip(*row, strict=True)) for row in zip(parents, units, strict=True)]
         texts = [[(*texts[b][parent], unit) for parent, unit in row] for b, row in enumerate(pairs)]
@@ -168,7 +194,9 @@ def test_prefix_sums_are_sums_over_all_alignments() -> None:
 
 def test_prefix_sums_of_two_thousand_frames_and_impossible_units() -> None:
     """The sum of a prefix is that of the text itself and of all prefixes that are one unit longer."""
-    log_probs = (8 * torch.randn(1, 2000, 4, generator=torch.Generator().manual_seed(1))).log_softmax(-1)
+    log_probs = (
+        8 * torch.randn(1, 2000, 4, generator=torch.Generator().manual_seed(1))
+    ).log_softmax(-1)
     log_probs[0, 100:200, 3] = -math.inf
     scorer, expected = CtcPrefixScorer(log_probs, torch.tensor([2000]), 0, 1), 0.0
     for unit in (1, 3, 3, 2):

@@ -29,7 +29,13 @@ def test_every_mode_of_the_table_has_a_search() -> None:
 
 def test_a_mode_of_a_package_decodes(installed: Path) -> None:
     model, batch, times = small_model(**CTC_ONLY), small_batch([23, 14], [1, 1]), StageTimes()
-    found = decode(model, batch.features, batch.feature_lengths, ["confident", "ctc_greedy_search"], times=times)
+    found = decode(
+        model,
+        batch.features,
+        batch.feature_lengths,
+        ["confident", "ctc_greedy_search"],
+        times=times,
+    )
     assert stages_of("confident") == ("ctc", "confident")
     assert {"ctc", "confident"} <= set(times.seconds)
     for nbest, greedy in zip(found["confident"], found["ctc_greedy_search"], strict=True):
@@ -45,7 +51,10 @@ def test_a_mode_of_a_package_needs_its_branches(installed: Path) -> None:
     (installed / "sharp.py").write_text(text, "utf-8")
     model = small_model(**CTC_ONLY)
     assert model.supports("confident") and not model.supports("sharp")
-    with pytest.raises(ConfigError, match="^sharp: needs a decoder, and this model has none; use ctc_greedy_search or"):
+    with pytest.raises(
+        ConfigError,
+        match="^sharp: needs a decoder, and this model has none; use ctc_greedy_search or",
+    ):
         check_options(model, DecodeOptions(), ["sharp"])
     with pytest.raises(ConfigError, match="nbest 2: confident has only one hypothesis"):
         check_options(model, DecodeOptions(nbest=2), ["confident"])
@@ -56,7 +65,9 @@ def test_names_of_modes(installed: Path) -> None:
     assert list(names) == [*MODES, "auto", "confident"]
     assert all(name in names for name in names)
     assert "confidence" not in names
-    with pytest.raises(ValueError, match=r"^mode 'confidence': must be one of ctc_greedy_.*, confident$"):
+    with pytest.raises(
+        ValueError, match=r"^mode 'confidence': must be one of ctc_greedy_.*, confident$"
+    ):
         find_mode("confidence")
 
 
@@ -72,7 +83,9 @@ def test_what_is_no_mode(installed: Path) -> None:
         search_of("facts")
 
 
-def test_the_name_of_the_recommended_modes_is_reserved(installed: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_name_of_the_recommended_modes_is_reserved(
+    installed: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     assert AUTO_MODES in RESERVED_NAMES["mode"]
     write_metadata(installed, "auto-modes", "2", {"wenet_hs.modes": {"auto": "absent:MODE"}})
     assert list(ModeNames()) == [*MODES, "confident"]
@@ -111,7 +124,10 @@ def test_branches_that_no_model_has(installed: Path, branches: str, shown: str) 
     with pytest.raises(ConfigError) as error:
         find_mode("odd")
     found = f"its branches are {shown}, not a frozenset of ctc, decoder"
-    assert str(error.value) == f"mode odd of the package odd-modes 1: {found}; install another version of odd-modes"
+    assert (
+        str(error.value)
+        == f"mode odd of the package odd-modes 1: {found}; install another version of odd-modes"
+    )
 
 
 LENGTHS = "its search returned no list of 2 lists, one per utterance"
@@ -137,7 +153,10 @@ def test_n_best_lists_that_are_wrong(installed: Path, result: str, found: str) -
     model, batch = small_model(**CTC_ONLY), small_batch([23, 14], [1, 1])
     with pytest.raises(ConfigError) as error:
         decode(model, batch.features, batch.feature_lengths, ["odd"])
-    assert str(error.value) == f"mode odd of the package odd-modes 1: {found}; install another version of odd-modes"
+    assert (
+        str(error.value)
+        == f"mode odd of the package odd-modes 1: {found}; install another version of odd-modes"
+    )
 
 
 def test_an_error_in_a_search_keeps_its_traceback(installed: Path) -> None:

@@ -26,7 +26,11 @@ from wenet_hs.text.tokenizer import CharTokenizer, PhoneTokenizer, make_tokenize
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree.errors import ConfigError, DataError
 
-JOB = DecodingJob(modes=("ctc_greedy_search", "attention_rescoring"), options=DecodeOptions(beam_size=3), batch_size=2)
+JOB = DecodingJob(
+    modes=("ctc_greedy_search", "attention_rescoring"),
+    options=DecodeOptions(beam_size=3),
+    batch_size=2,
+)
 SECONDS = (0.5, 1.1, 0.7, 0.05, 0.9, 1.0, 0.6)
 
 
@@ -38,22 +42,37 @@ def experiment(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
 @pytest.fixture(scope="module")
 def utterances(tmp_path_factory: pytest.TempPathFactory) -> list[Utterance]:
     folder = tmp_path_factory.mktemp("clips")
-    clips = [write_clip(folder / f"utt{i}.wav", seconds, seed=i) for i, seconds in enumerate(SECONDS)]
-    return [replace(clips[0], duration=None), *clips[1:], Utterance(key="gone", wav="gone.wav", txt="a")]
+    clips = [
+        write_clip(folder / f"utt{i}.wav", seconds, seed=i) for i, seconds in enumerate(SECONDS)
+    ]
+    return [
+        replace(clips[0], duration=None),
+        *clips[1:],
+        Utterance(key="gone", wav="gone.wav", txt="a"),
+    ]
 
 
-def results(found: Recognition | None, utterances: list[Utterance], experiment: Experiment, folder: Path) -> Any:
+def results(
+    found: Recognition | None, utterances: list[Utterance], experiment: Experiment, folder: Path
+) -> Any:
     """The bytes of all result files."""
     assert found is not None
     write_decoding_results(folder, utterances, found, experiment)
-    names = ["failed.tsv", *(f"{mode}/{name}" for mode in JOB.modes for name in ("text", "hyps.jsonl"))]
+    names = [
+        "failed.tsv",
+        *(f"{mode}/{name}" for mode in JOB.modes for name in ("text", "hyps.jsonl")),
+    ]
     return {name: (folder / name).read_bytes() for name in names}
 
 
 @pytest.fixture(scope="module")
-def whole(experiment: Experiment, utterances: list[Utterance], tmp_path_factory: pytest.TempPathFactory) -> Any:
+def whole(
+    experiment: Experiment, utterances: list[Utterance], tmp_path_factory: pytest.TempPathFactory
+) -> Any:
     folder = tmp_path_factory.mktemp("whole")
-    return results(recognize(experiment, utterances, JOB, folder / "partial"), utterances, experiment, folder)
+    return results(
+        recognize(experiment, utterances, JOB, folder / "partial"), utterances, experiment, folder
+    )
 
 
 def test_an_interrupted_run_continues_with_the_same_results(
@@ -96,9 +115,13 @@ def test_an_interrupted_run_continues_with_the_same_results(
     assert "plan.json: damaged; starting from the beginning" in caplog.text
 
 
-def recognize_by_ranks(experiment: Experiment, utterances: list[Utterance], partial: Path, size: int) -> Recognition:
+def recognize_by_ranks(
+    experiment: Experiment, utterances: list[Utterance], partial: Path, size: int
+) -> Recognition:
     """The results of a list that is shared by `size` ranks."""
-    first, *others = run_on_ranks(lambda world: recognize(experiment, utterances, JOB, partial, world=world), size)
+    first, *others = run_on_ranks(
+        lambda world: recognize(experiment, utterances, JOB, partial, world=world), size
+    )
     assert first is not None and others == [None] * (size - 1)
     return first
 
@@ -117,7 +140,10 @@ def test_ranks_share_the_batches_with_the_same_results(
 def test_only_what_failed_is_decoded_again(
     experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clips = [write_clip(tmp_path / f"utt{i}.wav", seconds, seed=i, lang="tr") for i, seconds in enumerate(SECONDS)]
+    clips = [
+        write_clip(tmp_path / f"utt{i}.wav", seconds, seed=i, lang="tr")
+        for i, seconds in enumerate(SECONDS)
+    ]
     clips[0] = replace(clips[0], duration=None)  # its header is read when the batches are planned
     good = {clip.key: Path(clip.wav).read_bytes() for clip in clips}
     decode_batch = Mock(side_effect=job._decode_batch)
@@ -125,14 +151,20 @@ def test_only_what_failed_is_decoded_again(
 
     def decoded() -> list[list[int]]:
         """The rows of the list in each batch since the last call."""
-        batches = [[piece.row for piece in call.args[1].clips] for call in decode_batch.call_args_list]
+        batches = [
+            [piece.row for piece in call.args[1].clips] for call in decode_batch.call_args_list
+        ]
         decode_batch.reset_mock()
         return sorted(batches)
 
     Path(clips[0].wav).unlink()
     for broken in (clips[2], clips[4]):
         Path(broken.wav).write_bytes(b"")
-    assert set(recognize_by_ranks(experiment, clips, tmp_path / "partial", 2).failed) == {"utt0", "utt2", "utt4"}
+    assert set(recognize_by_ranks(experiment, clips, tmp_path / "partial", 2).failed) == {
+        "utt0",
+        "utt2",
+        "utt4",
+    }
     assert len(decoded()) == 3
 
     for clip in clips:
@@ -159,11 +191,16 @@ def test_the_attempt_without_failures_or_the_last_one_is_used(tmp_path: Path) ->
 
 
 def test_a_missing_batch_and_out_of_memory_are_one_line(
-    experiment: Experiment, utterances: list[Utterance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    experiment: Experiment,
+    utterances: list[Utterance],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read: Any = PartialResults.read
     with monkeypatch.context() as patched:
-        patched.setattr(PartialResults, "read", lambda self: {n: one for n, one in read(self).items() if n != 2})
+        patched.setattr(
+            PartialResults, "read", lambda self: {n: one for n, one in read(self).items() if n != 2}
+        )
         message = "partial: 1 of 4 batches are missing (the first is 2); run the same command again"
         with pytest.raises(DataError, match=re.escape(message)):
             recognize(experiment, utterances, JOB, tmp_path / "partial")
@@ -178,22 +215,36 @@ def test_a_missing_batch_and_out_of_memory_are_one_line(
 
 
 def test_batches_have_similar_lengths_and_ranks_similar_seconds() -> None:
-    pieces = [Piece(row, seconds) for row, seconds in enumerate((250.0, 400.0, 100.0, 200.0, 99.0, 98.0, 97.0))]
+    pieces = [
+        Piece(row, seconds)
+        for row, seconds in enumerate((250.0, 400.0, 100.0, 200.0, 99.0, 98.0, 97.0))
+    ]
     rows = [[piece.row for piece in batch] for batch in plan_batches(pieces, 3)]
     assert rows == [[1], [0, 3], [2, 4, 5], [6]]  # two of 400 s are more than MAX_BATCH_S
     rows = [[piece.row for piece in batch] for batch in plan_batches(pieces, 3, max_batch_s=250.0)]
     assert rows == [[1], [0], [3], [2, 4], [5, 6]]
     batches = plan_batches([Piece(row, 1 + row * 7 % 23) for row in range(200)], 8)
     shares = assign_batches(batches, {0, 5}, 3)
-    assert sorted(number for share in shares for number in share) == sorted({*range(len(batches))} - {0, 5})
-    seconds = [sum(len(batches[number]) * batches[number][0].duration_s for number in share) for share in shares]
+    assert sorted(number for share in shares for number in share) == sorted(
+        {*range(len(batches))} - {0, 5}
+    )
+    seconds = [
+        sum(len(batches[number]) * batches[number][0].duration_s for number in share)
+        for share in shares
+    ]
     assert max(seconds) - min(seconds) < 0.1 * max(seconds)
 
 
 def test_the_encoder_limits_segments_and_batches(
-    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    experiment: Experiment,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    clips = [write_clip(tmp_path / f"{name}.wav", seconds, seed=1) for name, seconds in (("a", 11.0), ("b", 4.1))]
+    clips = [
+        write_clip(tmp_path / f"{name}.wav", seconds, seed=1)
+        for name, seconds in (("a", 11.0), ("b", 4.1))
+    ]
     five = replace(JOB, max_segment_s=5.0, batch_size=8)
     expected = recognize(experiment, clips, five, tmp_path / "expected")
     for owner, name, value in (
@@ -206,7 +257,8 @@ def test_the_encoder_limits_segments_and_batches(
     assert found is not None and expected is not None
     for mode, key in product(JOB.modes, ("a", "b")):
         texts, wanted = (
-            [(part.begin_s, part.nbest[0].units) for part in one.segments[mode][key]] for one in (found, expected)
+            [(part.begin_s, part.nbest[0].units) for part in one.segments[mode][key]]
+            for one in (found, expected)
         )
         assert texts == wanted and len(texts) == {"a": 3, "b": 1}[key]
     batches = json.loads((tmp_path / "found" / "plan.json").read_text())["batches"]
@@ -217,7 +269,9 @@ def test_the_encoder_limits_segments_and_batches(
     assert caplog.text.count(line) == len(caplog.messages) == 1
 
 
-def test_a_long_clip_has_the_hypotheses_of_its_segments(experiment: Experiment, tmp_path: Path) -> None:
+def test_a_long_clip_has_the_hypotheses_of_its_segments(
+    experiment: Experiment, tmp_path: Path
+) -> None:
     long = write_clip(tmp_path / "long.wav", 11.0, seed=1)
     Path(long.wav).write_bytes(Path(long.wav).read_bytes()[:-32])  # lacks 1 ms
     short = write_clip(tmp_path / "short.wav", 0.8, seed=2)
@@ -225,21 +279,33 @@ def test_a_long_clip_has_the_hypotheses_of_its_segments(experiment: Experiment, 
     cutting = replace(JOB, max_segment_s=4.0, batch_size=16)
     found = recognize(experiment, [long, short, gone], cutting, tmp_path / "p")
     assert found is not None
-    assert "long.wav: cut off: 11.00 s, the data list says 14.00 s; restore the file" in found.failed["shorter"]
+    assert (
+        "long.wav: cut off: 11.00 s, the data list says 14.00 s; restore the file"
+        in found.failed["shorter"]
+    )
     parts = found.segments["attention_rescoring"]["long"]
     assert found.incomplete == {"long"}
     bounds = [*(part.begin_s for part in parts), 11.0]
     assert len(parts) >= 3
     assert all(1 <= end - begin <= 4 for begin, end in pairwise(bounds))
-    segments = [replace(long, key=f"{begin}", start=begin, end=end, duration=None) for begin, end in pairwise(bounds)]
-    alone = recognize(experiment, [*segments, short], replace(cutting, max_segment_s=0), tmp_path / "p2")
+    segments = [
+        replace(long, key=f"{begin}", start=begin, end=end, duration=None)
+        for begin, end in pairwise(bounds)
+    ]
+    alone = recognize(
+        experiment, [*segments, short], replace(cutting, max_segment_s=0), tmp_path / "p2"
+    )
     assert alone is not None
     for mode in JOB.modes:
         assert found.segments[mode]["short"] == alone.segments[mode]["short"]
         best = [alone.segments[mode][segment.key][0].nbest[0] for segment in segments]
-        assert [part.nbest[0].units for part in found.segments[mode]["long"]] == [one.units for one in best]
+        assert [part.nbest[0].units for part in found.segments[mode]["long"]] == [
+            one.units for one in best
+        ]
     write_decoding_results(tmp_path, [long, short], found, experiment)
-    record = json.loads((tmp_path / "attention_rescoring" / "hyps.jsonl").read_text("utf-8").splitlines()[0])
+    record = json.loads(
+        (tmp_path / "attention_rescoring" / "hyps.jsonl").read_text("utf-8").splitlines()[0]
+    )
     assert record["cuts"] == bounds[1:-1]
     assert len(record["nbest"]) == 1
     assert record["score"] == sum(part.nbest[0].score for part in parts)

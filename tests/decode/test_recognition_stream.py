@@ -23,7 +23,9 @@ ONE_SEGMENT = EndpointRules(silence_s=99, max_segment_s=99, no_speech_s=99)
 
 @pytest.fixture(scope="module")
 def recognizer(tmp_path_factory: pytest.TempPathFactory) -> Recognizer:
-    return load_model(write_model_folder(tmp_path_factory.mktemp("models") / "m", **STREAMING), options=CHUNKS)
+    return load_model(
+        write_model_folder(tmp_path_factory.mktemp("models") / "m", **STREAMING), options=CHUNKS
+    )
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +34,9 @@ def of_tree(tmp_path_factory: pytest.TempPathFactory) -> Recognizer:
     return load_model(folder, options=CHUNKS)
 
 
-def feed(stream: RecognitionStream, wave: np.ndarray[Any, Any], rate: int, size: int) -> list[StreamedSegment]:
+def feed(
+    stream: RecognitionStream, wave: np.ndarray[Any, Any], rate: int, size: int
+) -> list[StreamedSegment]:
     pieces = [wave[begin : begin + size] for begin in range(0, len(wave), size)]
     return [found for piece in pieces for found in stream.feed(piece, rate)] + stream.finish()
 
@@ -41,7 +45,11 @@ def feed(stream: RecognitionStream, wave: np.ndarray[Any, Any], rate: int, size:
 @pytest.mark.parametrize(
     ("mode", "rate", "size"),
     # Pieces and rates end in the frontend, before the modes.
-    [*((mode, 16000, 5000) for mode in MODES), ("attention_rescoring", 16000, 160), ("joint", 44100, 4410)],
+    [
+        *((mode, 16000, 5000) for mode in MODES),
+        ("attention_rescoring", 16000, 160),
+        ("joint", 44100, 4410),
+    ],
 )
 def test_a_segment_has_the_result_of_the_whole(
     recognizer: Recognizer, of_tree: Recognizer, head: str, mode: str, rate: int, size: int
@@ -129,7 +137,8 @@ SCRIPTS = {  # with the frames at which a segment begins, and the one after it
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_endpoints(recognizer: Recognizer, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = recognizer.stream(
-        mode="ctc_greedy_search", endpoints=EndpointRules(silence_s=0.24, max_segment_s=0.64, no_speech_s=0.4)
+        mode="ctc_greedy_search",
+        endpoints=EndpointRules(silence_s=0.24, max_segment_s=0.64, no_speech_s=0.4),
     )
     model = recognizer._experiment.model
     stream._encoder = ScriptedEncoder(len(script))  # type: ignore[assignment]
@@ -147,7 +156,9 @@ def test_endpoints(recognizer: Recognizer, script: str, monkeypatch: pytest.Monk
         assert one.end == pytest.approx(0.04 * (spoken[-1] + 1) + 0.0225)
 
 
-def test_a_long_silence_is_not_kept(recognizer: Recognizer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_silence_is_not_kept(
+    recognizer: Recognizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rules = EndpointRules(silence_s=0.24, max_segment_s=0.64, no_speech_s=0.4)
     stream = recognizer.stream(mode="ctc_greedy_search", endpoints=rules)
     script = 2000 * "." + "45"
@@ -209,7 +220,11 @@ def test_endpoints_neither_lose_nor_repeat_a_unit(
 @pytest.mark.parametrize(
     ("piece", "rate", "message"),
     [
-        (np.zeros(100, np.float32), 8000, "sample rate 8000: the stream began with 16000 Hz; start another stream"),
+        (
+            np.zeros(100, np.float32),
+            8000,
+            "sample rate 8000: the stream began with 16000 Hz; start another stream",
+        ),
         (b"abc", 16000, "3 bytes: samples have 16 bits; give an even number of bytes"),
         (np.full(100, np.nan, np.float32), 16000, "waveform: a peak of nan; floats must be finite"),
         (np.zeros(100, np.uint8), 16000, "waveform: torch.uint8; expected floats"),
@@ -218,7 +233,11 @@ def test_endpoints_neither_lose_nor_repeat_a_unit(
         (np.zeros(100, np.float32), "16k", "sample rate '16k': must be from"),
         (None, 16000, "waveform: object; expected floats"),
         (np.zeros((0, 5), np.float32), 16000, r"waveform: shape \(0, 5\), expected"),
-        (np.zeros((32, 1), np.float32), 16000, r"waveform: 32 channels; expected \(channels, samples\), transpose it"),
+        (
+            np.zeros((32, 1), np.float32),
+            16000,
+            r"waveform: 32 channels; expected \(channels, samples\), transpose it",
+        ),
     ],
 )
 def test_wrong_pieces_are_refused_and_the_stream_goes_on(
@@ -253,7 +272,9 @@ def test_weights_that_are_not_finite_are_named(tmp_path: Path) -> None:
     damaged = load_model(write_model_folder(tmp_path / "nan", **STREAMING))
     with torch.no_grad():
         damaged._experiment.model.encoder.after_norm.weight.fill_(math.nan)
-    with pytest.raises(CheckpointError, match="encoder output: NaN or infinity; the weights are damaged"):
+    with pytest.raises(
+        CheckpointError, match="encoder output: NaN or infinity; the weights are damaged"
+    ):
         damaged.stream().feed(noise(2.0), 16000)
     damaged = load_model(write_model_folder(tmp_path / "ctc", **STREAMING))
     with torch.no_grad():
@@ -262,7 +283,9 @@ def test_weights_that_are_not_finite_are_named(tmp_path: Path) -> None:
         damaged.stream().feed(noise(2.0), 16000)
 
 
-def test_a_first_segment_whose_frames_are_all_blank_has_the_text_of_the_whole(tmp_path: Path) -> None:
+def test_a_first_segment_whose_frames_are_all_blank_has_the_text_of_the_whole(
+    tmp_path: Path,
+) -> None:
     model = load_model(write_model_folder(tmp_path / "m", **STREAMING), options=CHUNKS)
     with torch.no_grad():
         model._experiment.model.ctc.head.output.bias[0] += 20  # type: ignore[index, operator, union-attr]
@@ -278,11 +301,18 @@ def test_a_first_segment_whose_frames_are_all_blank_has_the_text_of_the_whole(tm
 
 def test_models_that_cannot_stream(tmp_path: Path, recognizer: Recognizer) -> None:
     whole = load_model(write_model_folder(tmp_path / "whole"))
-    with pytest.raises(ConfigError, match="stream: this model's encoder reads whole utterances; use another model, or"):
+    with pytest.raises(
+        ConfigError,
+        match="stream: this model's encoder reads whole utterances; use another model, or",
+    ):
         whole.stream()
     with pytest.raises(ConfigError, match="decoding_chunk_size -1: a stream has chunks"):
-        load_model(recognizer._experiment.model_dir, options=DecodeOptions(decoding_chunk_size=-1)).stream()
-    no_ctc = load_model(write_model_folder(tmp_path / "no_ctc", **STREAMING, model_conf={"ctc_weight": 0.0}))
+        load_model(
+            recognizer._experiment.model_dir, options=DecodeOptions(decoding_chunk_size=-1)
+        ).stream()
+    no_ctc = load_model(
+        write_model_folder(tmp_path / "no_ctc", **STREAMING, model_conf={"ctc_weight": 0.0})
+    )
     with pytest.raises(ConfigError, match="stream: this model was trained without CTC"):
         no_ctc.stream()
     static = {"encoder_conf": {"causal": True, "static_chunk_size": 8}}

@@ -43,10 +43,14 @@ def cuts(samples: NDArray[np.float32], max_segment_s: float) -> list[float]:
     return cut_at_pauses(frame_levels(samples, RATE), max_segment_s)
 
 
-def test_the_longest_pause_of_the_second_half_then_the_last_of_the_first_then_the_quietest_point() -> None:
+def test_the_longest_pause_of_the_second_half_then_the_last_of_the_first_then_the_quietest_point() -> (
+    None
+):
     pauses = [(2.0, 3.5), (6.0, 6.3), (7.0, 7.6), (9.0, 9.3), (12.0, 12.25), (14.0, 14.25)]
     found = cuts(speech(22.0, pauses), 10.0)
-    assert found[0] == pytest.approx(7.3, abs=0.03)  # 1.5 s at 2.75 are longer, but would leave a short segment
+    assert found[0] == pytest.approx(
+        7.3, abs=0.03
+    )  # 1.5 s at 2.75 are longer, but would leave a short segment
     assert found[1] == pytest.approx(14.125, abs=0.03)
     assert len(found) == 2
     early = cuts(speech(14.0, [(1.5, 1.8), (3.0, 3.3)]), 10.0)
@@ -79,15 +83,25 @@ def test_no_cut_in_speech_if_there_is_a_pause() -> None:
 
 
 def test_audio_without_speech_or_without_pauses_is_cut_too() -> None:
-    for samples in (np.zeros(25 * RATE, np.float32), speech(25.0, [], seed=3), speech(25.0, [(0, 25)])):
+    for samples in (
+        np.zeros(25 * RATE, np.float32),
+        speech(25.0, [], seed=3),
+        speech(25.0, [(0, 25)]),
+    ):
         bounds = [0.0, *cuts(samples, 10.0), 25.0]
-        assert all(1 <= end - begin <= 10 for begin, end in zip(bounds[:-1], bounds[1:], strict=True))
+        assert all(
+            1 <= end - begin <= 10 for begin, end in zip(bounds[:-1], bounds[1:], strict=True)
+        )
 
 
 def test_levels_per_10_ms_at_every_sample_rate() -> None:
     for rate in (8000, 11025, 44100):
-        samples = np.resize(np.float32(0.02**0.5) * np.array([0, 1, 0, -1], np.float32), 10 * rate + 7)
-        levels = frame_levels(samples + np.float32(0.2), rate)  # the offset of an amplifier does not count
+        samples = np.resize(
+            np.float32(0.02**0.5) * np.array([0, 1, 0, -1], np.float32), 10 * rate + 7
+        )
+        levels = frame_levels(
+            samples + np.float32(0.2), rate
+        )  # the offset of an amplifier does not count
         assert len(levels) == 10 * FRAMES_PER_SECOND
         assert levels == pytest.approx(np.full(len(levels), -20.0), abs=0.05)
     assert len(frame_levels(np.zeros(3, np.float32), RATE)) == 0
@@ -97,21 +111,34 @@ def test_levels_per_10_ms_at_every_sample_rate() -> None:
 
 
 def test_speech_is_found_between_pauses_of_half_a_second(tmp_path: Path) -> None:
-    quiet = [(0.0, 1.0), (3.0, 3.3), (5.0, 5.8), (9.0, 12.0), (12.05, 15.0)]  # 50 ms at 12 s: a click
+    quiet = [
+        (0.0, 1.0),
+        (3.0, 3.3),
+        (5.0, 5.8),
+        (9.0, 12.0),
+        (12.05, 15.0),
+    ]  # 50 ms at 12 s: a click
     soundfile.write(tmp_path / "a.wav", speech(15.0, quiet), RATE)
     length_s, pieces = find_speech(tmp_path / "a.wav", 60.0)
     assert length_s == 15.0
     expected = [0.85, 5.15, 5.65, 9.15]
-    assert [second for one in pieces for second in (one.begin_s, one.end_s)] == pytest.approx(expected, abs=0.03)
+    assert [second for one in pieces for second in (one.begin_s, one.end_s)] == pytest.approx(
+        expected, abs=0.03
+    )
     _, cut = find_speech(tmp_path / "a.wav", 4.0)
     assert [one.duration_s <= 4.0 for one in cut] == [True] * 3
-    assert (cut[0].begin_s, cut[0].end_s, cut[1].end_s) == pytest.approx((0.85, 3.15, 5.15), abs=0.03)
+    assert (cut[0].begin_s, cut[0].end_s, cut[1].end_s) == pytest.approx(
+        (0.85, 3.15, 5.15), abs=0.03
+    )
 
 
 def test_blocks_change_nothing_and_each_minute_has_its_own_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loud, soft = speech(60.0, [(20, 30), (59, 60)]), 0.02 * speech(60.0, [(0, 1), (30, 35)], noise=1e-3)
+    loud, soft = (
+        speech(60.0, [(20, 30), (59, 60)]),
+        0.02 * speech(60.0, [(0, 1), (30, 35)], noise=1e-3),
+    )
     soundfile.write(tmp_path / "a.wav", np.concatenate([loud, soft]), RATE, subtype="FLOAT")
     length_s, pieces = find_speech(tmp_path / "a.wav", 0)
     bounds = [second for one in pieces for second in (one.begin_s, one.end_s)]
@@ -121,7 +148,11 @@ def test_blocks_change_nothing_and_each_minute_has_its_own_limit(
 
 
 def test_silence_and_continuous_speech() -> None:
-    assert speech_regions(np.empty(0)) == speech_regions(frame_levels(np.zeros(5 * RATE, np.float32), RATE)) == []
+    assert (
+        speech_regions(np.empty(0))
+        == speech_regions(frame_levels(np.zeros(5 * RATE, np.float32), RATE))
+        == []
+    )
     assert speech_regions(frame_levels(speech(5.0, []), RATE)) == [(0.0, 5.0)]
 
 
@@ -141,11 +172,15 @@ def test_regions_are_in_order_inside_of_the_recording(seed: int) -> None:
 
 def test_silero_needs_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "silero_vad", None)
-    with pytest.raises(ConfigError, match=r"--vad silero: needs silero-vad; pip install 'wenet_hs\[vad\]'"):
+    with pytest.raises(
+        ConfigError, match=r"--vad silero: needs silero-vad; pip install 'wenet_hs\[vad\]'"
+    ):
         find_speech(tmp_path / "a.wav", 60.0, "silero")
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # silero-vad loads a TorchScript model
+@pytest.mark.filterwarnings(
+    "ignore:`torch.jit:DeprecationWarning"
+)  # silero-vad loads a TorchScript model
 def test_silero_finds_speech_but_no_music(tmp_path: Path) -> None:
     spoken = speak("Hola, ¿qué tal estás?", voice="es")
     seconds = np.arange(2 * ENGINE_RATE, dtype=np.float32) / ENGINE_RATE
@@ -156,4 +191,6 @@ def test_silero_finds_speech_but_no_music(tmp_path: Path) -> None:
     assert len(find_speech(tmp_path / "a.wav", 60.0)[1]) == 2
     _, pieces = find_speech(tmp_path / "a.wav", 60.0, "silero")
     end = 1 + len(spoken) / ENGINE_RATE
-    assert [(one.begin_s, one.end_s) for one in pieces] == [pytest.approx((0.85, end + 0.15), abs=0.15)]
+    assert [(one.begin_s, one.end_s) for one in pieces] == [
+        pytest.approx((0.85, end + 0.15), abs=0.15)
+    ]

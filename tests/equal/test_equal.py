@@ -58,7 +58,9 @@ EXAMPLES = {
         '"seconds_left": NUMBER, "speed": NUMBER, "free_bytes": NUMBER',
     ),
     "size of an ONNX file": Example(PRINTED_FILE, "model.onnx 0.3 MB", "model.onnx SIZE MB"),
-    "commit of a training": Example("s/table/x.json", '{"commit":"1a2b3c4"}', '{"commit":"COMMIT"}'),
+    "commit of a training": Example(
+        "s/table/x.json", '{"commit":"1a2b3c4"}', '{"commit":"COMMIT"}'
+    ),
     "process of a lock": Example("s/.lock", "process 12 on vm", "process PID on HOST"),
     "modification time in a cache": Example(
         "s/.checked_clips.jsonl",
@@ -245,7 +247,9 @@ def records(tmp_path: Path) -> tuple[Path, Path]:
     return before, now
 
 
-def test_differences_without_a_reason_fail(records: tuple[Path, Path], tmp_path: Path, capsys: Capsys) -> None:
+def test_differences_without_a_reason_fail(
+    records: tuple[Path, Path], tmp_path: Path, capsys: Capsys
+) -> None:
     none = write_reasons(tmp_path, "[]")
     assert compare_records(*records, ["c"], none) == 1
     assert capsys.readouterr().out.splitlines() == [
@@ -292,7 +296,10 @@ def test_a_reason_for_new_lines_does_not_explain_others(tmp_path: Path, capsys: 
     ("text", "expected"),
     [
         ("case: c\n", "must be a list of entries"),
-        ("- {case: c, reason: x, lines: y}\n", "the keys of an entry are case, change, file, line, reason"),
+        (
+            "- {case: c, reason: x, lines: y}\n",
+            "the keys of an entry are case, change, file, line, reason",
+        ),
         ("- {case: c}\n", "entry 1: has no reason"),
         ("- {case: c, reason: x, line: '('}\n", "entry 1: line is no regular expression"),
         ("- {case: c, reason: x, change: old}\n", "entry 1: change must be new or vanished"),

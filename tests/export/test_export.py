@@ -26,9 +26,17 @@ LONG = (2, 9000)
 ENCODERS: dict[str, dict[str, Any]] = {
     "rel_pos": {},
     "abs_pos": {"pos_enc_layer_type": "abs_pos", "selfattention_layer_type": "selfattn"},
-    "conv2d6": {"input_layer": "conv2d6", "cnn_module_norm": "layer_norm", "normalize_before": False},
+    "conv2d6": {
+        "input_layer": "conv2d6",
+        "cnn_module_norm": "layer_norm",
+        "normalize_before": False,
+    },
     "conv2d8": {"input_layer": "conv2d8", "use_cnn_module": False, "macaron_style": False},
-    "linear": {"input_layer": "linear", "pos_enc_layer_type": "no_pos", "selfattention_layer_type": "selfattn"},
+    "linear": {
+        "input_layer": "linear",
+        "pos_enc_layer_type": "no_pos",
+        "selfattention_layer_type": "selfattn",
+    },
 }
 slow = pytest.mark.slow
 
@@ -52,7 +60,9 @@ class Rescoring(nn.Module):
         assert head is not None
         self.decoder, self.head = decoder, head
 
-    def forward(self, memory: Tensor, memory_lengths: Tensor, units_in: Tensor, unit_lengths: Tensor) -> Tensor:
+    def forward(
+        self, memory: Tensor, memory_lengths: Tensor, units_in: Tensor, unit_lengths: Tensor
+    ) -> Tensor:
         return self.head.log_probs(self.decoder(memory, memory_lengths, units_in, unit_lengths))
 
 
@@ -80,7 +90,11 @@ def sequences(batch: int, frames: int) -> tuple[Tensor, ...]:
     labels = frames // 5
     unit_lengths = torch.full((batch,), labels)
     unit_lengths[0] -= labels // 2
-    return *utterances(batch, frames, WIDTH), torch.randint(3, NUM_UNITS, (batch, labels)), unit_lengths
+    return (
+        *utterances(batch, frames, WIDTH),
+        torch.randint(3, NUM_UNITS, (batch, labels)),
+        unit_lengths,
+    )
 
 
 # ---- encoder
@@ -101,7 +115,9 @@ def test_encoders_of_every_kind(name: str) -> None:
 
 @slow
 def test_transformer_encoder_and_strict_tracing() -> None:
-    encoder = small_model(encoder="transformer", encoder_conf={"pos_enc_layer_type": "abs_pos"}).encoder
+    encoder = small_model(
+        encoder="transformer", encoder_conf={"pos_enc_layer_type": "abs_pos"}
+    ).encoder
     assert_equal(export(encoder, utterances(3, 90, NUM_BINS)), encoder, utterances(*LONG, NUM_BINS))
     check_encoder({}, strict=True)
 
@@ -112,7 +128,11 @@ def test_transformer_encoder_and_strict_tracing() -> None:
 @slow
 @pytest.mark.parametrize("strict", [False, True])
 def test_decoders_of_both_directions_with_their_heads(strict: bool) -> None:
-    model = small_model(decoder="bitransformer", decoder_conf={"num_blocks": 2, "r_num_blocks": 1}, **head("hsoftmax"))
+    model = small_model(
+        decoder="bitransformer",
+        decoder_conf={"num_blocks": 2, "r_num_blocks": 1},
+        **head("hsoftmax"),
+    )
     assert isinstance(model.decoder, BiTransformerDecoder)
     for decoder, own in (model.left, (model.decoder.right_decoder, model.right_head)):
         module = Rescoring(decoder, own).eval()

@@ -48,9 +48,18 @@ def refused(line: str, capsys: Capsys) -> str:
     [
         ("--chunk 8", "--chunk 8: only with --streaming; add it, or leave this out"),
         ("--left 8", "--left 8: only with --streaming; add it, or leave this out"),
-        ("--streaming --chunk 0", "--chunk 0: must be at least 1; the runtimes keep caches of a fixed size"),
-        ("--streaming --left 0", "--left 0: must be at least 1; the runtimes keep caches of a fixed size"),
-        ("--streaming --left -1", "--left -1: must be at least 1; the runtimes keep caches of a fixed size"),
+        (
+            "--streaming --chunk 0",
+            "--chunk 0: must be at least 1; the runtimes keep caches of a fixed size",
+        ),
+        (
+            "--streaming --left 0",
+            "--left 0: must be at least 1; the runtimes keep caches of a fixed size",
+        ),
+        (
+            "--streaming --left -1",
+            "--left -1: must be at least 1; the runtimes keep caches of a fixed size",
+        ),
         ("--max_int8_loss 2", "--max_int8_loss 2: must be from 0 to 1"),
         ("--quantize int8", "--quantize int8: its loss is measured on speech; give --test_data"),
         (
@@ -93,7 +102,9 @@ def test_folders_and_lists(folder: Path, capsys: Capsys) -> None:
     (folder / "out").mkdir()
     (folder / "out/model.onnx").touch()
     assert refused("", capsys) == "out: is not an empty folder; name another one, or delete it"
-    assert refused("--out exp/units.txt", capsys).startswith("exp/units.txt: is not an empty folder")
+    assert refused("--out exp/units.txt", capsys).startswith(
+        "exp/units.txt: is not an empty folder"
+    )
     (folder / "out/model.onnx").unlink()
     write_data_list("data.list", [write_clip(folder / "short.wav", 0.05)])
     assert refused("--test_data data.list", capsys) == (
@@ -102,7 +113,9 @@ def test_folders_and_lists(folder: Path, capsys: Capsys) -> None:
     assert refused("--model_dir nowhere", capsys).startswith("nowhere: no such file or folder")
 
 
-def test_extra_that_is_not_installed(folder: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extra_that_is_not_installed(
+    folder: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     expected = "wenet-hs export: onnxruntime is not installed; pip install 'wenet_hs[export]'"
     assert refused("", capsys) == expected
@@ -111,7 +124,9 @@ def test_extra_that_is_not_installed(folder: Path, capsys: Capsys, monkeypatch: 
 # ---- warnings
 
 
-def warnings(folder: Path, caplog: pytest.LogCaptureFixture, units: str = "▁abcdefg", **flags: Any) -> list[str]:
+def warnings(
+    folder: Path, caplog: pytest.LogCaptureFixture, units: str = "▁abcdefg", **flags: Any
+) -> list[str]:
     """The messages for a model of 80 bins with the profile `sherpa`."""
     experiment = load_experiment(folder / "exp")
     experiment = replace(experiment, tokenizer=make_tokenizer("char", UnitTable.from_units(units)))
@@ -120,34 +135,52 @@ def warnings(folder: Path, caplog: pytest.LogCaptureFixture, units: str = "▁ab
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
 
-def test_features_of_another_profile_are_named(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_features_of_another_profile_are_named(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     write_model_folder(
-        folder / "exp", dataset_conf={"fbank_conf": {"num_mel_bins": 20, "profile": "sherpa"}}, **STREAMING
+        folder / "exp",
+        dataset_conf={"fbank_conf": {"num_mel_bins": 20, "profile": "sherpa"}},
+        **STREAMING,
     )
     assert warnings(folder, caplog) == []
     assert warnings(folder, caplog, runtime="sherpa", streaming=True) == []
     (offline,) = warnings(folder, caplog, runtime="sherpa")
     assert "with dither (slot wenet_ctc)" in offline
     (wenet,) = warnings(folder, caplog, runtime="wenet")
-    expected = "features: trained with the profile {}, and this runtime computes those of {}: more errors"
+    expected = (
+        "features: trained with the profile {}, and this runtime computes those of {}: more errors"
+    )
     assert wenet == expected.format("sherpa", "wenet")
-    write_model_folder(folder / "other/exp", dataset_conf={"fbank_conf": {"num_mel_bins": 20}}, **STREAMING)
+    write_model_folder(
+        folder / "other/exp", dataset_conf={"fbank_conf": {"num_mel_bins": 20}}, **STREAMING
+    )
     assert warnings(folder / "other", caplog, runtime="wenet", streaming=True) == []
     assert warnings(folder / "other", caplog, runtime="sherpa") == []
     (stream,) = warnings(folder / "other", caplog, runtime="sherpa", streaming=True)
     assert stream == expected.format("wenet", "sherpa")
     (alphabet,) = warnings(folder / "other", caplog, units="ƙabcdefg", runtime="sherpa")
-    assert alphabet == "units: sherpa-onnx takes an alphabet whose highest byte is 0xC6 for bytes: wrong texts"
+    assert (
+        alphabet
+        == "units: sherpa-onnx takes an alphabet whose highest byte is 0xC6 for bytes: wrong texts"
+    )
 
 
 # ---- exports that begin and then fail
 
 
-SMALL: dict[str, Any] = {"encoder_conf": {"num_blocks": 1}, "decoder": "none", "decoder_conf": None, "model_conf": None}
+SMALL: dict[str, Any] = {
+    "encoder_conf": {"num_blocks": 1},
+    "decoder": "none",
+    "decoder_conf": None,
+    "model_conf": None,
+}
 
 
 @pytest.mark.slow
-def test_a_file_that_differs_is_not_written(folder: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_differs_is_not_written(
+    folder: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_model_folder(folder / "exp", **SMALL)
     monkeypatch.setattr(job, "TOLERANCE", 0.0)
     assert refused("", capsys).startswith("exp: onnxruntime differs from PyTorch by ")
@@ -190,14 +223,19 @@ def test_a_full_disk(folder: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.slow
 def test_8_bit_weights_that_lose_too_much(
-    tmp_path_factory: pytest.TempPathFactory, folder: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+    tmp_path_factory: pytest.TempPathFactory,
+    folder: Path,
+    capsys: Capsys,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shared = shared_folder(tmp_path_factory)
 
     def damage(path: Path) -> Path:
         """Weights of 0 in the last normalization: the same unit in each frame."""
         proto, quantized = onnx.load(path), path.with_suffix(".int8.onnx")
-        (weight,) = (one for one in proto.graph.initializer if one.name == "encoder.after_norm.weight")
+        (weight,) = (
+            one for one in proto.graph.initializer if one.name == "encoder.after_norm.weight"
+        )
         weight.raw_data = bytes(len(weight.raw_data))
         onnx.save(proto, quantized)
         return quantized
@@ -205,7 +243,10 @@ def test_8_bit_weights_that_lose_too_much(
     monkeypatch.setattr(job, "quantize", damage)
     flags = f"--model_dir {shared.model('whole')} --test_data {shared.clips} --for sherpa --quantize int8"
     message = refused(flags, capsys)
-    assert " of the units of fp32, more than 5.0%; leave out --quantize, or raise --max_int8_loss" in message
+    assert (
+        " of the units of fp32, more than 5.0%; leave out --quantize, or raise --max_int8_loss"
+        in message
+    )
 
 
 @pytest.mark.slow
@@ -214,8 +255,16 @@ def test_what_is_written_and_printed(folder: Path, capsys: Capsys) -> None:
     (folder / "out").mkdir()  # an empty folder may be given
     assert run_line(export, "--model_dir exp --out out") == 0
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0].startswith("onnxruntime differs from PyTorch by at most ") and printed[0].endswith(" on noise")
+    assert printed[0].startswith("onnxruntime differs from PyTorch by at most ") and printed[
+        0
+    ].endswith(" on noise")
     assert printed[-1].startswith("out: model.onnx ") and len(printed) == 2
-    assert sorted(path.name for path in (folder / "out").iterdir()) == ["README.md", "model.onnx", "tokens.txt"]
-    assert (folder / "out/tokens.txt").read_text("utf-8") == (folder / "exp/units.txt").read_text("utf-8")
+    assert sorted(path.name for path in (folder / "out").iterdir()) == [
+        "README.md",
+        "model.onnx",
+        "tokens.txt",
+    ]
+    assert (folder / "out/tokens.txt").read_text("utf-8") == (folder / "exp/units.txt").read_text(
+        "utf-8"
+    )
     assert printed[0] in (folder / "out/README.md").read_text("utf-8")

@@ -34,7 +34,9 @@ pytestmark = pytest.mark.slow
 WIDTH = 16
 ENCODERS: dict[str, dict[str, Any]] = {
     "conv2d6": {"encoder_conf": {"input_layer": "conv2d6", "cnn_module_norm": "layer_norm"}},
-    "conv2d8": {"encoder_conf": {"input_layer": "conv2d8", "use_cnn_module": False, "macaron_style": False}},
+    "conv2d8": {
+        "encoder_conf": {"input_layer": "conv2d8", "use_cnn_module": False, "macaron_style": False}
+    },
     "linear": {
         "encoder_conf": {
             "input_layer": "linear",
@@ -48,9 +50,17 @@ ENCODERS: dict[str, dict[str, Any]] = {
 STREAMING = {"use_dynamic_chunk": True, "num_blocks": 1}
 STREAMS: dict[str, dict[str, Any]] = {
     "conv2d6": {
-        "encoder_conf": {"causal": True, "input_layer": "conv2d6", "cnn_module_norm": "layer_norm", **STREAMING}
+        "encoder_conf": {
+            "causal": True,
+            "input_layer": "conv2d6",
+            "cnn_module_norm": "layer_norm",
+            **STREAMING,
+        }
     },
-    "transformer": {"encoder": "transformer", "encoder_conf": {"input_layer": "linear", **STREAMING}},
+    "transformer": {
+        "encoder": "transformer",
+        "encoder_conf": {"input_layer": "linear", **STREAMING},
+    },
 }
 
 
@@ -66,7 +76,13 @@ def test_heads_of_confident_models(kind: str, tmp_path: Path) -> None:
     head = small_model(**head_sections(kind)).ctc.head
     for parameter in head.parameters():
         parameter *= 30
-    graph = Graph("head.onnx", LogProbs(head), {"hidden": torch.zeros(2, 9, WIDTH)}, ["probs"], {"hidden": (0, 1)})
+    graph = Graph(
+        "head.onnx",
+        LogProbs(head),
+        {"hidden": torch.zeros(2, 9, WIDTH)},
+        ["probs"],
+        {"hidden": (0, 1)},
+    )
     write_graph(tmp_path, graph, {})
     for batch, length in ((1, 1), (3, 200)):
         hidden_BTD = torch.randn(batch, length, WIDTH)
@@ -84,14 +100,21 @@ def test_encoders_of_every_kind(name: str, tmp_path: Path) -> None:
     outputs, free = ["log_probs", "log_probs_lens", "encoder_out"], {"x": (0, 1), "x_lens": (0,)}
     write_graph(tmp_path, Graph("model.onnx", OfflineCtc(model, True), inputs, outputs, free), {})
     file = OnnxFile(tmp_path / "model.onnx")
-    longest = 9000 if model.encoder.stride > 1 else 2600  # more frames than the table of positions has
+    longest = (
+        9000 if model.encoder.stride > 1 else 2600
+    )  # more frames than the table of positions has
     for lengths in ([40], [131, 90, 60, 20], [longest, 300]):
-        features_BTF, lengths_B = torch.randn(len(lengths), lengths[0], NUM_BINS), torch.tensor(lengths)
+        features_BTF, lengths_B = (
+            torch.randn(len(lengths), lengths[0], NUM_BINS),
+            torch.tensor(lengths),
+        )
         memory_BTD, memory_lengths_B = model.encode(features_BTF, lengths_B)
         log_probs_BTV, found_lengths_B, found_BTD = file.run(features_BTF, lengths_B)
         assert torch.equal(found_lengths_B, memory_lengths_B)
         for row, length in enumerate(memory_lengths_B.tolist()):
-            torch.testing.assert_close(found_BTD[row, :length], memory_BTD[row, :length], atol=1e-4, rtol=0)
+            torch.testing.assert_close(
+                found_BTD[row, :length], memory_BTD[row, :length], atol=1e-4, rtol=0
+            )
             expected_TV = model.ctc.log_probs(memory_BTD[row, :length])
             torch.testing.assert_close(log_probs_BTV[row, :length], expected_TV, atol=1e-4, rtol=0)
 
@@ -104,16 +127,22 @@ def test_streams_of_other_kinds(name: str, tmp_path: Path) -> None:
     encoder = model.encoder
     assert isinstance(encoder, EncoderStack)
     names = ["x", "offset", "required_cache_size", "attn_cache", "conv_cache", "attn_mask"]
-    inputs = dict(zip(names, _chunk_inputs(encoder, torch.zeros(1, 9, NUM_BINS), chunk, (1,)), strict=True))
+    inputs = dict(
+        zip(names, _chunk_inputs(encoder, torch.zeros(1, 9, NUM_BINS), chunk, (1,)), strict=True)
+    )
     outputs = ["log_probs", "next_att_cache", "next_conv_cache"]
-    write_graph(tmp_path, Graph("model.onnx", ChunkEncoder(encoder, model.ctc.head), inputs, outputs), {})
+    write_graph(
+        tmp_path, Graph("model.onnx", ChunkEncoder(encoder, model.ctc.head), inputs, outputs), {}
+    )
     file = OnnxFile(tmp_path / "model.onnx")
     assert list(file.inputs) == names
     features_TF = torch.randn(300, NUM_BINS)
     memory_1TD, _ = encode_streamed(encoder, features_TF[None], torch.tensor([300]), chunk)
     found_TV = run_chunks(file, features_TF, *chunk_window(encoder, chunk))
     assert len(found_TV) > 30
-    torch.testing.assert_close(found_TV, model.ctc.log_probs(memory_1TD)[0, : len(found_TV)], atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        found_TV, model.ctc.log_probs(memory_1TD)[0, : len(found_TV)], atol=1e-4, rtol=0
+    )
 
 
 # ---- pretrained encoders
@@ -158,14 +187,19 @@ def test_pretrained_encoder_in_sherpa(kind: str, tmp_path: Path) -> None:
 
 def test_w2v_bert_with_relative_keys_is_refused(tmp_path: Path) -> None:
     folder = write_pretrained(tmp_path / "exp", "w2v-bert")
-    with pytest.raises(ConfigError, match="w2v-BERT 2.0 with relative keys cannot become ONNX; use it in Python"):
+    with pytest.raises(
+        ConfigError, match="w2v-BERT 2.0 with relative keys cannot become ONNX; use it in Python"
+    ):
         export_model(ExportOptions(model_dir=str(folder), out=tmp_path / "out"))
     other = write_pretrained(tmp_path / "whisper", "whisper")
     for runtime in ("sherpa", "wenet"):
         options = ExportOptions(model_dir=str(other), out=tmp_path / "out", runtime=runtime)  # type: ignore[arg-type]
-        with pytest.raises(ConfigError, match=f"--for {runtime}: has no place for an encoder of the kind whisper"):
+        with pytest.raises(
+            ConfigError, match=f"--for {runtime}: has no place for an encoder of the kind whisper"
+        ):
             export_model(options)
     with pytest.raises(
-        ConfigError, match=r"--streaming: a pretrained encoder \(.*\) reads whole utterances; leave it out"
+        ConfigError,
+        match=r"--streaming: a pretrained encoder \(.*\) reads whole utterances; leave it out",
     ):
         export_model(ExportOptions(model_dir=str(other), out=tmp_path / "out", streaming=True))

@@ -75,7 +75,11 @@ def run_readme(folder: Path, clip: str) -> str:
 
 def sherpa_text(printed: str) -> str:
     """The text in the result that a program of sherpa-onnx prints as JSON."""
-    (result,) = (json.loads(line) for line in printed.splitlines() if line.startswith("{") and '"text"' in line)
+    (result,) = (
+        json.loads(line)
+        for line in printed.splitlines()
+        if line.startswith("{") and '"text"' in line
+    )
     return str(result["text"]).strip()
 
 
@@ -139,8 +143,15 @@ def test_the_command_of_wenets_runtime(shared: Shared, model: str) -> None:
     wave_N, rate = soundfile.read(clip.wav, dtype="float32")
     assert rate == given.sample_rate
     best_T = runtime.forward(frontend.compute(torch.from_numpy(wave_N)).numpy()).argmax(1)
-    units = [line.rsplit(" ", 1)[0] for line in (export / given.unit_path).read_text("utf-8").splitlines()]
-    kept = [units[unit] for unit in torch.unique_consecutive(torch.from_numpy(best_T)).tolist() if unit != 0]
+    units = [
+        line.rsplit(" ", 1)[0]
+        for line in (export / given.unit_path).read_text("utf-8").splitlines()
+    ]
+    kept = [
+        units[unit]
+        for unit in torch.unique_consecutive(torch.from_numpy(best_T)).tolist()
+        if unit != 0
+    ]
     assert "".join(kept).replace("▁", " ") == clip.txt
 
 
@@ -166,14 +177,20 @@ def test_commands_of_pretrained_encoders(kind: str, runtime: Any, tmp_path: Path
         clip = tmp_path / f"clip{seed}.wav"
         soundfile.write(clip, noise(1.3 + seed, seed=seed), 16000, subtype="PCM_16")
         printed = run_readme(tmp_path / "out", str(clip))
-        text = decode_wav_text(printed) if runtime == "onnxruntime" else shown_text(sherpa_text(printed))
+        text = (
+            decode_wav_text(printed)
+            if runtime == "onnxruntime"
+            else shown_text(sherpa_text(printed))
+        )
         assert text == recognizer.transcribe(clip, mode="ctc_greedy_search").text
         different.add(text)
     assert len(different) == 3
 
 
 @pytest.mark.slow
-def test_whisper_and_clips_over_30_seconds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_whisper_and_clips_over_30_seconds(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     folder, clips = write_pretrained(tmp_path / "exp", "whisper"), []
     for seconds in (2.0, 31.0, 29.6):
         path = tmp_path / f"{seconds}.wav"
@@ -181,20 +198,30 @@ def test_whisper_and_clips_over_30_seconds(tmp_path: Path, caplog: pytest.LogCap
         clips.append(Utterance(key=path.stem, wav=str(path), txt="a", duration=seconds))
     write_data_list(tmp_path / "all.list", clips)
     write_data_list(tmp_path / "long.list", clips[1:2])
-    options = ExportOptions(model_dir=str(folder), out=tmp_path / "out", test_data=tmp_path / "all.list")
+    options = ExportOptions(
+        model_dir=str(folder), out=tmp_path / "out", test_data=tmp_path / "all.list"
+    )
     with caplog.at_level(logging.WARNING):
         (line,) = export_model(options)
     assert line.endswith(" on 2 clips")
     assert (
-        "all.list: 1 of 3 clips are not compared: this encoder reads at most 29.6 s when it is exported" in caplog.text
+        "all.list: 1 of 3 clips are not compared: this encoder reads at most 29.6 s when it is exported"
+        in caplog.text
     )
     expected = "long.list: no clip of at most 29.6 s, the longest that this encoder reads when it is exported; give a"
     with pytest.raises(DataError, match=expected):
-        export_model(ExportOptions(model_dir=str(folder), out=tmp_path / "new", test_data=tmp_path / "long.list"))
+        export_model(
+            ExportOptions(
+                model_dir=str(folder), out=tmp_path / "new", test_data=tmp_path / "long.list"
+            )
+        )
     command = [sys.executable, str(DECODE_WAV), str(tmp_path / "out"), clips[1].wav]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 1
-    assert done.stderr == f"{clips[1].wav}: 31.0 s, but this model reads at most 29.6 s; cut it at pauses\n"
+    assert (
+        done.stderr
+        == f"{clips[1].wav}: 31.0 s, but this model reads at most 29.6 s; cut it at pauses\n"
+    )
     assert decode_wav_text(run_readme(tmp_path / "out", clips[2].wav))
 
 
@@ -204,7 +231,9 @@ def test_whisper_and_clips_over_30_seconds(tmp_path: Path, caplog: pytest.LogCap
 def test_clips_of_any_length_for_other_models(tmp_path: Path) -> None:
     write_model_folder(tmp_path / "exp")
     soundfile.write(tmp_path / "long.wav", noise(40.0), 16000)
-    write_data_list(tmp_path / "long.list", [Utterance(key="l", wav=str(tmp_path / "long.wav"), txt="a")])
+    write_data_list(
+        tmp_path / "long.list", [Utterance(key="l", wav=str(tmp_path / "long.wav"), txt="a")]
+    )
     options = ExportOptions(model_dir="exp", out=Path("out"), test_data=tmp_path / "long.list")
     clips, features = read_clips_to_compare(load_experiment(tmp_path / "exp"), options)
     assert [clip.key for clip in clips] == ["l"] and len(features[0]) == 3998
@@ -231,4 +260,6 @@ def test_features_that_no_program_computes(tmp_path: Path) -> None:
     expected = "--for wenet: it computes features of 25 ms every 10 ms; this model has 32, 10; train with these, or use"
     with pytest.raises(ConfigError, match=expected):
         check_model(windows, ExportOptions(model_dir="windows", out=Path("out"), runtime="wenet"))
-    check_model(windows, ExportOptions(model_dir="windows", out=Path("out"), runtime="onnxruntime"))  # as it says
+    check_model(
+        windows, ExportOptions(model_dir="windows", out=Path("out"), runtime="onnxruntime")
+    )  # as it says

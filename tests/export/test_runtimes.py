@@ -50,7 +50,9 @@ def samples(clip: Utterance) -> np.ndarray:
     return wave_N
 
 
-def offline_texts(export: Path, slot: str, clips: list[Utterance], name: str = "model.onnx") -> list[str]:
+def offline_texts(
+    export: Path, slot: str, clips: list[Utterance], name: str = "model.onnx"
+) -> list[str]:
     """What sherpa-onnx recognises in whole clips."""
     make = getattr(sherpa_onnx.OfflineRecognizer, f"from_{slot}")
     recognizer = make(model=str(export / name), tokens=str(export / "tokens.txt"))
@@ -83,20 +85,27 @@ def test_wenet_slot_with_its_dither_finds_nearly_our_texts(shared: Shared) -> No
     clips = read_data_list(shared.clips)
     expected = our_texts(shared.model("stream"), clips)
     found = offline_texts(shared.export("stream", "sherpa"), "wenet_ctc", clips)
-    assert sum(one == other for one, other in zip(found, expected, strict=True)) >= 0.98 * len(clips)
+    assert sum(one == other for one, other in zip(found, expected, strict=True)) >= 0.98 * len(
+        clips
+    )
     assert len(set(expected)) > 30
 
 
 def test_8_bit_weights_in_sherpa(shared: Shared) -> None:
     export, clips = shared.export("whole", "sherpa"), read_data_list(shared.clips)
-    assert offline_texts(export, "fire_red_asr_ctc", clips, "model.int8.onnx") == [clip.txt for clip in clips]
+    assert offline_texts(export, "fire_red_asr_ctc", clips, "model.int8.onnx") == [
+        clip.txt for clip in clips
+    ]
     files = [OnnxFile(export / name) for name in ("model.onnx", "model.int8.onnx")]
     features = torch.randn(1, 300, 80, generator=torch.Generator().manual_seed(0))
     one, other = (file.run(features, torch.tensor([300]))[0] for file in files)
     assert not torch.equal(one, other)
     assert (export / "model.int8.onnx").stat().st_size < (export / "model.onnx").stat().st_size
     metadata = [file.session.get_modelmeta().custom_metadata_map for file in files]
-    assert metadata[0].items() <= metadata[1].items() and metadata[0]["model_type"] == "fire-red-asr-2-ctc"
+    assert (
+        metadata[0].items() <= metadata[1].items()
+        and metadata[0]["model_type"] == "fire-red-asr-2-ctc"
+    )
 
 
 # ---- sherpa-onnx, streams
@@ -112,7 +121,11 @@ def stream_memory(experiment: Experiment, features_TF: Tensor) -> Tensor:
 def online_text(export: Path, wave_N: np.ndarray, part_s: float, name: str = "model.onnx") -> str:
     """What sherpa-onnx recognises in a stream that arrives in parts."""
     recognizer = sherpa_onnx.OnlineRecognizer.from_wenet_ctc(
-        model=str(export / name), tokens=str(export / "tokens.txt"), chunk_size=16, num_left_chunks=4, num_threads=1
+        model=str(export / name),
+        tokens=str(export / "tokens.txt"),
+        chunk_size=16,
+        num_left_chunks=4,
+        num_threads=1,
     )
     stream, size = recognizer.create_stream(), round(part_s * RATE)
     for begin in range(0, len(wave_N), size):
@@ -135,7 +148,10 @@ def our_stream_text(experiment: Experiment, wave_N: np.ndarray) -> str:
 
 
 def test_online_recognizer_finds_the_texts_of_our_stream(shared: Shared) -> None:
-    export, experiment = shared.export("stream", "sherpa", streaming=True), load_experiment(shared.model("stream"))
+    export, experiment = (
+        shared.export("stream", "sherpa", streaming=True),
+        load_experiment(shared.model("stream")),
+    )
     right = 0
     for clip in read_data_list(shared.clips)[:20]:
         wave_N = np.concatenate([samples(clip), SILENCE])
@@ -146,9 +162,14 @@ def test_online_recognizer_finds_the_texts_of_our_stream(shared: Shared) -> None
 
 
 def test_online_recognizer_over_five_minutes(shared: Shared) -> None:
-    export, experiment = shared.export("stream", "sherpa", streaming=True), load_experiment(shared.model("stream"))
+    export, experiment = (
+        shared.export("stream", "sherpa", streaming=True),
+        load_experiment(shared.model("stream")),
+    )
     generator = np.random.default_rng(9)
-    wave_N = np.concatenate([*(tones(random_text(12, generator), generator) for _ in range(92)), SILENCE])
+    wave_N = np.concatenate(
+        [*(tones(random_text(12, generator), generator) for _ in range(92)), SILENCE]
+    )
     assert len(wave_N) > 300 * RATE
     expected = our_stream_text(experiment, wave_N)
     assert len(expected) > 800 and online_text(export, wave_N, 0.5) == expected
@@ -156,7 +177,10 @@ def test_online_recognizer_over_five_minutes(shared: Shared) -> None:
 
 def test_positions_do_not_run_out_and_begin_at_0(shared: Shared) -> None:
     """A table of positions would end, and an offset as the runtime counts it would begin at 64."""
-    export, experiment = shared.export("stream", "sherpa", streaming=True), load_experiment(shared.model("stream"))
+    export, experiment = (
+        shared.export("stream", "sherpa", streaming=True),
+        load_experiment(shared.model("stream")),
+    )
     wave_N = tones(random_text(500, generator := np.random.default_rng(3)), generator)
     features_TF = experiment.frontend.compute(torch.from_numpy(wave_N))
     assert len(features_TF) > 12000
@@ -164,17 +188,24 @@ def test_positions_do_not_run_out_and_begin_at_0(shared: Shared) -> None:
     with torch.no_grad():
         expected_TV = experiment.model.ctc.log_probs(stream_memory(experiment, features_TF))[0]
         shifted_1TD = experiment.model.encoder.forward_chunk(  # type: ignore[operator]
-            features_TF[None, :67], experiment.model.encoder.new_caches(), 64, torch.ones(1, 1, 16, dtype=torch.bool)
+            features_TF[None, :67],
+            experiment.model.encoder.new_caches(),
+            64,
+            torch.ones(1, 1, 16, dtype=torch.bool),
         )
         shifted_TV = experiment.model.ctc.log_probs(shifted_1TD)[0]
     torch.testing.assert_close(found_TV, expected_TV, atol=1e-4, rtol=1e-5)
-    assert float((shifted_TV - found_TV[:16]).abs().max()) > 1e-3  # so the tolerance sees a wrong position
+    assert (
+        float((shifted_TV - found_TV[:16]).abs().max()) > 1e-3
+    )  # so the tolerance sees a wrong position
 
 
 # ---- onnxruntime: rescoring
 
 
-def rescore(file: OnnxFile, memory_1TD: Tensor, nbest: list[tuple[int, ...]], reverse_weight: float) -> list[float]:
+def rescore(
+    file: OnnxFile, memory_1TD: Tensor, nbest: list[tuple[int, ...]], reverse_weight: float
+) -> list[float]:
     """Scores of hypotheses by `decoder.onnx`, as docs/export.md describes."""
     lengths_N = torch.tensor([len(ids) + 1 for ids in nbest])
     hyps_NL = torch.zeros(len(nbest), int(lengths_N.max()), dtype=torch.int64)
@@ -195,17 +226,26 @@ def rescore(file: OnnxFile, memory_1TD: Tensor, nbest: list[tuple[int, ...]], re
 def test_rescoring_equals_ours(shared: Shared, name: str) -> None:
     export, experiment = shared.export(name, "onnxruntime"), load_experiment(shared.model(name))
     whole, decoder = OnnxFile(export / "model.onnx"), OnnxFile(export / "decoder.onnx")
-    options = DecodeOptions(beam_size=6, ctc_weight=0.1, reverse_weight=0.3 if name == "whole" else 0.0)
+    options = DecodeOptions(
+        beam_size=6, ctc_weight=0.1, reverse_weight=0.3 if name == "whole" else 0.0
+    )
     changed = 0
     for clip in read_data_list(shared.clips)[:12]:
         # Noise makes the search uncertain, so that rescoring has something to change.
-        noise_N = 0.3 * np.random.default_rng(len(clip.txt)).standard_normal(len(samples(clip))).astype(np.float32)
+        noise_N = 0.3 * np.random.default_rng(len(clip.txt)).standard_normal(
+            len(samples(clip))
+        ).astype(np.float32)
         features_1TF = experiment.frontend.compute(torch.from_numpy(samples(clip) + noise_N))[None]
         lengths = torch.tensor([features_1TF.size(1)])
         log_probs_1TV, frames, memory_1TD = whole.run(features_1TF, lengths)
         (candidates,) = prefix_beam_search(*log_probs_1TV.topk(6), frames, blank=0, beam_size=6)
-        scores = rescore(decoder, memory_1TD, [one.ids for one in candidates], options.reverse_weight)
-        totals = [score + options.ctc_weight * one.score for score, one in zip(scores, candidates, strict=True)]
+        scores = rescore(
+            decoder, memory_1TD, [one.ids for one in candidates], options.reverse_weight
+        )
+        totals = [
+            score + options.ctc_weight * one.score
+            for score, one in zip(scores, candidates, strict=True)
+        ]
         best = int(np.argmax(totals))
         found = decode(experiment.model, features_1TF, lengths, ["attention_rescoring"], options)
         expected = found["attention_rescoring"][0][0]
@@ -216,11 +256,17 @@ def test_rescoring_equals_ours(shared: Shared, name: str) -> None:
 
 
 def test_streaming_file_of_onnxruntime_has_the_memory_for_rescoring(shared: Shared) -> None:
-    export, experiment = shared.export("stream", "onnxruntime", streaming=True), load_experiment(shared.model("stream"))
+    export, experiment = (
+        shared.export("stream", "onnxruntime", streaming=True),
+        load_experiment(shared.model("stream")),
+    )
     assert (export / "decoder.onnx").exists()
     session = onnxruntime.InferenceSession(str(export / "model.onnx"))
     given = {one.name: one for one in session.get_inputs()}
-    inputs = {name: np.zeros(one.shape, np.int64 if "int" in one.type else np.float32) for name, one in given.items()}
+    inputs = {
+        name: np.zeros(one.shape, np.int64 if "int" in one.type else np.float32)
+        for name, one in given.items()
+    }
     inputs["x"][:] = np.random.default_rng(0).standard_normal(inputs["x"].shape)
     inputs |= {"offset": np.array([64]), "required_cache_size": np.array([64])}
     inputs["attn_mask"] = np.arange(80)[None, None] >= 64
@@ -235,9 +281,17 @@ def test_streaming_file_of_onnxruntime_has_the_memory_for_rescoring(shared: Shar
 @pytest.mark.parametrize("name", ["whole", "stream"])
 def test_wenets_order_of_calls(shared: Shared, name: str) -> None:
     streaming = name == "stream"
-    export, experiment = shared.export(name, "wenet", streaming=streaming), load_experiment(shared.model(name))
+    export, experiment = (
+        shared.export(name, "wenet", streaming=streaming),
+        load_experiment(shared.model(name)),
+    )
     model, reverse_weight = experiment.model, 0.0 if streaming else 0.4
-    assert {path.name for path in export.iterdir()} >= {"encoder.onnx", "ctc.onnx", "decoder.onnx", "units.txt"}
+    assert {path.name for path in export.iterdir()} >= {
+        "encoder.onnx",
+        "ctc.onnx",
+        "decoder.onnx",
+        "units.txt",
+    }
     for clip in read_data_list(shared.clips)[5:9]:
         features_1TF = experiment.frontend.compute(torch.from_numpy(samples(clip)))[None]
         runtime, lengths = WenetRuntime(export), torch.tensor([features_1TF.size(1)])
@@ -252,10 +306,14 @@ def test_wenets_order_of_calls(shared: Shared, name: str) -> None:
             expected_TV = model.ctc.log_probs(model.encode(features_1TF, lengths, *sizes)[0])[0]
         torch.testing.assert_close(log_probs_TV, expected_TV, atol=1e-4, rtol=1e-5)
         best = log_probs_TV[None].topk(4)
-        (candidates,) = prefix_beam_search(*best, torch.tensor([len(log_probs_TV)]), blank=0, beam_size=4)
+        (candidates,) = prefix_beam_search(
+            *best, torch.tensor([len(log_probs_TV)]), blank=0, beam_size=4
+        )
         scores = runtime.rescore([one.ids for one in candidates], reverse_weight)
         totals = [score + 0.5 * one.score for score, one in zip(scores, candidates, strict=True)]
-        found = decode(model, features_1TF, lengths, ["attention_rescoring"], options)["attention_rescoring"][0][0]
+        found = decode(model, features_1TF, lengths, ["attention_rescoring"], options)[
+            "attention_rescoring"
+        ][0][0]
         assert candidates[int(np.argmax(totals))].ids == found.ids
         assert max(totals) == pytest.approx(found.score, abs=1e-3)
 
@@ -270,9 +328,21 @@ def test_example_decodes_without_this_package(shared: Shared, name: str) -> None
         "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__'); "
         "assert not {'wenet_hs', 'torch'} & sys.modules.keys()"
     )
-    command = [sys.executable, "-I", "-c", probe, str(script), str(shared.export(name, "onnxruntime"))]
+    command = [
+        sys.executable,
+        "-I",
+        "-c",
+        probe,
+        str(script),
+        str(shared.export(name, "onnxruntime")),
+    ]
     done = subprocess.run(
-        [*command, *(clip.wav for clip in clips)], env={}, capture_output=True, text=True, timeout=100, check=False
+        [*command, *(clip.wav for clip in clips)],
+        env={},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     texts = [line.split("\t")[1] for line in done.stdout.splitlines()]

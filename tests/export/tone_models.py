@@ -67,7 +67,10 @@ def tones(text: str, generator: np.random.Generator) -> NDArray[np.float32]:
         number = TABLE.units.index(unit) - _FIRST_TONE
         times_N = np.arange(round(_UNIT_S * RATE)) / RATE
         envelope_N = np.hanning(len(times_N))
-        parts += [0.3 * envelope_N * np.sin(2 * np.pi * 300 * 1.38**number * times_N), np.zeros(round(_GAP_S * RATE))]
+        parts += [
+            0.3 * envelope_N * np.sin(2 * np.pi * 300 * 1.38**number * times_N),
+            np.zeros(round(_GAP_S * RATE)),
+        ]
     wave_N = np.concatenate([*parts, edge_N])
     return (wave_N + 0.003 * generator.standard_normal(len(wave_N))).astype(np.float32)
 
@@ -86,7 +89,9 @@ def write_clips(folder: Path, lengths: Sequence[int], seed: int = 1) -> None:
         wave_N = tones(text, generator)
         soundfile.write(path, wave_N, RATE, subtype="PCM_16")
         place = folder.with_name(folder.name.removesuffix(".new")) / path.name
-        clips.append(Utterance(key=path.stem, wav=str(place), txt=text, duration=len(wave_N) / RATE))
+        clips.append(
+            Utterance(key=path.stem, wav=str(place), txt=text, duration=len(wave_N) / RATE)
+        )
     write_data_list(folder / "data.list", clips)
 
 
@@ -120,11 +125,17 @@ def write_tone_model(
         for name, value in {**base, **sections}.items()
     }
     config = small_config(**merged)
-    frontend, generator, tree = build_frontend(config.dataset_conf), np.random.default_rng(0), _tree()
+    frontend, generator, tree = (
+        build_frontend(config.dataset_conf),
+        np.random.default_rng(0),
+        _tree(),
+    )
     texts = [random_text(int(generator.integers(3, 14)), generator) for _ in range(120)]
     waves = [_with_pauses(tones(text, generator), max_pause_s, generator) for text in texts]
     features = [frontend.compute(torch.from_numpy(wave_N)) for wave_N in waves]
-    targets = [torch.tensor([TABLE.units.index(unit) for unit in text.replace(" ", "▁")]) for text in texts]
+    targets = [
+        torch.tensor([TABLE.units.index(unit) for unit in text.replace(" ", "▁")]) for text in texts
+    ]
     joined = torch.cat(features)
     cmvn = joined.mean(0), 1 / joined.std(0)
     model = build_model(config, len(TABLE), SPECIAL, tree=tree, ctc_tree=tree, cmvn=cmvn)
@@ -151,7 +162,9 @@ def _tree() -> Tree:
     return Tree.huffman(range(len(TABLE)), units=TABLE.units)
 
 
-def _train(model: AsrModel, features: list[torch.Tensor], targets: list[torch.Tensor], steps: int) -> None:
+def _train(
+    model: AsrModel, features: list[torch.Tensor], targets: list[torch.Tensor], steps: int
+) -> None:
     model.train()
     model.loss_weights = LossWeights(ctc=0.7, reverse=0.3 if model.right_head is not None else 0.0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3)

@@ -30,13 +30,18 @@ KEPT = 2
 # ---- killed saves
 
 
-def save_kills(folder: Path, tally: Tally, kills: int, size: int = 200_000, scenarios: int = 3) -> str:
+def save_kills(
+    folder: Path, tally: Tally, kills: int, size: int = 200_000, scenarios: int = 3
+) -> str:
     """Killed at any instant of a save, the newest checkpoint loads and none that was reported is lost.
 
     The kills come at random instants, and at each change of the disk by a save.
     """
     num_saved = _kill_at_random(folder / "random", kills, size, tally)
-    calls = {name: kill_at_every_change(folder / name, name, size, tally) for name in [*SCENARIOS][-scenarios:]}
+    calls = {
+        name: kill_at_every_change(folder / name, name, size, tally)
+        for name in [*SCENARIOS][-scenarios:]
+    }
     total = sum(calls.values())
     by_call = ", ".join(f"{name} {count}" for name, count in calls.items())
     return (
@@ -50,7 +55,12 @@ def make_contents(step: int, size: int) -> dict[str, bytes]:
     """Files of a checkpoint, different for each step."""
     weights = random.Random(step).randbytes(size)
     state = b'{"progress": {"step": %d}}' % step
-    return {"model.pt": weights, "optimizer.pt": 2 * weights[::-1], "rng.pt": weights[:5000], "state.json": state}
+    return {
+        "model.pt": weights,
+        "optimizer.pt": 2 * weights[::-1],
+        "rng.pt": weights[:5000],
+        "state.json": state,
+    }
 
 
 def save_and_rotate(folder: Path, step: int, size: int, report: Report = lambda step: None) -> None:
@@ -69,14 +79,19 @@ def _verify(folder: Path, reported: int, size: int, tally: Tally, where: str) ->
         return 0
     step = ckpt.step_of(newest)
     tally.check(step >= reported, f"{where}: step {reported} was reported, the newest is {step}")
-    tally.check(read_checkpoint(newest) == make_contents(step, size), f"{where}: {newest.name} has other bytes")
+    tally.check(
+        read_checkpoint(newest) == make_contents(step, size),
+        f"{where}: {newest.name} has other bytes",
+    )
     tally.check(not list(folder.glob("*.bad")), f"{where}: a kill left a damaged checkpoint")
     return step
 
 
 def _kill_at_random(folder: Path, kills: int, size: int, tally: Tally) -> int:
     started = time.perf_counter()
-    run_reporting(lambda report: save_and_rotate(folder, 1, size, report))  # with the time of a fork, as below
+    run_reporting(
+        lambda report: save_and_rotate(folder, 1, size, report)
+    )  # with the time of a fork, as below
     longest = 3 * (time.perf_counter() - started)
     newest, num_reported = 1, 0
 
@@ -87,8 +102,12 @@ def _kill_at_random(folder: Path, kills: int, size: int, tally: Tally) -> int:
     for number in range(kills):
         steps, _ = run_reporting(save_forever, kill_after_s=tally.generator.uniform(0, longest))
         num_reported += len(steps)
-        newest = _verify(folder, steps[-1] if steps else newest, size, tally, f"random kill {number}")
-    tally.check(kills < 10 or num_reported > 0, "no checkpoint was finished; the kills came too early")
+        newest = _verify(
+            folder, steps[-1] if steps else newest, size, tally, f"random kill {number}"
+        )
+    tally.check(
+        kills < 10 or num_reported > 0, "no checkpoint was finished; the kills came too early"
+    )
     return num_reported
 
 
@@ -121,7 +140,9 @@ def die_at_change(number: int | None) -> Callable[[], int]:
 
 
 def _weights(step: int, size: int) -> dict[str, torch.Tensor]:
-    return {"w": torch.frombuffer(bytearray(make_contents(step, size)["model.pt"]), dtype=torch.uint8)}
+    return {
+        "w": torch.frombuffer(bytearray(make_contents(step, size)["model.pt"]), dtype=torch.uint8)
+    }
 
 
 def _bytes_of(content: ckpt.Content) -> bytes:
@@ -130,7 +151,12 @@ def _bytes_of(content: ckpt.Content) -> bytes:
 
 
 def _write_final(folder: Path, step: int, size: int) -> None:
-    write_final(folder.parent / "final.pt", _weights(step, size), {ckpt.checkpoint_path(folder, step): {}}, by="last")
+    write_final(
+        folder.parent / "final.pt",
+        _weights(step, size),
+        {ckpt.checkpoint_path(folder, step): {}},
+        by="last",
+    )
 
 
 SCENARIOS: dict[str, Callable[[Path, int, Report], None]] = {
@@ -158,9 +184,13 @@ def kill_at_every_change(folder: Path, name: str, size: int, tally: Tally) -> in
     for number in range(num_changes):
         steps, code = run_reporting(partial(work_until, number))
         where = f"{name}, killed at change {number} of {num_changes}"
-        tally.check(code == -signal.SIGKILL, f"{where}: the change was never made (exit code {code})")
+        tally.check(
+            code == -signal.SIGKILL, f"{where}: the change was never made (exit code {code})"
+        )
         newest = _verify(checkpoints, max([2, *steps]), size, tally, where)
-        tally.check(final.read_bytes() in finals, f"{where}: final.pt is neither the old nor the new")
+        tally.check(
+            final.read_bytes() in finals, f"{where}: final.pt is neither the old nor the new"
+        )
         beside = final.with_suffix(".json")
         recorded = json.loads(beside.read_text())["sha256"] if beside.exists() else None
         sums = (None, hashlib.sha256(final.read_bytes()).hexdigest())
@@ -182,7 +212,10 @@ def full_disk(folder: Path, tally: Tally, trainings: int, disks: int = 40) -> st
     it is filled too: with known free space, and while the checkpoint is written.
     """
     corpus, again = write_tiny_corpus(folder / "corpus"), folder / "training"
-    whole, line = corpus.train(folder / "whole", "max_epoch=1"), corpus.arguments(again, "max_epoch=1")
+    whole, line = (
+        corpus.train(folder / "whole", "max_epoch=1"),
+        corpus.arguments(again, "max_epoch=1"),
+    )
     files = read_checkpoint(ckpt.list_checkpoints(whole / "checkpoints")[-1])
     largest = max(map(len, files.values()))
     for number in range(trainings):
@@ -236,9 +269,14 @@ def _fill_disks(disk: Path, files: dict[str, bytes], num_sizes: int, tally: Tall
             where = f"disk of {size} bytes{' that fills while writing' if number % 2 else ''}"
             tally.check(mount(f"remount,size={size}"), f"{where}: cannot be made")
             message, _ = run_child(partial(save, 2**60 if number % 2 else None))
-            is_named = "disk full while writing" in str(message) and f"checkpoint: {first.name};" in str(message)
+            is_named = "disk full while writing" in str(
+                message
+            ) and f"checkpoint: {first.name};" in str(message)
             tally.check(is_named and "\n" not in str(message), f"{where}: message {message!r}")
-            left, fault = [path.name for path in first.parent.iterdir()], ckpt.verification_error(first)
+            left, fault = (
+                [path.name for path in first.parent.iterdir()],
+                ckpt.verification_error(first),
+            )
             tally.check(left == [first.name] and fault is None, f"{where}: left {left}, {fault}")
     finally:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)

@@ -64,7 +64,12 @@ class Ended:
 
     def is_user_error(self) -> bool:
         """Whether it was refused properly: exit code 2, at least one line, no traceback."""
-        return self.code == 2 and self.crash is None and bool(self.err.strip()) and "Traceback" not in self.err
+        return (
+            self.code == 2
+            and self.crash is None
+            and bool(self.err.strip())
+            and "Traceback" not in self.err
+        )
 
     def summary(self) -> str:
         return f"exit {self.code}: {(self.crash or self.err or self.log)[-400:]!r}"
@@ -74,7 +79,12 @@ def call(module: ModuleType, *arguments: object) -> Ended:
     """Run a command in this process."""
     out, err, log = io.StringIO(), io.StringIO(), io.StringIO()
     crash = None
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), log_to(log), warnings.catch_warnings():
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        log_to(log),
+        warnings.catch_warnings(),
+    ):
         try:
             code = run_command(module, [str(argument) for argument in arguments])
         except SystemExit as exit_:  # argparse
@@ -99,7 +109,9 @@ def log_to(log: io.StringIO) -> Iterator[None]:
         root.setLevel(level)
 
 
-def run_reporting(work: Callable[[Report], object], kill_after_s: float | None = None) -> tuple[list[Any], int]:
+def run_reporting(
+    work: Callable[[Report], object], kill_after_s: float | None = None
+) -> tuple[list[Any], int]:
     """Run `work` in a forked process, killed after some seconds if given.
 
     Returns: the values that it reported, and its exit code or minus signal.
@@ -148,7 +160,9 @@ def call_in_child(module: ModuleType, *arguments: object, limit: int | None = No
 class Program:
     """A command as a program of its own, in its own process group. It appends stdout and stderr to a log file."""
 
-    def __init__(self, log: Path, command: str, *arguments: object, ranks: int = 1, max_restarts: int = 0) -> None:
+    def __init__(
+        self, log: Path, command: str, *arguments: object, ranks: int = 1, max_restarts: int = 0
+    ) -> None:
         self.log, self.ranks = log, ranks
         line = ["-m", f"wenet_hs.bin.{command}", *map(str, arguments)]
         if ranks > 1:
@@ -158,7 +172,11 @@ class Program:
         environment = {"WENET_HS_RANK_TIMEOUT_S": "60", **os.environ, "OMP_NUM_THREADS": "1"}
         with log.open("ab") as file:
             self.process = subprocess.Popen(
-                [sys.executable, *line], stdout=file, stderr=file, env=environment, start_new_session=True
+                [sys.executable, *line],
+                stdout=file,
+                stderr=file,
+                env=environment,
+                start_new_session=True,
             )
 
     def wait(self) -> int:
@@ -186,7 +204,10 @@ class Program:
         """Rank → process id of the ranks that torchrun is running, from Linux's /proc."""
         tasks = Path(f"/proc/{self.process.pid}/task").glob("*/children")
         pids = [int(pid) for task in tasks for pid in _read(task).split()]
-        found = [(re.search(r"(?:^|\0)RANK=(\d+)\0", _read(Path(f"/proc/{pid}/environ"))), pid) for pid in pids]
+        found = [
+            (re.search(r"(?:^|\0)RANK=(\d+)\0", _read(Path(f"/proc/{pid}/environ"))), pid)
+            for pid in pids
+        ]
         return {int(rank[1]): pid for rank, pid in found if rank is not None}
 
 
@@ -202,7 +223,13 @@ def start_training(
 ) -> Program:
     """`wenet-hs train` as a program; its log is `train.log`."""
     log = model_dir / "train.log"
-    return Program(log, "train", *corpus.arguments(model_dir, *overrides), ranks=ranks, max_restarts=max_restarts)
+    return Program(
+        log,
+        "train",
+        *corpus.arguments(model_dir, *overrides),
+        ranks=ranks,
+        max_restarts=max_restarts,
+    )
 
 
 def last_step(model_dir: Path) -> int:

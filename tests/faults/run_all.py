@@ -76,11 +76,19 @@ NOT_COVERED = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Test the chosen faults. Returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("faults", nargs="*", metavar="FAULT", help=f"default: all of {' '.join(FAULTS)}")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "faults", nargs="*", metavar="FAULT", help=f"default: all of {' '.join(FAULTS)}"
+    )
     parser.add_argument("--trials", type=int, help="number of trials (default: as in the note)")
-    parser.add_argument("--quick", action="store_true", help="few trials: do the tests work at all?")
-    parser.add_argument("--seed", type=int, default=1, help="seed of everything random (default: %(default)s)")
+    parser.add_argument(
+        "--quick", action="store_true", help="few trials: do the tests work at all?"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of everything random (default: %(default)s)"
+    )
     parser.add_argument("--out", type=Path, help="write OUT.md and OUT.json (default: print only)")
     args = parser.parse_args(argv)
     if unknown := set(args.faults) - set(FAULTS):
@@ -88,11 +96,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     out = None if args.out is None else args.out.with_suffix("")
     results: dict[str, Row] = {}
     if args.faults and out is not None and out.with_suffix(".json").exists():
-        results = {row["promise"]: row for row in json.loads(out.with_suffix(".json").read_text("utf-8"))["results"]}
+        results = {
+            row["promise"]: row
+            for row in json.loads(out.with_suffix(".json").read_text("utf-8"))["results"]
+        }
     for name in args.faults or FAULTS:
-        results[FAULTS[name].promise] = run(name, trials=args.trials, quick=args.quick, seed=args.seed)
+        results[FAULTS[name].promise] = run(
+            name, trials=args.trials, quick=args.quick, seed=args.seed
+        )
         if out is not None:
-            write_note(results, out, quick=args.quick)  # after each one: an interrupted run keeps its results
+            write_note(
+                results, out, quick=args.quick
+            )  # after each one: an interrupted run keeps its results
     write_note(results, out, quick=args.quick)
     return 1 if any(row["exit_code"] for row in results.values()) else 0
 
@@ -132,10 +147,14 @@ def write_note(results: Mapping[str, Row], out: Path | None, *, quick: bool) -> 
     """Print the results in the order of FAULTS, and write them as OUT.md and OUT.json if given."""
     found = [results[fault.promise] for fault in FAULTS.values() if fault.promise in results]
     failed = [row["command"] for row in found if row["exit_code"]]
-    rows = [[str(cell) for cell in {**row, "command": f"`{row['command']}`"}.values()] for row in found]
+    rows = [
+        [str(cell) for cell in {**row, "command": f"`{row['command']}`"}.values()] for row in found
+    ]
     total = sum(row["seconds"] for row in found)
     verdict = f"violations in: {', '.join(failed)}" if failed else "no violation"
-    text = f"{len(found)} faults, {total} s, {verdict}.{' Few trials (--quick).' if quick else ''}\n\n"
+    text = (
+        f"{len(found)} faults, {total} s, {verdict}.{' Few trials (--quick).' if quick else ''}\n\n"
+    )
     text += markdown_table(("promise", "command", "figures", "s", "exit code", "commit"), rows)
     text += "\n\nNot covered:\n\n" + "\n".join(f"- {gap}" for gap in NOT_COVERED)
     publish("Faults", text, {"results": found, "not_covered": NOT_COVERED}, device="cpu", out=out)
@@ -144,5 +163,7 @@ def write_note(results: Mapping[str, Row], out: Path | None, *, quick: bool) -> 
 if __name__ == "__main__":
     torch.set_num_threads(1)  # small models; threads also forbid forks
     os.environ["OMP_NUM_THREADS"] = "1"
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a background job of a shell ignores it
     sys.exit(main())

@@ -28,7 +28,10 @@ PLAIN = "mutate_clips"
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        *(pytest.param(name, {}, marks=() if name == PLAIN else pytest.mark.slow) for name in run_all.FAULTS),
+        *(
+            pytest.param(name, {}, marks=() if name == PLAIN else pytest.mark.slow)
+            for name in run_all.FAULTS
+        ),
         pytest.param("kill_recognition", {"ranks": 2}, marks=pytest.mark.slow),
     ],
 )
@@ -40,7 +43,9 @@ def test_no_promise_is_violated(name: str, options: dict[str, object], tmp_path:
 
 
 @pytest.mark.slow
-def test_a_save_that_is_not_atomic_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_save_that_is_not_atomic_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     save = ckpt.save_checkpoint
 
     def save_in_place(folder: Path, step: int, files: dict[str, bytes]) -> Path:
@@ -56,12 +61,23 @@ def test_a_save_that_is_not_atomic_is_noticed(tmp_path: Path, monkeypatch: pytes
 def test_no_source_reads_a_pickle(tmp_path: Path) -> None:
     num_files, found = hostile.scan_sources()
     assert (found, num_files > 80) == ([], True)
-    unsafe = ("import pickle", "from dill import loads", "np.load(p)", "np.load(p, allow_pickle=True)")
-    lines = (*unsafe, "torch.load(p, weights_only=careful)", "np.load(p, allow_pickle=False)  # no pickle")
+    unsafe = (
+        "import pickle",
+        "from dill import loads",
+        "np.load(p)",
+        "np.load(p, allow_pickle=True)",
+    )
+    lines = (
+        *unsafe,
+        "torch.load(p, weights_only=careful)",
+        "np.load(p, allow_pickle=False)  # no pickle",
+    )
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "unsafe.py").write_text("\n".join(lines))
     found = hostile.scan_sources(tmp_path)[1]
-    assert [line.partition(".py:")[2] for line in found] == [f"{n}: {text}" for n, text in enumerate(lines[:-1], 1)]
+    assert [line.partition(".py:")[2] for line in found] == [
+        f"{n}: {text}" for n, text in enumerate(lines[:-1], 1)
+    ]
 
 
 def test_the_note_has_a_row_per_fault(
@@ -82,10 +98,18 @@ def test_the_note_has_a_row_per_fault(
     assert run_all.main(["--quick", "--out", out]) == 0
     assert run_all.main(["fire", "--trials", "3", "--out", out]) == 1
     note = (tmp_path / "faults.md").read_text("utf-8")
-    assert "violations in: python tests/faults/run_all.py fire --trials 3" in note and "- power loss" in note
+    assert (
+        "violations in: python tests/faults/run_all.py fire --trials 3" in note
+        and "- power loss" in note
+    )
     rows = json.loads((tmp_path / "faults.json").read_text("utf-8"))["results"]
-    assert [(row["promise"], row["exit_code"]) for row in rows] == [("Nothing gets wet", 0), ("Nothing burns", 1)]
-    assert rows[1]["figure"].startswith("seed 1 · 3 fires · ") and rows[1]["figure"].endswith(" s · 1 violations")
+    assert [(row["promise"], row["exit_code"]) for row in rows] == [
+        ("Nothing gets wet", 0),
+        ("Nothing burns", 1),
+    ]
+    assert rows[1]["figure"].startswith("seed 1 · 3 fires · ") and rows[1]["figure"].endswith(
+        " s · 1 violations"
+    )
     assert run_all.main(["fire", "--quick", "--out", out]) == 0
     assert "violation: it burns" in capsys.readouterr().err
     with pytest.raises(SystemExit):
@@ -93,10 +117,14 @@ def test_the_note_has_a_row_per_fault(
 
 
 @pytest.mark.slow
-def test_a_silent_rank_ends_the_run_within_the_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_rank_ends_the_run_within_the_timeout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WENET_HS_RANK_TIMEOUT_S", "5")
     corpus, folder = write_tiny_corpus(tmp_path / "corpus"), tmp_path / "m"
-    program = start_training(corpus, folder, "max_epoch=8", "save_interval=2", "num_workers=0", ranks=2)
+    program = start_training(
+        corpus, folder, "max_epoch=8", "save_interval=2", "num_workers=0", ranks=2
+    )
     assert program.wait_until(lambda: last_step(folder) > 0 and 1 in program.rank_processes())
     rank = program.rank_processes()[1]
     os.kill(rank, signal.SIGSTOP)

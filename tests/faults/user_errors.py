@@ -12,7 +12,20 @@ from harness import Tally, call
 from made_up_release import Row, write_language
 from tiny_corpus import write_tiny_corpus
 
-from wenet_hs.bin import align, cmvn, compare, embed, prepare, recognize, report, score, shards, train, tree, units
+from wenet_hs.bin import (
+    align,
+    cmvn,
+    compare,
+    embed,
+    prepare,
+    recognize,
+    report,
+    score,
+    shards,
+    train,
+    tree,
+    units,
+)
 from wenet_hs.manifest.data_list import read_data_list, write_text
 
 SIGNS = ("/", "--", "utterance ", "_conf.", "checkpoints: ", "the path in the config")
@@ -47,7 +60,9 @@ def user_mistakes(folder: Path, tally: Tally, mistakes: int) -> str:
         if ended.code == 2:
             lines = [text for text in ended.err.splitlines() if text.strip()]
             is_named = all(any(sign in text for sign in SIGNS) for text in lines)
-            tally.check(is_named and ended.is_user_error(), f"{where}: names no file or flag: {lines}")
+            tally.check(
+                is_named and ended.is_user_error(), f"{where}: names no file or flag: {lines}"
+            )
     by_code = ", ".join(f"exit {code}: {count}" for code, count in sorted(codes.items()))
     return f"{mistakes} mistakes ({by_code}), tracebacks and nameless lines {len(tally.violations)}"
 
@@ -55,31 +70,82 @@ def user_mistakes(folder: Path, tally: Tally, mistakes: int) -> str:
 def make_commands(folder: Path) -> Iterator[tuple[ModuleType, Sequence[object], Sequence[Path]]]:
     """(module, arguments, files written by a user) of one small command of each kind."""
     corpus = write_tiny_corpus(folder / "corpus")
-    model, inside, made = corpus.train(folder / "model", "max_epoch=1", head="hsoftmax"), corpus.folder, folder / "made"
-    ref, hyp, unit_table, tree_file = (inside / name for name in ("ref", "hyp", "units.txt", "tree.json"))
+    model, inside, made = (
+        corpus.train(folder / "model", "max_epoch=1", head="hsoftmax"),
+        corpus.folder,
+        folder / "made",
+    )
+    ref, hyp, unit_table, tree_file = (
+        inside / name for name in ("ref", "hyp", "units.txt", "tree.json")
+    )
     transcripts = {u.key: u.txt for u in read_data_list(corpus.cv_data)}
     write_text(ref, transcripts)
     write_text(hyp, {key: text[::-1] for key, text in transcripts.items()})
-    rows = [Row(f"common_voice_ca_{n}.wav", f"Frase número {n}", f"speaker{n % 6}", 0.5) for n in range(12)]
+    rows = [
+        Row(f"common_voice_ca_{n}.wav", f"Frase número {n}", f"speaker{n % 6}", 0.5)
+        for n in range(12)
+    ]
     release = folder / "release" / "ca"
     write_language(release, rows, clips="tone")
     config, train_data, cv_data = corpus.config, corpus.train_data, corpus.cv_data
-    head = ("head=hsoftmax", f"head_conf.tree={tree_file}", "max_epoch=1", "max_minutes=0.000001")  # one step
+    head = (
+        "head=hsoftmax",
+        f"head_conf.tree={tree_file}",
+        "max_epoch=1",
+        "max_minutes=0.000001",
+    )  # one step
     rates = ("--metric", "cer", "--ref", ref, "--num_resamples", 9)
     of_train = ("--data_list", train_data, "--out")
     of_model = ("--model_dir", model, "--device", "cpu")
-    yield train, (*corpus.arguments(made / "new", *head),), (config, train_data, config, cv_data, config)
-    yield cmvn, (*of_train, made / "c", "--config", config, "--num_workers", 0), (config, train_data)
+    yield (
+        train,
+        (*corpus.arguments(made / "new", *head),),
+        (config, train_data, config, cv_data, config),
+    )
+    yield (
+        cmvn,
+        (*of_train, made / "c", "--config", config, "--num_workers", 0),
+        (config, train_data),
+    )
     yield units, (*of_train, made / "u", "--kind", "char"), (train_data,)
     yield tree, ("build", *of_train, made / "t", "--units", unit_table), (unit_table, train_data)
     yield tree, ("show", tree_file), (tree_file,)
-    line = (*of_train, made / "v", "--tokenizer", "char", "--dim", 4, "--epochs", 1, "--tree", tree_file)
+    line = (
+        *of_train,
+        made / "v",
+        "--tokenizer",
+        "char",
+        "--dim",
+        4,
+        "--epochs",
+        1,
+        "--tree",
+        tree_file,
+    )
     yield embed, (*line, "--units", unit_table), (train_data, unit_table, tree_file)
-    line = ("commonvoice", "--corpus", release.parent, "--langs", "ca", "--out", made / "p", "--num_workers", 0)
+    line = (
+        "commonvoice",
+        "--corpus",
+        release.parent,
+        "--langs",
+        "ca",
+        "--out",
+        made / "p",
+        "--num_workers",
+        0,
+    )
     yield prepare, line, [release / name for name in ("validated.tsv", "clip_durations.tsv")]
     yield score, (*rates, "--hyp", hyp), (ref, hyp)
     yield compare, (*rates, "--hyp_a", ref, "--hyp_b", hyp), (hyp,)
-    line = (*of_model, "--test_data", cv_data, "--result_dir", made / "r", "--modes", "attention_rescoring")
+    line = (
+        *of_model,
+        "--test_data",
+        cv_data,
+        "--result_dir",
+        made / "r",
+        "--modes",
+        "attention_rescoring",
+    )
     inputs = (cv_data, model / "units.txt", model / "train.yaml", model / "tree.json")
     yield recognize, (*line, "--beam_size", 2), inputs
     yield align, (*of_model, "--data_list", cv_data, "--out", made / "a"), (cv_data,)
@@ -88,8 +154,25 @@ def make_commands(folder: Path) -> Iterator[tuple[ModuleType, Sequence[object], 
 
 
 TOKENS = [
-    *b"\0 \xff\xfe \xc3 \xed\xa0\x80 \" ' { [ ] : - # &a *a !!x <<: NaN 1e999 -1 0 null true \\ \x1b[2J".split(b" "),
-    *(text.encode() for text in ("\ufeff", "\u2028", "\u0301", "\t", "\r", "\n", ": ", " ", "ü", "🎈", "x" * 5000)),
+    *b"\0 \xff\xfe \xc3 \xed\xa0\x80 \" ' { [ ] : - # &a *a !!x <<: NaN 1e999 -1 0 null true \\ \x1b[2J".split(
+        b" "
+    ),
+    *(
+        text.encode()
+        for text in (
+            "\ufeff",
+            "\u2028",
+            "\u0301",
+            "\t",
+            "\r",
+            "\n",
+            ": ",
+            " ",
+            "ü",
+            "🎈",
+            "x" * 5000,
+        )
+    ),
 ]
 LINE_CHANGES = ("delete", "double", "cut", "insert", "insert", "shorten", "replace", "replace")
 

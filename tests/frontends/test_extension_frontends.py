@@ -43,7 +43,10 @@ def test_features_of_a_frontend_of_a_package() -> None:
     frontend = build_frontend(conf)
     assert (frontend.rate, frontend.frame_s, frontend.width) == (8000, 0.0005, 2)
     features = frontend.compute(torch.tensor([1.0, 0.0, 0.0, 0.0, 0.0]))
-    assert features.shape == (1, 2)  # an impulse has a flat spectrum; the last sample is no whole window
+    assert features.shape == (
+        1,
+        2,
+    )  # an impulse has a flat spectrum; the last sample is no whole window
     torch.testing.assert_close(features, torch.zeros(1, 2), rtol=0, atol=1e-5)
     assert conf.feature_settings() == {"frontend": "spectrum", "resample_rate": 8000, "window": 4}
     assert small_config(dataset_conf=with_spectrum()).extensions()[0].name == "spectrum"
@@ -52,12 +55,18 @@ def test_features_of_a_frontend_of_a_package() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{frontend: mfcc}", "x:1: dataset_conf.frontend: must be one of fbank, spectrum, got 'mfcc'"),
+        (
+            "{frontend: mfcc}",
+            "x:1: dataset_conf.frontend: must be one of fbank, spectrum, got 'mfcc'",
+        ),
         (
             "{frontend: spectrum, frontend_conf: {hop: 1}}",
             "x:1: dataset_conf.frontend_conf.hop: unknown key; remove it",
         ),
-        ("{frontend_conf: {window: 1}}", "x:1: dataset_conf.frontend_conf.window: unknown key; remove it"),
+        (
+            "{frontend_conf: {window: 1}}",
+            "x:1: dataset_conf.frontend_conf.window: unknown key; remove it",
+        ),
         (
             "{frontend: spectrum, fbank_conf: {num_mel_bins: 40}}",
             "x:1: dataset_conf.fbank_conf: has no effect with frontend: spectrum; remove it, or set null",
@@ -92,7 +101,9 @@ def test_a_pretrained_encoder_has_its_own_frontend() -> None:
 def test_streams_and_other_runtimes_have_no_such_frontend(tmp_path: Path) -> None:
     folder = write_model_folder(tmp_path / "exp", dataset_conf=with_spectrum(), **STREAMING)
     experiment = load_experiment(folder)
-    with pytest.raises(ConfigError, match="^stream: the frontend spectrum reads whole utterances; use a model with"):
+    with pytest.raises(
+        ConfigError, match="^stream: the frontend spectrum reads whole utterances; use a model with"
+    ):
         RecognitionStream(experiment, "ctc_greedy_search", DecodeOptions(), None, EndpointRules())
     options = ExportOptions(model_dir=str(folder), out=tmp_path / "out", runtime="sherpa")
     found = "^--for sherpa: it has no frontend spectrum, which computes the input of this model; use --for onnxruntime$"
@@ -103,7 +114,9 @@ def test_streams_and_other_runtimes_have_no_such_frontend(tmp_path: Path) -> Non
 def test_weights_of_a_model_with_another_frontend(tmp_path: Path) -> None:
     own = load_experiment(write_model_folder(tmp_path / "own", dataset_conf=with_spectrum()))
     other = write_model_folder(tmp_path / "other")
-    with pytest.raises(CheckpointError, match="a model with frontend fbank, not spectrum; give --model_dir"):
+    with pytest.raises(
+        CheckpointError, match="a model with frontend fbank, not spectrum; give --model_dir"
+    ):
         check_same_model(other / "final.pt", own.config, own.tokenizer.table, own.model_dir)
 
 

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from wenet_hs.frontends import Fbank
 
-kaldi = pytest.importorskip("torchaudio.compliance.kaldi", reason="torchaudio, the reference, is not installed")
+kaldi = pytest.importorskip(
+    "torchaudio.compliance.kaldi", reason="torchaudio, the reference, is not installed"
+)
 
 RATES = (8000, 11025, 16000, 22050, 24000, 32000, 44100, 48000)
 FRAMES_MS = ((25.0, 10.0), (20.0, 5.0), (32.5, 12.5), (10.0, 10.0), (5.0, 20.0))
@@ -41,7 +43,9 @@ def test_features_are_the_bits_of_torchaudio(
     length_ms, shift_ms = frames_ms if profile == "wenet" else (25.0, 10.0)
     lengths = {"frame_length_ms": length_ms, "frame_shift_ms": shift_ms}
     ours = Fbank(rate, num_mel_bins=bins, dither=dither, profile=profile, **lengths)
-    waveform = scale * torch.randn(int(rate * length_ms * 0.001) + added, generator=torch.Generator().manual_seed(seed))
+    waveform = scale * torch.randn(
+        int(rate * length_ms * 0.001) + added, generator=torch.Generator().manual_seed(seed)
+    )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         theirs = kaldi.fbank(

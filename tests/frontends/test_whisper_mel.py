@@ -18,15 +18,24 @@ def noise(*shape: int, seed: int = 0) -> torch.Tensor:
 @pytest.mark.parametrize(("bins", "silence_s"), [(80, 0.4), (128, 2.0)])
 def test_features_are_those_of_transformers(bins: int, silence_s: float) -> None:
     """A clip that Whisper fills to 30 s, up to the end of our silence; and a longer one, window by window."""
-    transformers = pytest.importorskip("transformers", reason="transformers, the reference, is not installed")
+    transformers = pytest.importorskip(
+        "transformers", reason="transformers, the reference, is not installed"
+    )
     theirs = transformers.WhisperFeatureExtractor(feature_size=bins)
     ours = WhisperMel(bins, silence_s=silence_s)
     window = (3000 - ours.silence_frames) * 160
-    tone = torch.sin(torch.arange(window + 5000) * 0.3) * torch.linspace(0, 1, window + 5000) ** 4  # a long soft begin
+    tone = (
+        torch.sin(torch.arange(window + 5000) * 0.3) * torch.linspace(0, 1, window + 5000) ** 4
+    )  # a long soft begin
     for wave in (noise(1), noise(160), noise(23456), 1e-4 * noise(8000), torch.zeros(640), tone):
-        parts = [theirs(part.numpy(), sampling_rate=16000)["input_features"][0].T for part in wave.split(window)]
+        parts = [
+            theirs(part.numpy(), sampling_rate=16000)["input_features"][0].T
+            for part in wave.split(window)
+        ]
         lengths = [ours.length(len(part)) for part in wave.split(window)]
-        expected = np.concatenate([part[:length] for part, length in zip(parts, lengths, strict=True)])
+        expected = np.concatenate(
+            [part[:length] for part, length in zip(parts, lengths, strict=True)]
+        )
         np.testing.assert_allclose(ours.compute(wave).numpy(), expected, atol=1e-4, rtol=0)
 
 
@@ -39,11 +48,16 @@ def test_frames_of_audio_and_of_silence(num_samples: int, silence_s: float) -> N
     mel = WhisperMel(silence_s=silence_s)
     total, audio = mel.length(num_samples), -(-num_samples // 320) * 2
     windows = -(-audio // (3000 - mel.silence_frames))
-    assert total == audio + windows * mel.silence_frames and total % 2 == 0 and total <= 3000 * windows
+    assert (
+        total == audio + windows * mel.silence_frames and total % 2 == 0 and total <= 3000 * windows
+    )
     assert mel.silence_frames % 2 == 0 and abs(mel.silence_frames / 100 - silence_s) <= 0.01 + 1e-9
     assert mel.audio_frames(total) == audio
     assert mel.length(np.array([num_samples, 0])).tolist() == [total, 0]
-    assert mel.audio_frames(np.array([total, 0])).tolist() == mel.audio_frames(torch.tensor([total, 0])).tolist()
+    assert (
+        mel.audio_frames(np.array([total, 0])).tolist()
+        == mel.audio_frames(torch.tensor([total, 0])).tolist()
+    )
     assert mel.audio_frames(torch.tensor([total, 0])).tolist() == [audio, 0]
     assert mel.count_frames(np.array([num_samples / 16000])).tolist() == [total]
 
@@ -59,7 +73,9 @@ def test_frames_of_audio_and_of_silence(num_samples: int, silence_s: float) -> N
 def test_padding_changes_no_frame(lengths: list[int], silence_s: float, seed: int) -> None:
     """Rows that differ in loudness, one of them silent; the number of frames is known before."""
     mel = WhisperMel(silence_s=silence_s)
-    waves = [noise(length, seed=seed + row) * 10.0 ** -(3 * row) for row, length in enumerate(lengths)]
+    waves = [
+        noise(length, seed=seed + row) * 10.0 ** -(3 * row) for row, length in enumerate(lengths)
+    ]
     waves.append(torch.zeros(max(lengths)))
     rows = mel.compute(torch.nn.utils.rnn.pad_sequence(waves, batch_first=True))
     assert rows.shape == (len(waves), mel.length(max(lengths)), mel.width)
@@ -72,7 +88,9 @@ def test_padding_changes_no_frame(lengths: list[int], silence_s: float, seed: in
 def test_a_frame_is_centred_at_its_time() -> None:
     """A click is loudest in the frame that stands for its time: half a hop before and after its centre."""
     mel = WhisperMel()
-    assert (mel.frame_s, mel.offset_s, mel.span_s(1), mel.span_s(2)) == pytest.approx((0.01, -0.005, 0.0, 0.01))
+    assert (mel.frame_s, mel.offset_s, mel.span_s(1), mel.span_s(2)) == pytest.approx(
+        (0.01, -0.005, 0.0, 0.01)
+    )
     for sample in (0, 1974, 3279, 3281):
         wave = torch.zeros(8000)
         wave[sample] = 1.0

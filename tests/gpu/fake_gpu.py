@@ -29,21 +29,87 @@ NAME = "gpu"
 DEVICE = torch.device("privateuseone", 0)  # the name is set below
 
 VIEWS = {
-    *("view", "_unsafe_view", "reshape", "_reshape_alias", "expand", "expand_as", "transpose", "t", "mT", "permute"),
-    *("slice", "select", "unsqueeze", "squeeze", "split", "split_with_sizes", "tensor_split", "unsafe_split", "chunk"),
-    *("unsafe_chunk", "detach", "alias", "as_strided", "unbind", "diagonal", "unfold", "narrow", "view_as", "movedim"),
-    *("swapaxes", "lift_fresh", "is_same_size", "unflatten", "_indices", "_values", "_nnz", "is_coalesced"),
-    *("dim", "size", "stride", "numel", "sym_size", "sym_stride", "sym_numel", "sym_storage_offset", "layout"),
+    *(
+        "view",
+        "_unsafe_view",
+        "reshape",
+        "_reshape_alias",
+        "expand",
+        "expand_as",
+        "transpose",
+        "t",
+        "mT",
+        "permute",
+    ),
+    *(
+        "slice",
+        "select",
+        "unsqueeze",
+        "squeeze",
+        "split",
+        "split_with_sizes",
+        "tensor_split",
+        "unsafe_split",
+        "chunk",
+    ),
+    *(
+        "unsafe_chunk",
+        "detach",
+        "alias",
+        "as_strided",
+        "unbind",
+        "diagonal",
+        "unfold",
+        "narrow",
+        "view_as",
+        "movedim",
+    ),
+    *(
+        "swapaxes",
+        "lift_fresh",
+        "is_same_size",
+        "unflatten",
+        "_indices",
+        "_values",
+        "_nnz",
+        "is_coalesced",
+    ),
+    *(
+        "dim",
+        "size",
+        "stride",
+        "numel",
+        "sym_size",
+        "sym_stride",
+        "sym_numel",
+        "sym_storage_offset",
+        "layout",
+    ),
     "is_contiguous",
     *("is_strides_like_format", "is_non_overlapping_and_dense"),
 }
 """Operations that launch no kernel."""
 WAITING = {
-    *("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal", "_unique2", "unique_dim"),
+    *(
+        "_local_scalar_dense",
+        "nonzero",
+        "masked_select",
+        "is_nonzero",
+        "equal",
+        "_unique2",
+        "unique_dim",
+    ),
     *("unique_consecutive", "bincount", "allclose", "coalesce", "_coalesce"),
 }
 """Operations whose result, or its size, has to be read."""
-INDEXING = {"index", "index_put", "index_put_", "_unsafe_index", "_index_put_impl_", "_unsafe_index_put"}
+INDEXING = {
+    "index",
+    "index_put",
+    "index_put_",
+    "_unsafe_index",
+    "_index_put_impl_",
+    "_unsafe_index_put",
+}
 
 
 @dataclass
@@ -73,7 +139,10 @@ class Record:
         parts = [f"{sum(self.launches.values())} launches"]
         for name in ("waits", "unpinned", "copies"):
             counter = getattr(self, name)
-            parts += [f"{sum(counter.values())} {name}", *(f"  {count} {line}" for line, count in counter.items())]
+            parts += [
+                f"{sum(counter.values())} {name}",
+                *(f"  {count} {line}" for line, count in counter.items()),
+            ]
         return "\n".join(parts)
 
 
@@ -171,14 +240,18 @@ def _compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if name in ("_to_copy", "copy_"):
         is_launch = len(here) == len(tensors) and not to_cpu
     else:
-        is_launch = name not in VIEWS and not name.startswith(("empty", "new_empty", "_local_scalar"))
+        is_launch = name not in VIEWS and not name.startswith(
+            ("empty", "new_empty", "_local_scalar")
+        )
     if is_launch:
         RECORD.launches[name] += 1
         RECORD.launch_lines[_line()] += 1
     return out if to_cpu else _wrap(func, args, kwargs, out)
 
 
-def _gru_cell(inputs: Any, hidden: Any, state: Any, input_bias: Any = None, hidden_bias: Any = None) -> Any:
+def _gru_cell(
+    inputs: Any, hidden: Any, state: Any, input_bias: Any = None, hidden_bias: Any = None
+) -> Any:
     if input_bias is not None:
         inputs, hidden = inputs + input_bias, hidden + hidden_bias
     (reset, update, new), (reset_h, update_h, new_h) = inputs.chunk(3, -1), hidden.chunk(3, -1)
@@ -186,7 +259,9 @@ def _gru_cell(inputs: Any, hidden: Any, state: Any, input_bias: Any = None, hidd
     return new + (update + update_h).sigmoid() * (state - new), torch.empty(0)
 
 
-def _lstm_cell(inputs: Any, hidden: Any, state: Any, input_bias: Any = None, hidden_bias: Any = None) -> Any:
+def _lstm_cell(
+    inputs: Any, hidden: Any, state: Any, input_bias: Any = None, hidden_bias: Any = None
+) -> Any:
     gates = inputs + hidden if input_bias is None else inputs + hidden + input_bias + hidden_bias
     entered, kept, new, shown = gates.chunk(4, -1)
     after = kept.sigmoid() * state + entered.sigmoid() * new.tanh()
@@ -198,7 +273,13 @@ _CELLS = {"_thnn_fused_gru_cell": _gru_cell, "_thnn_fused_lstm_cell": _lstm_cell
 
 
 def _check(
-    func: Any, name: str, args: Any, tensors: list[torch.Tensor], kwargs: dict[str, Any], *, to_cpu: bool
+    func: Any,
+    name: str,
+    args: Any,
+    tensors: list[torch.Tensor],
+    kwargs: dict[str, Any],
+    *,
+    to_cpu: bool,
 ) -> None:
     """Record copies and waits. Raises RuntimeError where devices are mixed."""
     elsewhere = [value for value in tensors if not _is_here(value)]
@@ -221,7 +302,9 @@ def _check(
             RECORD.waited("index by a mask")
     elif any(value.dim() for value in elsewhere):
         places = [(tuple(value.shape), str(value.device)) for value in tensors]
-        raise RuntimeError(f"expected all tensors to be on the same device: {func} {places} at {_line()}")
+        raise RuntimeError(
+            f"expected all tensors to be on the same device: {func} {places} at {_line()}"
+        )
     if name in WAITING or (name == "repeat_interleave" and kwargs.get("output_size") is None):
         RECORD.waited(name)
     if name == "_ctc_loss" and _is_here(args[2]):
@@ -235,7 +318,11 @@ def _wrap(func: Any, args: Any, kwargs: dict[str, Any], out: Any) -> Any:
         if argument.alias_info is not None and argument.alias_info.is_write:
             is_positional = number < len(args) and not argument.kwarg_only
             given = args[number] if is_positional else kwargs.get(argument.name)
-            changed |= {id(_inner(value)): value for value in tree_leaves(given) if isinstance(value, torch.Tensor)}
+            changed |= {
+                id(_inner(value)): value
+                for value in tree_leaves(given)
+                if isinstance(value, torch.Tensor)
+            }
 
     def one(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or _is_here(value):
@@ -292,7 +379,13 @@ _LIBRARY = torch.library.Library("aten", "IMPL")
 
 
 def _empty_strided(
-    size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+    size: Any,
+    stride: Any,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
 ) -> Any:
     return GpuTensor(torch.empty_strided(size, stride, dtype=dtype))
 
@@ -309,7 +402,9 @@ def _empty(
     return GpuTensor(torch.empty(size, dtype=dtype))
 
 
-def _copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+def _copy_from(
+    source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False
+) -> torch.Tensor:
     if _is_here(target):
         RECORD.copied(source, "torch.tensor")
     else:
@@ -341,15 +436,23 @@ def _register_cast(name: str, kind: str) -> None:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST_KEY):
             values = [
-                one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor) and one.is_floating_point()
+                one
+                for one in tree_leaves((args, kwargs))
+                if isinstance(one, torch.Tensor) and one.is_floating_point()
             ]
             dtype = torch.get_autocast_dtype(NAME) if kind == "low" else torch.float32
-            if kind == "widest" and values and all(value.dtype != torch.float32 for value in values):
+            if (
+                kind == "widest"
+                and values
+                and all(value.dtype != torch.float32 for value in values)
+            ):
                 dtype = values[0].dtype
 
             def cast(value: Any) -> Any:
                 is_cast = (
-                    any(value is one for one in values) and value.device.type == NAME and value.dtype != torch.float64
+                    any(value is one for one in values)
+                    and value.device.type == NAME
+                    and value.dtype != torch.float64
                 )
                 return value.to(dtype) if is_cast else value
 
@@ -383,7 +486,9 @@ def _load(*arguments: Any, map_location: Any = None, **options: Any) -> Any:
     is_here = map_location is not None and torch.device(map_location).type == NAME
     loaded = _real_load(*arguments, map_location="cpu" if is_here else map_location, **options)
     return (
-        tree_map(lambda value: GpuTensor(value) if isinstance(value, torch.Tensor) else value, loaded)
+        tree_map(
+            lambda value: GpuTensor(value) if isinstance(value, torch.Tensor) else value, loaded
+        )
         if is_here
         else loaded
     )
@@ -394,7 +499,9 @@ _real_save, _real_load = torch.save, torch.load
 
 def _start(kernel: Any, grid: tuple[int, ...], arguments: Any, constants: Any) -> None:
     if _entered[-1:] != [DEVICE]:
-        raise RuntimeError(f"a kernel of Triton is started on whatever device is the current one at {_line()}")
+        raise RuntimeError(
+            f"a kernel of Triton is started on whatever device is the current one at {_line()}"
+        )
     for value in arguments:
         if isinstance(value, torch.Tensor) and not _is_here(value):
             raise RuntimeError(f"a kernel of Triton gets a tensor on the CPU at {_line()}")

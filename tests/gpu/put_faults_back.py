@@ -70,7 +70,9 @@ def main() -> None:
     unseen = []
     with tempfile.TemporaryDirectory() as name:
         tree = Path(name) / "tree"
-        shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".venv*", ".git", "exp", "data", "build"))
+        shutil.copytree(
+            ROOT, tree, ignore=shutil.ignore_patterns(".venv*", ".git", "exp", "data", "build")
+        )
         for what, (file, code, fault, tests) in FAULTS.items():
             text = (tree / file).read_text("utf-8")
             assert text.count(code) == 1, f"{file}: {code}"
@@ -78,7 +80,12 @@ def main() -> None:
             command = f"-m pytest -q -n 0 -m slow --show-capture=no -p no:cacheprovider tests/gpu/{tests}".split()
             environment = os.environ | {"PYTHONPATH": str(tree)}
             done = subprocess.run(
-                [sys.executable, *command], cwd=tree, env=environment, capture_output=True, text=True, check=False
+                [sys.executable, *command],
+                cwd=tree,
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
             )
             (tree / file).write_text(text, "utf-8")
             sys.stdout.write(f"{what}: {done.stdout.strip().splitlines()[-1]}\n")

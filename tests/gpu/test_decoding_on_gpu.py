@@ -67,17 +67,27 @@ def assert_equal(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]
 
 @pytest.mark.parametrize(
     ("name", "lm"),
-    [*((name, None) for name in MODELS), *(("hsoftmax", kind) for kind in ("n-gram", "text", "gru", "lstm"))],
+    [
+        *((name, None) for name in MODELS),
+        *(("hsoftmax", kind) for kind in ("n-gram", "text", "gru", "lstm")),
+    ],
 )
 @torch.no_grad()
 def test_the_hypotheses_are_those_of_the_cpu(name: str, lm: str | None, tmp_path: Path) -> None:
     model, batch = small_model(seed=1, **MODELS[name]), small_batch([90, 60, 41, 0], [1] * 4)
     weight = 0.3 if name == "two directions" else 0.0
-    options = DecodeOptions(beam_size=4, reverse_weight=weight, lm_weight=0.4 if lm else 0.0, length_bonus=0.1)
+    options = DecodeOptions(
+        beam_size=4, reverse_weight=weight, lm_weight=0.4 if lm else 0.0, length_bonus=0.1
+    )
     modes = [mode for mode in MODES if not (lm and MODES[mode].is_greedy)]
     data = batch.features, batch.feature_lengths
     expected = decode(
-        model, *data, modes, options, lm=make_lm(lm, tmp_path, torch.device("cpu")) if lm else None, align=True
+        model,
+        *data,
+        modes,
+        options,
+        lm=make_lm(lm, tmp_path, torch.device("cpu")) if lm else None,
+        align=True,
     )
     with on_gpu() as record:
         there, data = copy.deepcopy(model).to(DEVICE), tuple(tensor.to(DEVICE) for tensor in data)
@@ -87,7 +97,9 @@ def test_the_hypotheses_are_those_of_the_cpu(name: str, lm: str | None, tmp_path
             assert_equal(found[mode], expected[mode])
             record.clear()
             decode(there, *data, [mode], options, lm=model_there, align=True)
-            counted = {line: count for line, count in record.waits.items() if not line.startswith(SEARCHES)}
+            counted = {
+                line: count for line, count in record.waits.items() if not line.startswith(SEARCHES)
+            }
             assert sum(counted.values()) <= BEFORE + AFTER, (mode, str(record))
 
 
@@ -118,11 +130,17 @@ def test_a_search_waits_once_in_eight_steps(kind: str, lm: str | None, tmp_path:
         "joint": lambda *args, lm: FinishedListSearch(*args, ctc_weight=0.5, lm=lm),
     }
     memory, lengths = torch.randn(3, 60, 16), torch.tensor([60, 44, 35])
-    options = DecodeOptions(beam_size=3, lm_weight=0.3 if lm else 0.0, length_penalty=0.5, min_len_ratio=0.3)
+    options = DecodeOptions(
+        beam_size=3, lm_weight=0.3 if lm else 0.0, length_penalty=0.5, min_len_ratio=0.3
+    )
     with on_gpu() as record:
         model = model.to(DEVICE)
         search = makers[kind](
-            model, memory.to(DEVICE), lengths.to(DEVICE), options, lm=make_lm(lm, tmp_path, DEVICE) if lm else None
+            model,
+            memory.to(DEVICE),
+            lengths.to(DEVICE),
+            options,
+            lm=make_lm(lm, tmp_path, DEVICE) if lm else None,
         )
         steps, ends, waits = counted_steps(search, record)
     assert steps >= 17
@@ -135,12 +153,17 @@ def test_the_prefix_search_asks_a_language_model_once_per_frame(tmp_path: Path) 
     model, batch = small_model(seed=1), small_batch([90, 60, 41], [1] * 3)
     options = DecodeOptions(beam_size=4, lm_weight=0.4)
     with on_gpu() as record:
-        there, data = model.to(DEVICE), (batch.features.to(DEVICE), batch.feature_lengths.to(DEVICE))
+        there, data = (
+            model.to(DEVICE),
+            (batch.features.to(DEVICE), batch.feature_lengths.to(DEVICE)),
+        )
         lm = make_lm("gru", tmp_path, DEVICE)
         record.clear()
         decode(there, *data, ["ctc_prefix_beam_search"], options, lm=lm)
         frames = there.encode(*data)[0].size(1)
-    waits = sum(count for line, count in record.waits.items() if line.startswith("decode/ctc_search.py"))
+    waits = sum(
+        count for line, count in record.waits.items() if line.startswith("decode/ctc_search.py")
+    )
     assert waits <= 1 + frames + 3, str(record)
 
 
@@ -148,14 +171,15 @@ def test_the_prefix_search_asks_a_language_model_once_per_frame(tmp_path: Path) 
 def test_recognize_writes_the_texts_of_the_cpu(dtype: str, tmp_path: Path) -> None:
     """The command: clips are loaded beside the device, and the time of each stage waits for it."""
     folder = write_model_folder(tmp_path / "model", **HSOFTMAX)
-    clips = [write_clip(tmp_path / f"utt{n}.wav", seconds, seed=n) for n, seconds in enumerate((0.5, 1.1, 0.7, 0.9))]
+    clips = [
+        write_clip(tmp_path / f"utt{n}.wav", seconds, seed=n)
+        for n, seconds in enumerate((0.5, 1.1, 0.7, 0.9))
+    ]
     write_data_list(tmp_path / "data.list", clips)
 
     def run(device: str, *flags: str) -> dict[str, list[str]]:
         out = tmp_path / device
-        line = (
-            f"--model_dir {folder} --test_data {tmp_path}/data.list --result_dir {out} --device {device} --batch_size 2"
-        )
+        line = f"--model_dir {folder} --test_data {tmp_path}/data.list --result_dir {out} --device {device} --batch_size 2"
         assert run_command(recognize, [*line.split(), *flags]) == 0
         assert json.loads((out / "rtf.json").read_text("utf-8"))["device"] == device
         return {mode: (out / mode / "text").read_text("utf-8").splitlines() for mode in MODES}

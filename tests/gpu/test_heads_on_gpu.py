@@ -22,8 +22,12 @@ HEADS: dict[str, Callable[[], OutputHead]] = {
     "softmax": lambda: SoftmaxHead(DIM, NUM_UNITS),
     "softmax, many units": lambda: SoftmaxHead(DIM, NUM_UNITS),
     "hsoftmax": lambda: HSoftmaxHead(DIM, Tree.huffman(COUNTS), route="all"),
-    "hsoftmax, bias, paths": lambda: HSoftmaxHead(DIM, Tree.huffman(COUNTS), bias=True, route="path"),
-    "hsoftmax, sparse": lambda: HSoftmaxHead(DIM, Tree.huffman(COUNTS), sparse_grad=True, route="path"),
+    "hsoftmax, bias, paths": lambda: HSoftmaxHead(
+        DIM, Tree.huffman(COUNTS), bias=True, route="path"
+    ),
+    "hsoftmax, sparse": lambda: HSoftmaxHead(
+        DIM, Tree.huffman(COUNTS), sparse_grad=True, route="path"
+    ),
     "class": lambda: ClassHead(DIM, NaryTree.frequency_bins(COUNTS), route="all"),
     "class, paths": lambda: ClassHead(DIM, NaryTree.frequency_bins(COUNTS), route="path"),
     "adaptive": lambda: AdaptiveHead(DIM, COUNTS),
@@ -66,9 +70,17 @@ def test_a_head_is_that_of_the_cpu(name: str, monkeypatch: pytest.MonkeyPatch) -
     hidden, targets = torch.randn(3, 5, DIM), torch.randint(NUM_UNITS, (3, 5))
     expected = [costs_and_gradients(head, hidden, targets, *smoothing) for smoothing in SMOOTHINGS]
     with torch.no_grad():
-        results = [head.log_probs(hidden), *head.topk(hidden, 7), *head.eval_metrics(hidden, targets)]
+        results = [
+            head.log_probs(hidden),
+            *head.topk(hidden, 7),
+            *head.eval_metrics(hidden, targets),
+        ]
     with on_gpu() as record:
-        there, hidden, targets = copy.deepcopy(head).to(DEVICE), hidden.to(DEVICE), targets.to(DEVICE)
+        there, hidden, targets = (
+            copy.deepcopy(head).to(DEVICE),
+            hidden.to(DEVICE),
+            targets.to(DEVICE),
+        )
         costs_and_gradients(there, hidden, targets, 0.1, "node")  # tables are copied once
         for smoothing, one, budget in zip(SMOOTHINGS, expected, LAUNCHES[name], strict=True):
             found = costs_and_gradients(there, hidden, targets, *smoothing)
@@ -77,7 +89,11 @@ def test_a_head_is_that_of_the_cpu(name: str, monkeypatch: pytest.MonkeyPatch) -
             assert not record.unpinned, str(record)
             torch.testing.assert_close(to_cpu(found), one, rtol=1e-4, atol=1e-5)
         with torch.no_grad():
-            found = [there.log_probs(hidden), *there.topk(hidden, 7), *there.eval_metrics(hidden, targets)]
+            found = [
+                there.log_probs(hidden),
+                *there.topk(hidden, 7),
+                *there.eval_metrics(hidden, targets),
+            ]
         torch.testing.assert_close(to_cpu(found), results, rtol=1e-4, atol=1e-5)
 
 
@@ -94,15 +110,23 @@ def test_ctc_over_a_head(name: str) -> None:
         RECORD.clear()
         loss = ctc.loss(memory, *given)
         loss.backward()
-        gradients = [tensor.grad for tensor in (memory, *ctc.parameters()) if tensor.grad is not None]
+        gradients = [
+            tensor.grad for tensor in (memory, *ctc.parameters()) if tensor.grad is not None
+        ]
         return [loss.detach(), *(grad.to_dense() if grad.is_sparse else grad for grad in gradients)]
 
     given = sizes[0], targets, sizes[1]
     expected = loss_and_gradients(ctc, memory, *given)
     with on_gpu() as record:
-        there = copy.deepcopy(ctc).to(DEVICE), memory.to(DEVICE), *(tensor.to(DEVICE) for tensor in given)
+        there = (
+            copy.deepcopy(ctc).to(DEVICE),
+            memory.to(DEVICE),
+            *(tensor.to(DEVICE) for tensor in given),
+        )
         loss_and_gradients(*there)
         found = loss_and_gradients(*there)
         lengths = 2  # read by torch's loss; the kernel needs none
-        assert sum(record.waits.values()) <= lengths + WAITS.get(name, 0) and not record.unpinned, str(record)
+        assert sum(record.waits.values()) <= lengths + WAITS.get(name, 0) and not record.unpinned, (
+            str(record)
+        )
     torch.testing.assert_close(to_cpu(found), expected, rtol=1e-4, atol=1e-5)

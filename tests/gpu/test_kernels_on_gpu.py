@@ -25,8 +25,14 @@ LAUNCHES = {  # of loss and gradients: without smoothing, of kind "leaf", of kin
 
 def test_interpreted() -> None:
     """Runs this file: Triton decides when it is imported whether kernels are interpreted."""
-    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": ":".join(sys.path)}
-    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
+    environment = os.environ | {
+        "TRITON_INTERPRET": "1",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": ":".join(sys.path),
+    }
+    done = subprocess.run(
+        [sys.executable, __file__], env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -40,15 +46,24 @@ def check_training() -> None:
     from wenet_hs.train.state import TrainState
 
     still = {"dropout_rate": 0.0, "positional_dropout_rate": 0.0}
-    sections = {"encoder_conf": still, "decoder_conf": still, "head": "hsoftmax", "head_conf": {"tree": "t"}}
+    sections = {
+        "encoder_conf": still,
+        "decoder_conf": still,
+        "head": "hsoftmax",
+        "head_conf": {"tree": "t"},
+    }
 
     def losses(device: torch.device) -> list[list[float]]:
         config, model = small_config(**sections), small_model(**sections).to(device)
-        state = TrainState(model, build_optimizer(model, config), device, precision=Precision("fp32", device))
+        state = TrainState(
+            model, build_optimizer(model, config), device, precision=Precision("fp32", device)
+        )
         batches = [small_batch([50, 41], [4, 3], seed=seed) for seed in range(3)]
         found = []
         for stats in run_epoch(
-            state, batches if device.type == "cpu" else [one.pin_memory() for one in batches], config
+            state,
+            batches if device.type == "cpu" else [one.pin_memory() for one in batches],
+            config,
         ):
             found.append([stats.loss, stats.loss_ctc, stats.grad_norm])
             if len(found) == 3 and device.type != "cpu":
@@ -98,7 +113,9 @@ def main() -> None:
     tree = Tree.huffman(1.0 / np.arange(1, NUM_UNITS + 1))
     heads: dict[str, Callable[[], OutputHead]] = {
         "paths": lambda: HSoftmaxHead(DIM, tree, route="path"),
-        "paths, bias, sparse": lambda: HSoftmaxHead(DIM, tree, bias=True, sparse_grad=True, route="path"),
+        "paths, bias, sparse": lambda: HSoftmaxHead(
+            DIM, tree, bias=True, sparse_grad=True, route="path"
+        ),
         "all": lambda: HSoftmaxHead(DIM, tree, bias=True, route="all"),
         "softmax": lambda: SoftmaxHead(DIM, NUM_UNITS),
     }
@@ -106,16 +123,24 @@ def main() -> None:
         torch.manual_seed(0)
         head = make()
         hidden, targets = torch.randn(2, 3, DIM), torch.randint(NUM_UNITS, (2, 3))
-        expected = [costs_and_gradients(head, hidden, targets, *smoothing) for smoothing in SMOOTHINGS]
+        expected = [
+            costs_and_gradients(head, hidden, targets, *smoothing) for smoothing in SMOOTHINGS
+        ]
         with torch.no_grad():
             results = [*head.topk(hidden, 7), *head.eval_metrics(hidden, targets)]
         with on_gpu(kernels=True) as record:
-            there, hidden, targets = copy.deepcopy(head).to(DEVICE), hidden.to(DEVICE), targets.to(DEVICE)
+            there, hidden, targets = (
+                copy.deepcopy(head).to(DEVICE),
+                hidden.to(DEVICE),
+                targets.to(DEVICE),
+            )
             for smoothing, one, budget in zip(SMOOTHINGS, expected, LAUNCHES[name], strict=True):
                 found = costs_and_gradients(there, hidden, targets, *smoothing)
                 assert "kernel" in str(record.launches), (name, record.launches)
                 assert sum(record.launches.values()) <= budget, (name, smoothing, record.launches)
-                assert sum(record.waits.values()) <= ("sparse" in name) and not record.unpinned, str(record)
+                assert sum(record.waits.values()) <= ("sparse" in name) and not record.unpinned, (
+                    str(record)
+                )
                 torch.testing.assert_close(to_cpu(found), one, rtol=1e-4, atol=1e-5)
             record.clear()
             with torch.no_grad():

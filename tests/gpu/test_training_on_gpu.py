@@ -41,7 +41,10 @@ MODELS: dict[str, dict[str, Any]] = {
     "CTC alone": {"decoder": "none", "decoder_conf": None, "model_conf": None},
     "layer_norm": {"encoder_conf": {"cnn_module_norm": "layer_norm"}},
     "transformer": {"encoder": "transformer"},
-    "heads of width 4": {"encoder_conf": {"attention_heads": 4}, "decoder_conf": {"attention_heads": 4}},
+    "heads of width 4": {
+        "encoder_conf": {"attention_heads": 4},
+        "decoder_conf": {"attention_heads": 4},
+    },
     "accum_grad": {"accum_grad": 2},
 }
 LAUNCHES = {  # of a step that is not logged
@@ -64,18 +67,27 @@ WAITS, WAITS_OF_CTC = {"hsoftmax, sparse": 1}, 2
 kernel of ours replaces it (test_kernels_on_gpu.py)."""
 
 
-def losses_of_steps(device: torch.device, name: str, record: Record | None = None, **more: Any) -> list[list[float]]:
+def losses_of_steps(
+    device: torch.device, name: str, record: Record | None = None, **more: Any
+) -> list[list[float]]:
     """Loss, norm and accuracy of five steps and of a validation; all but the first step keep the budgets."""
     sections = {**MODELS[name], **more}
     both = {} if sections.get("decoder") == "none" else {"decoder_conf": NO_DROPOUT}
     base = {"encoder_conf": NO_DROPOUT, **both, "log_interval": 2}
-    merged = {k: {**base[k], **v} if isinstance(v, dict) and k in base else v for k, v in {**base, **sections}.items()}
+    merged = {
+        k: {**base[k], **v} if isinstance(v, dict) and k in base else v
+        for k, v in {**base, **sections}.items()
+    }
     config, model = small_config(**merged), small_model(**merged).to(device)
     precision = Precision(config.dtype, device)
     state = TrainState(model, build_optimizer(model, config), device, precision=precision)
-    batches = [small_batch([60, 50 + 3 * seed], [5, 4], seed=seed) for seed in range(5 * config.accum_grad)]
+    batches = [
+        small_batch([60, 50 + 3 * seed], [5, 4], seed=seed) for seed in range(5 * config.accum_grad)
+    ]
     found, launches = [], list[int]()
-    for stats in run_epoch(state, map(type(batches[0]).pin_memory, batches) if record else batches, config):
+    for stats in run_epoch(
+        state, map(type(batches[0]).pin_memory, batches) if record else batches, config
+    ):
         if record and found:
             waits = 1 + WAITS_OF_CTC * config.accum_grad + WAITS.get(name, 0)
             assert sum(record.waits.values()) <= waits, str(record)
@@ -92,14 +104,19 @@ def losses_of_steps(device: torch.device, name: str, record: Record | None = Non
 
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [*((name, "fp32") for name in MODELS), *((n, d) for n in ("softmax", "hsoftmax") for d in ("bf16", "fp16"))],
+    [
+        *((name, "fp32") for name in MODELS),
+        *((n, d) for n in ("softmax", "hsoftmax") for d in ("bf16", "fp16")),
+    ],
 )
 def test_the_steps_are_those_of_the_cpu(name: str, dtype: str) -> None:
     expected = losses_of_steps(torch.device("cpu"), name)
     with on_gpu() as record:
         found = losses_of_steps(DEVICE, name, record, dtype=dtype)
     tolerance = {"fp32": 1e-4, "bf16": 3e-2, "fp16": 1e-2}[dtype]
-    assert found == [pytest.approx(row, rel=tolerance, abs=tolerance, nan_ok=True) for row in expected]
+    assert found == [
+        pytest.approx(row, rel=tolerance, abs=tolerance, nan_ok=True) for row in expected
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +128,11 @@ def test_a_training_with_resume_and_average(
     corpus: TinyCorpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """From features to `final.pt`; the batches come pinned from the thread that loads them."""
-    still = ("dataset_conf.speed_perturb=false", "dataset_conf.fbank_conf.dither=0", "dataset_conf.spec_aug=false")
+    still = (
+        "dataset_conf.speed_perturb=false",
+        "dataset_conf.fbank_conf.dither=0",
+        "dataset_conf.spec_aug=false",
+    )
     plain = [f"{part}.{name}=0" for part in ("encoder_conf", "decoder_conf") for name in NO_DROPOUT]
     by_cpu = corpus.train(tmp_path / "cpu", *still, *plain, head="hsoftmax")
     with on_gpu() as record, caplog.at_level(logging.INFO):
@@ -123,10 +144,14 @@ def test_a_training_with_resume_and_average(
     assert outcome(copy) == outcome(whole)
     for one, other in zip(metrics(whole), metrics(by_cpu), strict=True):
         # Adam makes steps of some biases from rounding alone: their gradient is 0.
-        assert one["loss"] == pytest.approx(other["loss"], rel=1e-5 if one["kind"] == "train" else 1e-3)
+        assert one["loss"] == pytest.approx(
+            other["loss"], rel=1e-5 if one["kind"] == "train" else 1e-3
+        )
     assert not any(value.device.type == NAME for value in averaged.values())
 
 
 def test_a_device_that_is_none_is_refused() -> None:
-    with pytest.raises(devices.ConfigError, match="--device gpu: not supported; use cpu, cuda or cuda:N"):
+    with pytest.raises(
+        devices.ConfigError, match="--device gpu: not supported; use cpu, cuda or cuda:N"
+    ):
         devices.find_device(NAME)

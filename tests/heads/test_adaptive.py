@@ -17,7 +17,9 @@ from wenet_hs.heads.adaptive import AdaptiveHead, default_cutoffs
 DIM = 8
 
 
-def make(num_units: int, cutoffs: list[int] | None = None, div_value: float = 4.0, dim: int = DIM) -> AdaptiveHead:
+def make(
+    num_units: int, cutoffs: list[int] | None = None, div_value: float = 4.0, dim: int = DIM
+) -> AdaptiveHead:
     """Zipf's frequencies in a random order of ids, normal weights."""
     torch.manual_seed(num_units)
     frequencies = np.random.default_rng(num_units).permutation(1.0 / np.arange(1, num_units + 1))
@@ -28,7 +30,11 @@ def make(num_units: int, cutoffs: list[int] | None = None, div_value: float = 4.
 
 
 def test_clusters_begin_after_half_three_quarters_and_seven_eighths_of_the_mass() -> None:
-    for frequencies, cutoffs in (([0, 0], [1]), ([8, 4, 2, 1, 1], [1, 2, 3]), ([0] * 100, [50, 75, 88])):
+    for frequencies, cutoffs in (
+        ([0, 0], [1]),
+        ([8, 4, 2, 1, 1], [1, 2, 3]),
+        ([0] * 100, [50, 75, 88]),
+    ):
         assert AdaptiveHead(4, frequencies).cutoffs == cutoffs
 
 
@@ -45,7 +51,9 @@ def test_log_probs_are_those_of_pytorch_with_our_ids() -> None:
     hidden, targets = torch.randn(9, DIM), torch.randint(50, (9,))
     expected_NV = head.adaptive.log_prob(hidden)[:, head.rank_of_unit]
     torch.testing.assert_close(head.log_probs(hidden), expected_NV)
-    torch.testing.assert_close(head.nll(hidden, targets), -expected_NV.gather(1, targets[:, None])[:, 0])
+    torch.testing.assert_close(
+        head.nll(hidden, targets), -expected_NV.gather(1, targets[:, None])[:, 0]
+    )
 
 
 def test_units_are_ranked_by_descending_frequency_then_id() -> None:
@@ -54,11 +62,22 @@ def test_units_are_ranked_by_descending_frequency_then_id() -> None:
     assert head.rank_of_unit.tolist() == [4, 2, 0, 1, 3]
     for parameter in head.parameters():
         torch.nn.init.zeros_(parameter)
-    assert head.eval_metrics(torch.zeros(5, 4), torch.arange(5))[1].tolist() == [False, False, True, False, False]
+    assert head.eval_metrics(torch.zeros(5, 4), torch.arange(5))[1].tolist() == [
+        False,
+        False,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_every_cluster_has_a_width_of_at_least_one() -> None:
-    for dim, div_value, widths in ((64, 4.0, [16, 4, 1]), (8, 4.0, [4, 2, 1]), (1, 4.0, [1] * 3), (8, 1.0, [8] * 3)):
+    for dim, div_value, widths in (
+        (64, 4.0, [16, 4, 1]),
+        (8, 4.0, [4, 2, 1]),
+        (1, 4.0, [1] * 3),
+        (8, 1.0, [8] * 3),
+    ):
         head = make(10, cutoffs=[2, 4, 6], div_value=div_value, dim=dim)
         assert [next(tail.parameters()).size(0) for tail in head.adaptive.tail] == widths
         assert f"div_value={head.div_value:g}" in repr(head)

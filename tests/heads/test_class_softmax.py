@@ -46,13 +46,17 @@ def test_a_softmax_at_each_node_by_hand() -> None:
     assert shapes == {"output.weight": (8, DIM), "output.bias": (8,)}
     hidden = torch.randn(4, DIM)
     scores = head.output(hidden)
-    root, first, second = (scores[:, edges].log_softmax(-1) for edges in (slice(0, 3), slice(3, 6), slice(6, 8)))
+    root, first, second = (
+        scores[:, edges].log_softmax(-1) for edges in (slice(0, 3), slice(3, 6), slice(6, 8))
+    )
     expected = torch.cat([root[:, 1:2], root[:, :1] + first, root[:, 2:] + second], dim=1)
     torch.testing.assert_close(head.log_probs(hidden), expected)
 
 
 @pytest.mark.parametrize("tree", TREES)
-def test_nodes_with_and_without_a_matrix_product_give_the_same(tree: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_with_and_without_a_matrix_product_give_the_same(
+    tree: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     head, twin = (trained(TREES[tree], route="path") for _ in range(2))
     twin.double()  # which no kernel computes
     hidden, targets = zipf_rows(head, 200)
@@ -78,18 +82,27 @@ def test_a_sparse_gradient_contains_the_nodes_on_the_paths(dtype: torch.dtype) -
     hidden, targets = zipf_rows(head, 30)
     hidden = hidden.detach().to(dtype).requires_grad_()
     for smoothing in (0.0, 0.1):
-        gradient, bias = torch.autograd.grad(head.loss(hidden, targets, smoothing, "node").sum(), [*head.parameters()])
+        gradient, bias = torch.autograd.grad(
+            head.loss(hidden, targets, smoothing, "node").sum(), [*head.parameters()]
+        )
         gradient = gradient.coalesce()
         assert gradient.is_sparse and not bias.is_sparse
         nodes = np.unique(tree.edge_nodes[tree.path_edges(targets.numpy())[1]])
-        assert gradient.indices()[0].tolist() == np.flatnonzero(np.isin(tree.edge_nodes, nodes)).tolist()
-        expected = torch.autograd.grad(dense.loss(hidden, targets, smoothing, "node").sum(), [*dense.parameters()])
+        assert (
+            gradient.indices()[0].tolist()
+            == np.flatnonzero(np.isin(tree.edge_nodes, nodes)).tolist()
+        )
+        expected = torch.autograd.grad(
+            dense.loss(hidden, targets, smoothing, "node").sum(), [*dense.parameters()]
+        )
         torch.testing.assert_close((gradient.to_dense(), bias), expected)
     assert head.sparse_parameters() == [head.output.weight] and dense.sparse_parameters() == []
 
 
 def test_the_number_of_threads_does_not_change_the_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "MIN_PRODUCT_ROWS", 10**9)  # a matrix product may share its sums among threads
+    monkeypatch.setattr(
+        kernels, "MIN_PRODUCT_ROWS", 10**9
+    )  # a matrix product may share its sums among threads
     head = trained(TREES["two levels"], search="best_first")
     hidden, targets = zipf_rows(head, 50)
     results = []
@@ -116,7 +129,9 @@ def test_best_first_is_exact(tree: str, scale: float) -> None:
 
 
 @torch.no_grad()
-def test_rows_beyond_the_budget_are_computed_by_the_product(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_beyond_the_budget_are_computed_by_the_product(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(class_softmax, "SEARCH_FROM_EDGES", 0)
     hidden = torch.randn(20, DIM)
     hidden[::2] = 0.0
@@ -132,7 +147,9 @@ def test_rows_whose_search_meets_a_nan_are_computed_by_the_product() -> None:
     head = trained(SIX, search="best_first")
     head.output.weight.zero_()
     head.output.bias.copy_(torch.tensor([5.0, 0.0, 4.0, torch.nan, 0.0, 0.0, 0.0, 0.0]))
-    values, ids = head.topk(torch.zeros(1, DIM), 4)  # units 1, 2 and 3 are below the most probable node and NaN
+    values, ids = head.topk(
+        torch.zeros(1, DIM), 4
+    )  # units 1, 2 and 3 are below the most probable node and NaN
     assert values.isnan().tolist() == [[True, True, True, False]]
     assert sorted(ids[0, :3].tolist()) == [1, 2, 3] and ids[0, 3] in (4, 5)
 

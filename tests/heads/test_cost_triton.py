@@ -32,14 +32,23 @@ WEIGHTS = (CostWeights(1.0, 0.0, 0.0), CostWeights(0.8, 0.002, 0.0), CostWeights
 @pytest.mark.slow
 def test_interpreted() -> None:
     """Runs this file: Triton decides when it is imported whether kernels are interpreted."""
-    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": ":".join(sys.path)}
-    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
+    environment = os.environ | {
+        "TRITON_INTERPRET": "1",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": ":".join(sys.path),
+    }
+    done = subprocess.run(
+        [sys.executable, __file__], env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
 def values_and_gradients(costs: Tensor, grad: Tensor, inputs: tuple[Tensor, ...]) -> list[Tensor]:
     found = torch.autograd.grad(costs, inputs, grad.to(costs.dtype))
-    return [costs.detach().float(), *(one.to_dense().float() if one.is_sparse else one.float() for one in found)]
+    return [
+        costs.detach().float(),
+        *(one.to_dense().float() if one.is_sparse else one.float() for one in found),
+    ]
 
 
 def check_tree(kind: str, num_units: int, dim: int, num_rows: int) -> None:
@@ -57,7 +66,9 @@ def check_tree(kind: str, num_units: int, dim: int, num_rows: int) -> None:
     for weights in WEIGHTS:
         wide = hidden.double().requires_grad_()
         expected = values_and_gradients(
-            exact._plain_cost(wide, targets, weights, not weights.on_all), grad, (wide, *exact.parameters())
+            exact._plain_cost(wide, targets, weights, not weights.on_all),
+            grad,
+            (wide, *exact.parameters()),
         )
         leaf = hidden.clone().requires_grad_()
         inputs = leaf, head.inner_vector.weight, head.inner_vector.bias
@@ -66,12 +77,16 @@ def check_tree(kind: str, num_units: int, dim: int, num_rows: int) -> None:
         if not weights.on_all:
             for sparse in (False, True):
                 paths = head.edges, tree.depth
-                results.append(tree_triton.cost_of_paths(*inputs, targets, paths, weights, sparse=sparse))
+                results.append(
+                    tree_triton.cost_of_paths(*inputs, targets, paths, weights, sparse=sparse)
+                )
         for costs in results:
             found = values_and_gradients(costs, grad, inputs)
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     paths = head.edges, tree.depth
-    without_bias = tree_triton.cost_of_paths(hidden, inputs[1], None, targets, paths, WEIGHTS[0], sparse=False)
+    without_bias = tree_triton.cost_of_paths(
+        hidden, inputs[1], None, targets, paths, WEIGHTS[0], sparse=False
+    )
     assert torch.autograd.grad(without_bias.sum(), inputs[1])[0].isfinite().all()
 
 
@@ -81,7 +96,11 @@ def check_softmax(num_units: int, dim: int, num_rows: int) -> None:
     torch.manual_seed(num_units)
     head, exact = SoftmaxHead(dim, num_units), SoftmaxHead(dim, num_units).double()
     exact.load_state_dict(head.state_dict())
-    hidden, grad, targets = 9 * torch.randn(num_rows, dim), torch.randn(num_rows), torch.randint(num_units, (num_rows,))
+    hidden, grad, targets = (
+        9 * torch.randn(num_rows, dim),
+        torch.randn(num_rows),
+        torch.randint(num_units, (num_rows,)),
+    )
     for on_target, on_all in ((1.0, 0.0), (0.9 - 0.1 / num_units, 0.1 / num_units)):
         wide = hidden.double().requires_grad_()
         costs = exact._cross_entropy(wide, targets, on_target, on_all)
@@ -113,14 +132,18 @@ def check_softmax_in_bf16(num_units: int, dim: int, num_rows: int) -> None:
         inputs = leaf, head.output.weight, head.output.bias
         costs = softmax_triton.softmax_cost(*inputs, targets, on_target, on_all)
         assert costs.dtype == torch.float32
-        torch.testing.assert_close(values_and_gradients(costs, grad, inputs), expected, rtol=2e-2, atol=2e-2)
+        torch.testing.assert_close(
+            values_and_gradients(costs, grad, inputs), expected, rtol=2e-2, atol=2e-2
+        )
 
 
 def main() -> None:
     torch.set_num_threads(1)
     for kind in TREES:
         for size in SIZES:
-            if kind != "comb" or size[0] < 100:  # in the interpreter a path of a thousand nodes takes seconds
+            if (
+                kind != "comb" or size[0] < 100
+            ):  # in the interpreter a path of a thousand nodes takes seconds
                 check_tree(kind, *size)
     for size in SIZES:
         check_softmax(*size)
@@ -137,7 +160,9 @@ TYPES = {
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="kernels are interpreted in this process")
+@pytest.mark.skipif(
+    "TRITON_INTERPRET" in os.environ, reason="kernels are interpreted in this process"
+)
 @pytest.mark.parametrize("capability", [80, 90, 100])
 @pytest.mark.parametrize(("dim", "ones"), [(256, ()), (300, ("depth", "num_blocks", "num_inner"))])
 def test_compile_without_a_gpu(capability: int, dim: int, ones: tuple[str, ...]) -> None:
@@ -161,7 +186,9 @@ def test_compile_without_a_gpu(capability: int, dim: int, ones: tuple[str, ...])
     for kernel, sizes, *others in kernels:
         constants = sizes | {name: 1 for name in ones if name in kernel.arg_names}
         types = TYPES | dict(*others)
-        types = {name: "constexpr" if name in constants else types[name] for name in kernel.arg_names}
+        types = {
+            name: "constexpr" if name in constants else types[name] for name in kernel.arg_names
+        }
         source = ASTSource(kernel, types, constexprs=constants)
         assert triton.compile(source, target=GPUTarget("cuda", capability, 32)).asm["cubin"]
 

@@ -15,8 +15,14 @@ pytestmark = pytest.mark.slow
 
 def test_interpreted() -> None:
     """Runs this file: Triton decides when it is imported whether kernels are interpreted."""
-    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": ":".join(sys.path)}
-    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
+    environment = os.environ | {
+        "TRITON_INTERPRET": "1",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": ":".join(sys.path),
+    }
+    done = subprocess.run(
+        [sys.executable, __file__], env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -32,7 +38,12 @@ def check(frames: list[int], labels: list[list[int]], num_classes: int, scale: f
     weights = torch.randn(len(frames)).abs()
     wide = scores.detach().double().requires_grad_()
     expected = torch.nn.functional.ctc_loss(
-        wide.log_softmax(-1).transpose(0, 1), targets, torch.tensor(frames), sizes, reduction="none", zero_infinity=True
+        wide.log_softmax(-1).transpose(0, 1),
+        targets,
+        torch.tensor(frames),
+        sizes,
+        reduction="none",
+        zero_infinity=True,
     )
     (expected * weights).sum().backward()
     costs = ctc_cost(scores.log_softmax(-1), torch.tensor(frames), targets, sizes)
@@ -44,7 +55,9 @@ def check(frames: list[int], labels: list[list[int]], num_classes: int, scale: f
 
 def main() -> None:
     torch.set_num_threads(1)
-    check([7, 4, 2, 1, 5], [[1, 2, 2], [3], [1, 1], [2], []], 4, 1.0)  # the third needs 3 frames: a blank between
+    check(
+        [7, 4, 2, 1, 5], [[1, 2, 2], [3], [1, 1], [2], []], 4, 1.0
+    )  # the third needs 3 frames: a blank between
     check([12, 9], [[1, 2, 3, 1, 2], [2, 2, 2, 2]], 5, 4.0)
     check([3, 0, 6], [[1], [], [4, 4, 1]], 6, 30.0)
     check([5], [[1, 2, 3, 4, 5]], 6, 1.0)  # one alignment only
@@ -52,18 +65,34 @@ def main() -> None:
 
     log_probs = torch.randn(2, 4, 3).log_softmax(-1)
     log_probs[1, 2, 1] = torch.nan
-    costs = ctc_cost(log_probs, torch.tensor([4, 4]), torch.tensor([[1], [1]]), torch.tensor([1, 1]))
+    costs = ctc_cost(
+        log_probs, torch.tensor([4, 4]), torch.tensor([[1], [1]]), torch.tensor([1, 1])
+    )
     assert costs.isnan().tolist() == [False, True], "a step whose loss is NaN is skipped"
 
 
 TYPES = {
-    **{"log_probs": "*fp32", "frames": "*i64", "targets": "*i64", "labels": "*i64", "alphas": "*fp32"},
-    **{"costs": "*fp32", "betas": "*fp32", "max_frames": "i32", "num_classes": "i32", "max_labels": "i32"},
+    **{
+        "log_probs": "*fp32",
+        "frames": "*i64",
+        "targets": "*i64",
+        "labels": "*i64",
+        "alphas": "*fp32",
+    },
+    **{
+        "costs": "*fp32",
+        "betas": "*fp32",
+        "max_frames": "i32",
+        "num_classes": "i32",
+        "max_labels": "i32",
+    },
     "max_states": "i32",
 }
 
 
-@pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="kernels are interpreted in this process")
+@pytest.mark.skipif(
+    "TRITON_INTERPRET" in os.environ, reason="kernels are interpreted in this process"
+)
 @pytest.mark.parametrize("capability", [80, 90, 100])
 @pytest.mark.parametrize("ones", [(), ("max_labels", "max_frames")])
 def test_compile_without_a_gpu(capability: int, ones: tuple[str, ...]) -> None:
@@ -74,8 +103,13 @@ def test_compile_without_a_gpu(capability: int, ones: tuple[str, ...]) -> None:
     from wenet_hs.heads.kernels import ctc_triton
 
     for kernel in (ctc_triton.forward_kernel, ctc_triton.backward_kernel):
-        constants: dict[str, Any] = {"BLOCK": 256, **dict.fromkeys(ones, 1)}  # Triton compiles sizes of 1 as constants
-        types = {name: "constexpr" if name in constants else TYPES[name] for name in kernel.arg_names}
+        constants: dict[str, Any] = {
+            "BLOCK": 256,
+            **dict.fromkeys(ones, 1),
+        }  # Triton compiles sizes of 1 as constants
+        types = {
+            name: "constexpr" if name in constants else TYPES[name] for name in kernel.arg_names
+        }
         source = ASTSource(kernel, types, constexprs=constants)
         assert compile_kernel(source, target=GPUTarget("cuda", capability, 32)).asm["cubin"]
 

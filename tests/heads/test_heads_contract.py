@@ -83,7 +83,10 @@ def decisions(kind: str, head: OutputHead) -> list[list[set[int]]]:
         ranked = head.ranked_units.tolist()
         bounds = [*head.cutoffs, head.num_units]
         clusters = [set(ranked[start:end]) for start, end in zip(bounds, bounds[1:], strict=False)]
-        return [[*({unit} for unit in ranked[: bounds[0]]), *clusters], *([{unit} for unit in c] for c in clusters)]
+        return [
+            [*({unit} for unit in ranked[: bounds[0]]), *clusters],
+            *([{unit} for unit in c] for c in clusters),
+        ]
     if not isinstance(head, HSoftmaxHead | ClassHead):
         return [[{unit} for unit in everything]]
     tree = tree_of(kind, head.num_units)
@@ -95,7 +98,12 @@ def decisions(kind: str, head: OutputHead) -> list[list[set[int]]]:
 
 
 MAIN = ("softmax", "adaptive", "hsoftmax:zipf", "hsoftmax:skewed+bias", "class:bins")
-OTHERS = ("hsoftmax:balanced", "hsoftmax:random+bias", "hsoftmax:comb", *(f"class:{c}" for c in CLASSES if c != "bins"))
+OTHERS = (
+    "hsoftmax:balanced",
+    "hsoftmax:random+bias",
+    "hsoftmax:comb",
+    *(f"class:{c}" for c in CLASSES if c != "bins"),
+)
 HEADS = MAIN + OTHERS
 CASES = [*((kind, v) for kind in MAIN for v in (2, 60)), *((kind, 40) for kind in OTHERS)]
 LOSSES: list[tuple[float, SmoothingKind]] = [(0.0, "leaf"), (0.1, "leaf"), (0.1, "node")]
@@ -122,7 +130,9 @@ def each_search(head: OutputHead) -> Iterator[None]:
         yield
 
 
-def rows(head: OutputHead, num_rows: int = 6, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+def rows(
+    head: OutputHead, num_rows: int = 6, dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(1)
     hidden = torch.randn(num_rows, DIM, generator=generator, dtype=dtype)
     return hidden, torch.randint(head.num_units, (num_rows,), generator=generator)
@@ -136,7 +146,9 @@ def test_log_probs_and_losses_fit_together(kind: str, num_units: int) -> None:
     assert log_probs.shape == (6, num_units)
     torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(6), atol=1e-6, rtol=0)
     nll = head.nll(hidden, targets)
-    torch.testing.assert_close(nll, -log_probs.gather(-1, targets[:, None])[:, 0], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        nll, -log_probs.gather(-1, targets[:, None])[:, 0], atol=1e-5, rtol=1e-5
+    )
     for smoothing_kind in ("leaf", "node"):
         torch.testing.assert_close(head.loss(hidden, targets, 0.0, smoothing_kind), nll)  # type: ignore[arg-type]
     loss = head.loss(hidden, targets, 0.9)
@@ -197,12 +209,18 @@ def test_node_smoothing_smooths_each_decision_of_the_path(kind: str, num_units: 
     log_probs = twin.log_probs(hidden.double()).detach()
     expected = torch.zeros(len(targets), dtype=torch.float64)
     for choices in decisions(kind, head):
-        scores = torch.stack([log_probs[:, sorted(units)].logsumexp(-1) for units in choices], dim=-1).log_softmax(-1)
+        scores = torch.stack(
+            [log_probs[:, sorted(units)].logsumexp(-1) for units in choices], dim=-1
+        ).log_softmax(-1)
         for row, target in enumerate(targets.tolist()):
             for choice, units in enumerate(choices):
                 if target in units:
-                    expected[row] += divergence(scores[row : row + 1], torch.tensor([choice]), 0.2)[0]
-    torch.testing.assert_close(twin.loss(hidden.double(), targets, 0.2, "node"), expected, atol=1e-9, rtol=1e-9)
+                    expected[row] += divergence(scores[row : row + 1], torch.tensor([choice]), 0.2)[
+                        0
+                    ]
+    torch.testing.assert_close(
+        twin.loss(hidden.double(), targets, 0.2, "node"), expected, atol=1e-9, rtol=1e-9
+    )
     torch.testing.assert_close(loss, expected.float(), atol=1e-4, rtol=1e-4)
     if len(decisions(kind, head)) == 1:
         torch.testing.assert_close(head.loss(hidden, targets, 0.2, "leaf"), loss)
@@ -219,20 +237,30 @@ def test_metrics_are_nll_and_the_first_of_topk(kind: str, num_units: int) -> Non
         assert torch.equal(is_best, head.topk(hidden, 1)[1][:, 0] == targets)
     assert is_best[::2].all() and not nll.requires_grad
     for smoothing, smoothing_kind in LOSSES:
-        loss, nll_again, is_best_again = head.loss_and_metrics(hidden, targets, smoothing, smoothing_kind)
+        loss, nll_again, is_best_again = head.loss_and_metrics(
+            hidden, targets, smoothing, smoothing_kind
+        )
         torch.testing.assert_close(loss, head.loss(hidden, targets, smoothing, smoothing_kind))
-        torch.testing.assert_close(nll_again, nll)  # a product that needs no gradient may add in another order
+        torch.testing.assert_close(
+            nll_again, nll
+        )  # a product that needs no gradient may add in another order
         assert torch.equal(is_best_again, is_best) and not nll_again.requires_grad
 
 
 def gradients(head: OutputHead, hidden: Tensor, values: Tensor) -> tuple[Tensor, ...]:
     upstream = torch.linspace(-1, 2, values.numel(), dtype=values.dtype).view_as(values)
     inputs = (hidden, *head.parameters())
-    return torch.autograd.grad((values * upstream).sum(), inputs, allow_unused=True, materialize_grads=True)
+    return torch.autograd.grad(
+        (values * upstream).sum(), inputs, allow_unused=True, materialize_grads=True
+    )
 
 
-@pytest.mark.parametrize(("kind", "num_units"), [*CASES, ("hsoftmax:skewed+bias", 600), ("class:bins", 600)])
-def test_label_log_probs_are_those_of_the_labels(kind: str, num_units: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("kind", "num_units"), [*CASES, ("hsoftmax:skewed+bias", 600), ("class:bins", 600)]
+)
+def test_label_log_probs_are_those_of_the_labels(
+    kind: str, num_units: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     head = make_head(kind, num_units)
     generator = torch.Generator().manual_seed(2)
     hidden = torch.randn(2, 5, DIM, generator=generator, requires_grad=True)
@@ -245,7 +273,9 @@ def test_label_log_probs_are_those_of_the_labels(kind: str, num_units: int, monk
         monkeypatch.delattr(NodeHead, "_log_probs")
     found = head.label_log_probs(hidden, labels)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(gradients(head, hidden, found), gradients(head, hidden, expected), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        gradients(head, hidden, found), gradients(head, hidden, expected), atol=1e-4, rtol=1e-4
+    )
     exact = head.double().label_log_probs(hidden.double(), labels).float()
     torch.testing.assert_close(exact, expected, atol=1e-5, rtol=1e-5)
 
@@ -264,14 +294,18 @@ def test_every_route_gives_the_values_and_gradients_of_float64(
         expected = exact, *gradients(twin, exact_hidden, exact)
         for _ in each_route(head, monkeypatch):
             found = head.loss(hidden, targets, *loss)
-            for value, wanted in zip((found, *gradients(head, hidden, found)), expected, strict=True):
+            for value, wanted in zip(
+                (found, *gradients(head, hidden, found)), expected, strict=True
+            ):
                 size = max(1.0, wanted.abs().max().item())
                 torch.testing.assert_close(value.double(), wanted, rtol=1e-5, atol=5e-6 * size)
 
 
 @pytest.mark.parametrize("kind", HEADS)
 @torch.no_grad()
-def test_a_nan_row_stays_nan_and_changes_no_other_row(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nan_row_stays_nan_and_changes_no_other_row(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     head = make_head(kind, 60)
     hidden, targets = rows(head)
     for _ in each_search(head):
@@ -286,17 +320,29 @@ def test_a_nan_row_stays_nan_and_changes_no_other_row(kind: str, monkeypatch: py
     assert head.log_probs(hidden[2]).isnan().all()
     for _ in each_route(head, monkeypatch):
         for loss in LOSSES:
-            assert head.loss(hidden, targets, *loss).isnan().tolist() == [False, False, True, False, False, False]
+            assert head.loss(hidden, targets, *loss).isnan().tolist() == [
+                False,
+                False,
+                True,
+                False,
+                False,
+                False,
+            ]
 
 
 @pytest.mark.parametrize("shape", [(), (2, 3), (2, 0, 3)])
 @pytest.mark.parametrize("kind", MAIN)
 def test_any_leading_shape(kind: str, shape: tuple[int, ...]) -> None:
     head = make_head(kind, 7)
-    hidden, targets = torch.randn(*shape, DIM, requires_grad=True), torch.zeros(shape, dtype=torch.int32)
+    hidden, targets = (
+        torch.randn(*shape, DIM, requires_grad=True),
+        torch.zeros(shape, dtype=torch.int32),
+    )
     assert head.log_probs(hidden).shape == (*shape, 7)
     assert head.nll(hidden, targets).shape == head.loss(hidden, targets, 0.1).shape == shape
-    assert all(gradient.isfinite().all() for gradient in gradients(head, hidden, head.nll(hidden, targets)))
+    assert all(
+        gradient.isfinite().all() for gradient in gradients(head, hidden, head.nll(hidden, targets))
+    )
     values, ids = head.topk(hidden, 1)
     assert values.shape == ids.shape == (*shape, 1)
     assert ids.dtype == torch.int64
@@ -309,8 +355,15 @@ def test_the_loss_of_a_row_does_not_depend_on_other_rows(kind: str) -> None:
     head = make_head(kind, 300)
     hidden, targets = rows(head)
     for smoothing in (0.0, 0.1):
-        singly = torch.cat([head.loss(hidden[i : i + 1], targets[i : i + 1], smoothing) for i in range(len(hidden))])
-        torch.testing.assert_close(head.loss(hidden, targets, smoothing), singly, atol=1e-5, rtol=1e-5)
+        singly = torch.cat(
+            [
+                head.loss(hidden[i : i + 1], targets[i : i + 1], smoothing)
+                for i in range(len(hidden))
+            ]
+        )
+        torch.testing.assert_close(
+            head.loss(hidden, targets, smoothing), singly, atol=1e-5, rtol=1e-5
+        )
 
 
 @pytest.mark.parametrize("kind", MAIN)
@@ -318,7 +371,11 @@ def test_autocast_and_half_inputs_do_not_change_the_results(kind: str) -> None:
     head = make_head(kind, 50)
     hidden, targets = rows(head)
     hidden = hidden.to(torch.bfloat16)
-    exact = head.log_probs(hidden.float()), head.loss(hidden.float(), targets, 0.1), head.nll(hidden.float(), targets)
+    exact = (
+        head.log_probs(hidden.float()),
+        head.loss(hidden.float(), targets, 0.1),
+        head.nll(hidden.float(), targets),
+    )
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = head.log_probs(hidden), head.loss(hidden, targets, 0.1), head.nll(hidden, targets)
         values, _ = head.topk(hidden, 3)
@@ -328,21 +385,29 @@ def test_autocast_and_half_inputs_do_not_change_the_results(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", MAIN)
 def test_half_weights_are_computed_in_float32_and_float64_in_float64(kind: str) -> None:
-    head = make_head(kind, 600).to(torch.bfloat16)  # which rounds integers above 256, but not those of the tables
+    head = make_head(kind, 600).to(
+        torch.bfloat16
+    )  # which rounds integers above 256, but not those of the tables
     hidden, targets = rows(head)
     twin = make_head(kind, 600)
     assert set(head.state_dict()) == {name for name, _ in head.named_parameters()}
     twin.load_state_dict({name: value.float() for name, value in head.state_dict().items()})
     for smoothing in (0.0, 0.1):
-        assert torch.equal(head.loss(hidden, targets, smoothing), twin.loss(hidden, targets, smoothing))
+        assert torch.equal(
+            head.loss(hidden, targets, smoothing), twin.loss(hidden, targets, smoothing)
+        )
     log_probs = twin.double().log_probs(hidden.double())
     assert log_probs.dtype == twin.loss(hidden.double(), targets, 0.1).dtype == torch.float64
-    torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(6, dtype=torch.float64), atol=1e-12, rtol=0)
+    torch.testing.assert_close(
+        log_probs.exp().sum(-1), torch.ones(6, dtype=torch.float64), atol=1e-12, rtol=0
+    )
 
 
 @pytest.mark.parametrize(("smoothing", "smoothing_kind"), LOSSES)
 @pytest.mark.parametrize("kind", HEADS)
-def test_gradients_stay_finite_at_extreme_scores(kind: str, smoothing: float, smoothing_kind: SmoothingKind) -> None:
+def test_gradients_stay_finite_at_extreme_scores(
+    kind: str, smoothing: float, smoothing_kind: SmoothingKind
+) -> None:
     head = make_head(kind, 7)
     hidden, targets = rows(head)
     hidden = (1e4 * hidden).requires_grad_()
@@ -357,7 +422,10 @@ def test_gradients_are_right(kind: str) -> None:
     head = make_head(kind, 7).double()
     hidden, targets = rows(head, 3, torch.float64)
     # gradcheck changes its inputs in place: with the parameters among them it checks their gradients too.
-    inputs = (hidden.requires_grad_(), *(parameter for parameter in head.parameters() if parameter.numel()))
+    inputs = (
+        hidden.requires_grad_(),
+        *(parameter for parameter in head.parameters() if parameter.numel()),
+    )
     check = functools.partial(torch.autograd.gradcheck, fast_mode=True)
     assert check(lambda hidden, *_: head.log_probs(hidden), inputs)
     for loss in LOSSES:
@@ -376,7 +444,9 @@ def test_topk_values_have_the_gradients_of_their_units(kind: str) -> None:
     assert head.topk(hidden.detach(), 2)[0].requires_grad
 
 
-@pytest.mark.parametrize(("kind", "num_units"), [("hsoftmax:zipf+bias", 600), ("class:bins", 7), ("class:bins", 600)])
+@pytest.mark.parametrize(
+    ("kind", "num_units"), [("hsoftmax:zipf+bias", 600), ("class:bins", 7), ("class:bins", 600)]
+)
 def test_every_cost_of_a_sparse_head_has_a_sparse_gradient(
     kind: str, num_units: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -388,7 +458,10 @@ def check_sparse_gradients(head: OutputHead) -> None:
     head.float().sparse_grad = True  # type: ignore[assignment]
     hidden, labels = torch.randn(2, 3, DIM), torch.tensor([[1, 2, 1], [0, 1, 5]])
     (weight,) = head.sparse_parameters()
-    for dtype in (torch.float32, torch.bfloat16):  # gradients are dense after a conversion of half weights
+    for dtype in (
+        torch.float32,
+        torch.bfloat16,
+    ):  # gradients are dense after a conversion of half weights
         head.to(dtype)
         for cost in (
             *(head.loss(hidden, labels, *loss) for loss in LOSSES),
@@ -419,12 +492,21 @@ def test_wrong_calls_are_refused(kind: str) -> None:
         (shape + r"\(5,\)", lambda: head.nll(hidden, targets[:5])),
         (shape + r"\(6,\) torch.float32", lambda: head.nll(hidden, targets.float())),
         ("head: dim 0 must be at least 1, and num_units 3 at", lambda: SoftmaxHead(0, 3)),
-        (r"hidden: expected \(..., 8\) of a float dtype, got \(6, 9\)", lambda: head.log_probs(zeros)),
+        (
+            r"hidden: expected \(..., 8\) of a float dtype, got \(6, 9\)",
+            lambda: head.log_probs(zeros),
+        ),
         ("hidden: expected .* torch.int64", lambda: head.log_probs(zeros[:, :8].long())),
-        (r"label_log_probs: expected hidden \(B, T, D\) and labels", lambda: head.label_log_probs(hidden, targets)),
+        (
+            r"label_log_probs: expected hidden \(B, T, D\) and labels",
+            lambda: head.label_log_probs(hidden, targets),
+        ),
         (r"smoothing: must be in \[0, 1\), got -0.1", lambda: head.loss(hidden, targets, -0.1)),
         (r"smoothing: must be in \[0, 1\), got 1.0", lambda: head.loss(hidden, targets, 1.0)),
-        ('kind: must be "leaf" or "node", got \'path\'', lambda: head.loss(hidden, targets, 0.1, "path")),  # type: ignore[arg-type]
+        (
+            'kind: must be "leaf" or "node", got \'path\'',
+            lambda: head.loss(hidden, targets, 0.1, "path"),
+        ),  # type: ignore[arg-type]
     ]
     for message, call in calls:
         with pytest.raises(ValueError, match=message):
@@ -450,5 +532,7 @@ def test_compiles_in_a_model(kind: str) -> None:
         compiled = torch.compile(cost, backend="aot_eager")
         results = []
         for value in (compiled(hidden), cost(hidden)):
-            results.append((value, *torch.autograd.grad(value.sum(), (weight, next(head.parameters())))))
+            results.append(
+                (value, *torch.autograd.grad(value.sum(), (weight, next(head.parameters()))))
+            )
         torch.testing.assert_close(*results, atol=1e-4, rtol=1e-4)

@@ -30,15 +30,26 @@ def small_ctc() -> Ctc:
 @settings(max_examples=25, deadline=None)
 @given(frames=st.integers(1, 5), targets=st.lists(st.integers(1, 2), max_size=4))
 def test_loss_and_feasibility_from_all_alignments(frames: int, targets: list[int]) -> None:
-    ctc, memory = small_ctc(), torch.randn(1, frames, 4, generator=torch.Generator().manual_seed(frames))
+    ctc, memory = (
+        small_ctc(),
+        torch.randn(1, frames, 4, generator=torch.Generator().manual_seed(frames)),
+    )
     log_probs = ctc.log_probs(memory)[0].detach()
     every_path = itertools.product(range(3), repeat=frames)
-    paths = [path for path in every_path if [unit for unit, _ in itertools.groupby(path) if unit] == targets]
+    paths = [
+        path
+        for path in every_path
+        if [unit for unit, _ in itertools.groupby(path) if unit] == targets
+    ]
     target_lengths = torch.tensor([len(targets)])
-    loss = ctc.loss(memory, torch.tensor([frames]), torch.tensor([targets]).long(), target_lengths).detach()
+    loss = ctc.loss(
+        memory, torch.tensor([frames]), torch.tensor([targets]).long(), target_lengths
+    ).detach()
     assert (ctc_frames_needed(targets) <= frames) == bool(paths)
     if paths:
-        total = torch.stack([sum(log_probs[t, unit] for t, unit in enumerate(path)) for path in paths]).logsumexp(0)
+        total = torch.stack(
+            [sum(log_probs[t, unit] for t, unit in enumerate(path)) for path in paths]
+        ).logsumexp(0)
         assert float(loss) == pytest.approx(-float(total), abs=1e-4)
     else:
         assert float(loss) == 0.0
@@ -90,7 +101,9 @@ def full_and_partial(ctc: Ctc, batch: Batch) -> list[tuple[Tensor, ...]]:
         cost = ctc.loss(leaf, *rest)
         cost.backward()
         assert leaf.grad is not None
-        results.append((cost.detach(), leaf.grad, *(p.grad for p in ctc.parameters() if p.grad is not None)))
+        results.append(
+            (cost.detach(), leaf.grad, *(p.grad for p in ctc.parameters() if p.grad is not None))
+        )
     return results
 
 
@@ -101,7 +114,9 @@ def random_batch(seed: int, size: int, num_units: int) -> Batch:
     target_lengths = torch.randint(0, 6, (size,), generator=generator)
     frames, labels = int(memory_lengths.max().clamp(min=1)), int(target_lengths.max())
     targets = torch.randint(1, num_units, (size, labels), generator=generator)
-    targets = torch.where(torch.rand(targets.shape, generator=generator) < 0.3, targets[:, :1], targets)
+    targets = torch.where(
+        torch.rand(targets.shape, generator=generator) < 0.3, targets[:, :1], targets
+    )
     targets[torch.arange(labels) >= target_lengths[:, None]] = -1
     memory = torch.randn(size, frames, 5, generator=generator)
     memory[torch.arange(frames) >= memory_lengths[:, None]] = 7.0
@@ -111,7 +126,9 @@ def random_batch(seed: int, size: int, num_units: int) -> Batch:
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10_000), size=st.integers(1, 5), num_units=st.integers(2, 30))
-def test_labels_give_the_cost_and_gradients_of_all_units(kind: str, seed: int, size: int, num_units: int) -> None:
+def test_labels_give_the_cost_and_gradients_of_all_units(
+    kind: str, seed: int, size: int, num_units: int
+) -> None:
     ctc = make_ctc(kind, num_units)
     full, partial = full_and_partial(ctc, random_batch(seed, size, num_units))
     assert len(full) == len(partial) > 2
@@ -121,7 +138,12 @@ def test_labels_give_the_cost_and_gradients_of_all_units(kind: str, seed: int, s
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 10_000), size=st.integers(1, 5), num_units=st.integers(2, 30), data=st.data())
+@given(
+    seed=st.integers(0, 10_000),
+    size=st.integers(1, 5),
+    num_units=st.integers(2, 30),
+    data=st.data(),
+)
 def test_the_best_unit_of_each_frame_is_that_of_all_probabilities(
     kind: str, seed: int, size: int, num_units: int, data: st.DataObject
 ) -> None:
@@ -150,7 +172,11 @@ def test_infeasible_utterances_and_padding_frames_have_no_gradient() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_blank_may_be_any_unit_and_transcripts_may_be_empty(kind: str) -> None:
     ctc = make_ctc(kind, 6, blank=4)
-    memory, lengths, targets = torch.randn(2, 3, 5), torch.tensor([3, 2]), torch.tensor([[0, 5], [0, -1]])
+    memory, lengths, targets = (
+        torch.randn(2, 3, 5),
+        torch.tensor([3, 2]),
+        torch.tensor([[0, 5], [0, -1]]),
+    )
     full, partial = full_and_partial(ctc, (memory, lengths, targets, torch.tensor([2, 1])))
     torch.testing.assert_close(full[:2], partial[:2], atol=1e-5, rtol=1e-5)
     log_probs = ctc.log_probs(memory)
@@ -180,7 +206,10 @@ def test_autocast_changes_nothing() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(
-    utterances=st.lists(st.tuples(st.lists(st.integers(1, 3), min_size=1, max_size=4), st.integers(0, 3)), min_size=1),
+    utterances=st.lists(
+        st.tuples(st.lists(st.integers(1, 3), min_size=1, max_size=4), st.integers(0, 3)),
+        min_size=1,
+    ),
     seed=st.integers(0, 99),
 )
 def test_no_constant_output_has_a_lower_loss_than_the_plateau(
@@ -190,12 +219,16 @@ def test_no_constant_output_has_a_lower_loss_than_the_plateau(
     frames = [ctc_frames_needed(ids) + more for ids, more in utterances]
     plateau = constant_output_loss(targets, frames, 0)
     torch.manual_seed(seed)
-    probs = torch.cat([torch.distributions.Dirichlet(torch.ones(4)).sample((200,)), torch.eye(4) * 0.96 + 0.01])
+    probs = torch.cat(
+        [torch.distributions.Dirichlet(torch.ones(4)).sample((200,)), torch.eye(4) * 0.96 + 0.01]
+    )
     total = torch.zeros(len(probs))
     for ids, length in zip(targets, frames, strict=True):
         log_probs = probs.log()[None].expand(length, -1, -1)
         rows = torch.tensor([ids]).expand(len(probs), -1), torch.full((len(probs),), length)
-        total += torch.nn.functional.ctc_loss(log_probs, *rows, torch.full((len(probs),), len(ids)), reduction="none")
+        total += torch.nn.functional.ctc_loss(
+            log_probs, *rows, torch.full((len(probs),), len(ids)), reduction="none"
+        )
     assert plateau <= float(total.min()) / sum(len(ids) + 1 for ids in targets) + 5e-3
 
 

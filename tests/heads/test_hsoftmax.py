@@ -66,19 +66,26 @@ def test_the_three_leaves_of_figure_2() -> None:
 
 def test_parameters_have_the_names_of_the_original() -> None:
     tree = Tree.huffman(range(7))
-    assert {name: tuple(value.shape) for name, value in HSoftmaxHead(4, tree).state_dict().items()} == {
-        "inner_vector.weight": (6, 4)
+    assert {
+        name: tuple(value.shape) for name, value in HSoftmaxHead(4, tree).state_dict().items()
+    } == {"inner_vector.weight": (6, 4)}
+    assert set(HSoftmaxHead(4, tree, bias=True).state_dict()) == {
+        "inner_vector.weight",
+        "inner_vector.bias",
     }
-    assert set(HSoftmaxHead(4, tree, bias=True).state_dict()) == {"inner_vector.weight", "inner_vector.bias"}
 
 
-def costs_and_best(head: HSoftmaxHead, kind: Any, smoothing: float, num_rows: int = 200) -> list[Tensor]:
+def costs_and_best(
+    head: HSoftmaxHead, kind: Any, smoothing: float, num_rows: int = 200
+) -> list[Tensor]:
     """The loss of some rows, its gradients, and the best units."""
     generator = torch.Generator().manual_seed(1)
     hidden_ND = torch.randn(num_rows, head.dim, generator=generator).requires_grad_()
     targets_N = torch.randint(head.num_units, (num_rows,), generator=generator)
     cost_N = head.loss(hidden_ND, targets_N, smoothing, kind)
-    gradients = torch.autograd.grad((cost_N * torch.arange(1.0, num_rows + 1)).sum(), (hidden_ND, *head.parameters()))
+    gradients = torch.autograd.grad(
+        (cost_N * torch.arange(1.0, num_rows + 1)).sum(), (hidden_ND, *head.parameters())
+    )
     best = [head.topk(hidden_ND.detach()[:rows], 10) for rows in (2, num_rows)]
     return [cost_N.detach(), *gradients, *itertools.chain(*best)]
 
@@ -93,9 +100,14 @@ COSTS = [("leaf", 0.0), ("leaf", 0.1), ("node", 0.1)]
 
 def test_choice_of_a_route() -> None:
     on_cpu, on_gpu = torch.empty(0), torch.empty(0, device="meta")
-    heads = {units: HSoftmaxHead(256, Tree.huffman(1.0 / np.arange(1, units + 1))) for units in (150, 2_000, 10_000)}
+    heads = {
+        units: HSoftmaxHead(256, Tree.huffman(1.0 / np.arange(1, units + 1)))
+        for units in (150, 2_000, 10_000)
+    }
     assert all(head.uses_paths(on_cpu) for head in heads.values())
-    assert heads[10_000].uses_paths(on_gpu) and not heads[2_000].uses_paths(on_gpu)  # 13 · 256 numbers for a path
+    assert heads[10_000].uses_paths(on_gpu) and not heads[2_000].uses_paths(
+        on_gpu
+    )  # 13 · 256 numbers for a path
     assert not HSoftmaxHead(4, comb(150)).uses_paths(on_cpu)
     assert HSoftmaxHead(4, comb(150), route="path").uses_paths(on_cpu)
     assert not HSoftmaxHead(4, heads[150].tree, route="all").uses_paths(on_cpu)
@@ -121,7 +133,9 @@ def test_a_sparse_gradient_has_only_the_touched_rows(smoothing: float) -> None:
     assert gradient.is_sparse and gradient.is_coalesced()
     nodes, _ = tree.paths()
     assert gradient.indices()[0].tolist() == sorted(nodes[3, :9])
-    of_no_rows = torch.autograd.grad(head.nll(torch.randn(0, 4), torch.zeros(0).long()).sum(), head.inner_vector.weight)
+    of_no_rows = torch.autograd.grad(
+        head.nll(torch.randn(0, 4), torch.zeros(0).long()).sum(), head.inner_vector.weight
+    )
     assert not of_no_rows[0].to_dense().any()
     assert head.sparse_parameters() == [head.inner_vector.weight]
     assert HSoftmaxHead(4, tree).sparse_parameters() == []
@@ -132,10 +146,17 @@ def test_a_comb_of_hundreds_of_levels(route: Any) -> None:
     head = HSoftmaxHead(4, comb(700), route=route)
     hidden, targets = torch.randn(2, 4), torch.tensor([5, 699])
     scores = (hidden.double() @ head.inner_vector.weight.double().T).detach()
-    expected = [F.softplus(-scores[0, 5]) + F.softplus(scores[0, :5]).sum(), F.softplus(scores[1]).sum()]
-    torch.testing.assert_close(head.nll(hidden, targets).double(), torch.stack(expected), rtol=1e-5, atol=0)
+    expected = [
+        F.softplus(-scores[0, 5]) + F.softplus(scores[0, :5]).sum(),
+        F.softplus(scores[1]).sum(),
+    ]
+    torch.testing.assert_close(
+        head.nll(hidden, targets).double(), torch.stack(expected), rtol=1e-5, atol=0
+    )
     log_probs = head.log_probs(hidden)
-    torch.testing.assert_close(log_probs[[0, 1], targets].double(), -torch.stack(expected), rtol=1e-5, atol=0)
+    torch.testing.assert_close(
+        log_probs[[0, 1], targets].double(), -torch.stack(expected), rtol=1e-5, atol=0
+    )
     labels = head.label_log_probs(hidden[None], targets[None])[0]
     torch.testing.assert_close(labels, log_probs[:, targets], rtol=1e-5, atol=0)
 
@@ -154,10 +175,14 @@ def test_only_tensors_that_require_a_gradient_get_one(
         head.requires_grad_(False).zero_grad()
         wanted = hidden.clone().requires_grad_()
         head.loss(wanted, targets, smoothing, kind).mean().backward()
-        assert wanted.grad is not None and all(parameter.grad is None for parameter in head.parameters())
+        assert wanted.grad is not None and all(
+            parameter.grad is None for parameter in head.parameters()
+        )
 
 
-def test_tables_made_in_inference_mode_can_be_used_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_made_in_inference_mode_can_be_used_in_training(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     set_kernels(monkeypatch, False)
     head = HSoftmaxHead(8, Tree.huffman(range(1, 40)))
     hidden, targets = torch.randn(1, 6, 8), torch.randint(39, (1, 6))
@@ -170,7 +195,9 @@ def test_tables_made_in_inference_mode_can_be_used_in_training(monkeypatch: pyte
 def test_one_or_more_threads_and_concurrent_calls_give_the_same_bits() -> None:
     search: Any
     for search in ("best_first", "all"):
-        head = HSoftmaxHead(16, Tree.huffman([1.0 / (1 + unit) for unit in range(400)]), bias=True, search=search)
+        head = HSoftmaxHead(
+            16, Tree.huffman([1.0 / (1 + unit) for unit in range(400)]), bias=True, search=search
+        )
         torch.set_num_threads(2)
         with_two = [costs_and_best(head, *cost) for cost in COSTS]
         assert torch.get_num_threads() == 2
@@ -180,7 +207,9 @@ def test_one_or_more_threads_and_concurrent_calls_give_the_same_bits() -> None:
             # With all nodes, the gradient of the hidden states is MKL's product: on AMD, two threads change its sums.
             first = 2 if kind == "leaf" and smoothing else 0
             assert all(map(torch.equal, one[first:], two[first:]))
-            torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-4)  # of gradients up to several hundred
+            torch.testing.assert_close(
+                one, two, rtol=1e-5, atol=1e-4
+            )  # of gradients up to several hundred
         with ThreadPoolExecutor(4) as pool:
             jobs = [pool.submit(costs_and_best, head, *COSTS[i % 3]) for i in range(12)]
             for i, job in enumerate(jobs):
@@ -203,7 +232,9 @@ def test_a_confident_path_keeps_its_digits() -> None:
 
 
 @pytest.mark.parametrize("has_kernels", [True, False])
-def test_no_tensor_has_units_times_depth_elements(has_kernels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_tensor_has_units_times_depth_elements(
+    has_kernels: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     set_kernels(monkeypatch, has_kernels)
     num_units, num_rows = 2000, 16
     tree = Tree.huffman([1.0] * num_units)
@@ -243,12 +274,19 @@ def both_functions(sizes: np.ndarray, units: np.ndarray) -> tuple[np.ndarray, np
 
 
 def test_exp_and_log1p_to_2e_7() -> None:
-    sizes = np.concatenate([np.linspace(0, 87, 50_001), np.geomspace(1e-30, 87, 10_001)]).astype(np.float32)
-    units = np.concatenate([np.linspace(0, 1, 50_001), np.geomspace(1e-38, 1, 10_001)]).astype(np.float32)
+    sizes = np.concatenate([np.linspace(0, 87, 50_001), np.geomspace(1e-30, 87, 10_001)]).astype(
+        np.float32
+    )
+    units = np.concatenate([np.linspace(0, 1, 50_001), np.geomspace(1e-38, 1, 10_001)]).astype(
+        np.float32
+    )
     exponentials, logarithms = both_functions(sizes, units)
     np.testing.assert_allclose(exponentials, np.exp(-sizes.astype(np.float64)), rtol=2e-7)
     np.testing.assert_allclose(logarithms, np.log1p(units.astype(np.float64)), rtol=2e-7)
-    sizes, units = np.array([0, 1e4, np.inf, np.nan], np.float32), np.array([0, 1, 1e-40, np.nan], np.float32)
+    sizes, units = (
+        np.array([0, 1e4, np.inf, np.nan], np.float32),
+        np.array([0, 1, 1e-40, np.nan], np.float32),
+    )
     exponentials, logarithms = both_functions(sizes, units)
     assert exponentials[0] == 1 and (exponentials[1:3] < 2e-38).all() and np.isnan(exponentials[3])
     assert logarithms[0] == 0 and logarithms[2] == np.float32(1e-40) and np.isnan(logarithms[3])
@@ -272,7 +310,9 @@ torch.set_num_threads(1)
 use_torch_threads()
 print(torch.get_num_threads())
 """
-    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")
+    }
     command = [sys.executable, "-c", program]
     found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert found.stdout == "1\n"

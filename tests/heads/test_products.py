@@ -43,7 +43,9 @@ MANY = (3, MANY_VALUES // 3 + 1)
 
 
 @pytest.mark.parametrize(("dtype", "rate"), [(torch.float32, 0.1), (torch.bfloat16, 0.5)])
-def test_values_are_dropped_independently_and_the_others_scaled(dtype: torch.dtype, rate: float) -> None:
+def test_values_are_dropped_independently_and_the_others_scaled(
+    dtype: torch.dtype, rate: float
+) -> None:
     torch.manual_seed(1)
     ones = torch.ones(31, 17, 1001, dtype=dtype, requires_grad=True)
     out = Dropout(rate)(ones)
@@ -72,7 +74,9 @@ def test_torchs_random_state_determines_the_values() -> None:
     assert torch.equal(dropout(ones), first)
     assert torch.equal(dropout(ones), second)
     agree = ((first != 0) == (second != 0)).double().mean()
-    assert float(agree) == pytest.approx(0.7**2 + 0.3**2, abs=0.01), "draws are independent of each other"
+    assert float(agree) == pytest.approx(0.7**2 + 0.3**2, abs=0.01), (
+        "draws are independent of each other"
+    )
 
 
 def test_small_tensors_and_rates_0_and_1_are_torchs() -> None:

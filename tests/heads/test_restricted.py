@@ -40,7 +40,9 @@ def test_it_is_the_renormalised_distribution(kind: str) -> None:
         assert values.shape == ids.shape == (6, min(k, len(KEPT)))
         assert_are_best(expected, values, ids)
     targets = torch.tensor([KEPT[row] for row in range(6)])
-    torch.testing.assert_close(restricted.nll(hidden, targets), -expected.gather(1, targets[:, None])[:, 0])
+    torch.testing.assert_close(
+        restricted.nll(hidden, targets), -expected.gather(1, targets[:, None])[:, 0]
+    )
     assert restricted.nll(hidden[:1], torch.tensor([1])).isposinf().all()
     labels = restricted.label_log_probs(hidden[None], targets[None, :3])
     torch.testing.assert_close(labels[0], expected[:, targets[:3]], atol=1e-5, rtol=1e-5)
@@ -68,7 +70,16 @@ def test_new_units_share_the_probability_of_their_source(kind: str) -> None:
     expected = by_definition(head, hidden, [0, 7, 20, 29]).float()
     found = restricted.log_probs(hidden)
     assert found.shape == (6, 43)
-    for unit, source, share in ((0, 0, 1), (29, 29, 1), (42, 20, 1), (7, 7, 3), (40, 7, 3), (41, 7, 3)):
-        torch.testing.assert_close(found[:, unit], expected[:, source] - math.log(share), atol=1e-5, rtol=1e-5)
+    for unit, source, share in (
+        (0, 0, 1),
+        (29, 29, 1),
+        (42, 20, 1),
+        (7, 7, 3),
+        (40, 7, 3),
+        (41, 7, 3),
+    ):
+        torch.testing.assert_close(
+            found[:, unit], expected[:, source] - math.log(share), atol=1e-5, rtol=1e-5
+        )
     torch.testing.assert_close(found.exp().sum(-1), torch.ones(6), atol=1e-6, rtol=0)
     assert_are_best(found, *restricted.topk(hidden, 6))

@@ -17,7 +17,12 @@ from torch import Tensor
 from wenet_hs.heads import HSoftmaxHead, base
 from wenet_hs.heads.kernels import search, search_numba
 from wenet_hs.heads.kernels.numba_common import SERIAL_MAX_VALUES
-from wenet_hs.heads.kernels.search import KERNEL_MAX_K, expected_opened, is_search_faster, topk_lowest_id_first
+from wenet_hs.heads.kernels.search import (
+    KERNEL_MAX_K,
+    expected_opened,
+    is_search_faster,
+    topk_lowest_id_first,
+)
 from wenet_hs.tree import Tree
 
 METHODS = ("plain", "best_first", "all")
@@ -34,7 +39,9 @@ def shaped_tree(shape: str, num_units: int, generator: np.random.Generator) -> T
     return Tree.huffman(1.0 / (order + 1.0) if shape == "huffman" else np.ones(num_units))
 
 
-def head_over(tree: Tree | list[list[int]], weight: Tensor, bias: Tensor | None = None) -> HSoftmaxHead:
+def head_over(
+    tree: Tree | list[list[int]], weight: Tensor, bias: Tensor | None = None
+) -> HSoftmaxHead:
     """The head with these vectors over a tree, or over the tree with these children."""
     if not isinstance(tree, Tree):
         names = tuple(map(str, range(len(tree) + 1)))
@@ -46,10 +53,15 @@ def head_over(tree: Tree | list[list[int]], weight: Tensor, bias: Tensor | None 
     return head
 
 
-def random_head(shape: str, num_units: int, seed: int = 7, dim: int = 16, scale: float = 1.0) -> HSoftmaxHead:
+def random_head(
+    shape: str, num_units: int, seed: int = 7, dim: int = 16, scale: float = 1.0
+) -> HSoftmaxHead:
     generator = np.random.default_rng(seed)
     tree = shaped_tree(shape, num_units, generator)
-    weight, bias = (torch.from_numpy(generator.standard_normal(size)) for size in ((num_units - 1, dim), num_units - 1))
+    weight, bias = (
+        torch.from_numpy(generator.standard_normal(size))
+        for size in ((num_units - 1, dim), num_units - 1)
+    )
     return head_over(tree, scale * weight.float(), bias.float() if seed % 2 else None)
 
 
@@ -63,7 +75,11 @@ def topk(head: HSoftmaxHead, hidden: Tensor, k: int, method: str) -> tuple[Tenso
 def check(head: HSoftmaxHead, hidden: Tensor, k: int, method: str) -> None:
     """Values as sorted in float64; ids too where the neighbouring values differ clearly."""
     values, ids = topk(head, hidden, k, method)
-    twin = HSoftmaxHead(head.dim, head.tree, head.inner_vector.bias is not None).double().requires_grad_(False)
+    twin = (
+        HSoftmaxHead(head.dim, head.tree, head.inner_vector.bias is not None)
+        .double()
+        .requires_grad_(False)
+    )
     twin.load_state_dict(head.state_dict())
     best, order = twin.log_probs(hidden.double()).sort(descending=True, stable=True)
     assert ids.dtype == torch.int64 and values.dtype == torch.float32
@@ -76,7 +92,9 @@ def check(head: HSoftmaxHead, hidden: Tensor, k: int, method: str) -> None:
     assert bool((ids == order[:, :k])[is_clear[:, :k]].all())
 
 
-def check_random(seed: int, num_units: int, shape: str, num_rows: int, methods: tuple[str, ...]) -> None:
+def check_random(
+    seed: int, num_units: int, shape: str, num_rows: int, methods: tuple[str, ...]
+) -> None:
     generator = np.random.default_rng(seed)
     dim = int(generator.integers(1, 25))
     scale = float(generator.choice([0.01, 0.3, 1.0, 4.0, 30.0])) / dim**0.5
@@ -87,7 +105,12 @@ def check_random(seed: int, num_units: int, shape: str, num_rows: int, methods: 
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(2, 700), st.sampled_from(SHAPES), st.integers(0, 2**32 - 1), st.sampled_from([1, 3, 5]))
+@given(
+    st.integers(2, 700),
+    st.sampled_from(SHAPES),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([1, 3, 5]),
+)
 def test_equal_to_sorting(num_units: int, shape: str, seed: int, num_rows: int) -> None:
     check_random(seed, num_units, shape, num_rows, METHODS if num_units < 60 else METHODS[1:])
 
@@ -95,7 +118,9 @@ def test_equal_to_sorting(num_units: int, shape: str, seed: int, num_rows: int) 
 @pytest.mark.slow
 def test_equal_to_sorting_two_thousand_cases() -> None:
     generator = np.random.default_rng(2)
-    for num_units in [2, 50_000] + [max(2, int(num)) for num in np.exp(generator.uniform(0, np.log(50_000), 60))]:
+    for num_units in [2, 50_000] + [
+        max(2, int(num)) for num in np.exp(generator.uniform(0, np.log(50_000), 60))
+    ]:
         for shape in SHAPES:
             check_random(int(generator.integers(2**32)), num_units, shape, 8, METHODS[1:])
 
@@ -124,7 +149,9 @@ def test_a_tie_with_a_lower_unit_below_a_node_of_the_same_score(method: str) -> 
     assert values[0, 0] == values[0, 1]
 
 
-def test_rows_beyond_the_limits_are_computed_by_the_dense_route(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_beyond_the_limits_are_computed_by_the_dense_route(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     head, hidden = random_head("huffman", 500), torch.randn(40, 16)
     expected = topk(head, hidden, 10, "best_first")
     monkeypatch.setattr(search, "limits", lambda num_units, k: (30, 30))
@@ -147,7 +174,9 @@ def test_few_nodes_are_opened() -> None:
     # Fixed: of 4,000 other draws six have a row that finds its first leaf after more than 32 nodes.
     hidden = torch.randn(50, 16, generator=torch.Generator().manual_seed(0))
     few = int(2.5 * expected_opened(5000, 10))
-    found = search_numba.search(hidden, head.inner_vector.weight, None, head.node_children, k=10, limits=(few, 32))
+    found = search_numba.search(
+        hidden, head.inner_vector.weight, None, head.node_children, k=10, limits=(few, 32)
+    )
     assert found[2] is None
 
 
@@ -163,7 +192,12 @@ def test_many_rows_are_cut_into_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_choice_of_a_search() -> None:
     with pytest.raises(ValueError, match='"best_first" cannot run for torch.float64 on cpu'):
         topk(random_head("huffman", 50).double(), torch.randn(2, 16).double(), 5, "best_first")
-    assert [is_search_faster(rows, 150, 10) for rows in (1, 10, 160, 4000)] == [True, True, False, False]
+    assert [is_search_faster(rows, 150, 10) for rows in (1, 10, 160, 4000)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
     for sizes in ((160, 1000, 10), (4000, 267_735, 10), (1, 10_000, 10)):
         assert is_search_faster(*sizes)
     for sizes in ((10, 1000, 500), (10, 2, 10), (10, 1, 1)):
@@ -186,7 +220,9 @@ KERNEL_AND_TORCH = (torch.float32, torch.float64)
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=30), st.data())
-def test_the_k_greatest_values_are_those_of_a_stable_sort(values: list[int], data: st.DataObject) -> None:
+def test_the_k_greatest_values_are_those_of_a_stable_sort(
+    values: list[int], data: st.DataObject
+) -> None:
     k = data.draw(st.integers(1, len(values)))
     order = sorted(range(len(values)), key=lambda index: (-values[index], index))[:k]
     for dtype in KERNEL_AND_TORCH:
@@ -200,7 +236,9 @@ def test_infinities_and_nans(dtype: torch.dtype) -> None:
     inf, nan = torch.inf, torch.nan
     best, ids = topk_lowest_id_first(torch.tensor([-inf, 1.0, -inf, -inf], dtype=dtype), 2)
     assert (best.tolist(), ids.tolist()) == ([1.0, -inf], [1, 0])
-    best, ids = topk_lowest_id_first(torch.tensor([[1.0, nan, 3.0, 3.0], [2.0, 1.0, nan, 0.0]], dtype=dtype), 2)
+    best, ids = topk_lowest_id_first(
+        torch.tensor([[1.0, nan, 3.0, 3.0], [2.0, 1.0, nan, 0.0]], dtype=dtype), 2
+    )
     assert ids.tolist() == [[1, 2], [2, 0]]  # a NaN is the greatest value
     assert best.isnan().tolist() == [[True, False], [True, False]]
     assert len(set(topk_lowest_id_first(torch.full((5,), nan), 3)[1].tolist())) == 3
@@ -216,7 +254,9 @@ def test_tied_values_carry_gradients_to_the_chosen_ones() -> None:
 @pytest.mark.parametrize("num_rows", [1, 9, SERIAL_MAX_VALUES // 40 + 9])
 @pytest.mark.parametrize("k", [1, KERNEL_MAX_K, KERNEL_MAX_K + 1])
 def test_many_rows_are_as_single_rows(num_rows: int, k: int) -> None:
-    scores = torch.randint(0, 30, (40, num_rows), generator=torch.Generator().manual_seed(k)).float().T
+    scores = (
+        torch.randint(0, 30, (40, num_rows), generator=torch.Generator().manual_seed(k)).float().T
+    )
     order = scores.argsort(dim=-1, descending=True, stable=True)[:, :k]
     best, ids = topk_lowest_id_first(scores, k)
     assert torch.equal(ids, order) and torch.equal(best, scores.gather(1, order))

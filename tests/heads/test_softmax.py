@@ -43,7 +43,9 @@ def test_a_second_backward_gives_the_same_gradient() -> None:
     weights = torch.linspace(-1, 1, ROWS)
     cost = (head.nll(hidden, targets) * weights).sum()
     first = torch.autograd.grad(cost, head.output.weight, retain_graph=True)[0].clone()
-    torch.testing.assert_close(torch.autograd.grad(cost, head.output.weight)[0], first, rtol=0, atol=0)
+    torch.testing.assert_close(
+        torch.autograd.grad(cost, head.output.weight)[0], first, rtol=0, atol=0
+    )
 
 
 def test_frozen_weights_get_no_gradient() -> None:
@@ -57,10 +59,16 @@ def test_no_overflow_with_large_scores() -> None:
     head, hidden, targets = head_and_rows(torch.float32)
     cost = head.nll(1e4 * hidden, targets)
     cost.sum().backward()
-    assert bool(cost.isfinite().all()) and hidden.grad is not None and bool(hidden.grad.isfinite().all())
+    assert (
+        bool(cost.isfinite().all())
+        and hidden.grad is not None
+        and bool(hidden.grad.isfinite().all())
+    )
 
 
-@pytest.mark.skipif(not torch.cpu._is_amx_tile_supported(), reason="oneDNN rounds to bfloat16 only with AMX")
+@pytest.mark.skipif(
+    not torch.cpu._is_amx_tile_supported(), reason="oneDNN rounds to bfloat16 only with AMX"
+)
 def test_products_in_bfloat16_change_the_gradient_a_little() -> None:
     gradients = []
     for name in ("highest", "medium"):
@@ -69,7 +77,9 @@ def test_products_in_bfloat16_change_the_gradient_a_little() -> None:
         with matmul_precision(name, torch.device("cpu")):
             head.nll(hidden, torch.arange(256)).sum().backward()
         assert hidden.grad is not None
-        gradients.append(torch.cat([hidden.grad.flatten(), *(x.grad.flatten() for x in head.parameters())]))  # type: ignore[union-attr]
+        gradients.append(
+            torch.cat([hidden.grad.flatten(), *(x.grad.flatten() for x in head.parameters())])
+        )  # type: ignore[union-attr]
     exact, rounded = gradients
     assert 1e-6 < float((exact - rounded).norm() / exact.norm()) < 1e-3
 

@@ -26,7 +26,9 @@ def test_weights_of_wenet_converted_to_our_names_and_back_are_equal(
     assert not model.training
     back = wenet_state_dict(model)
     assert set(back) == set(state)
-    assert all(torch.equal(back[key], state[key]) and back[key].dtype == state[key].dtype for key in state)
+    assert all(
+        torch.equal(back[key], state[key]) and back[key].dtype == state[key].dtype for key in state
+    )
 
 
 def test_our_weights_converted_to_the_names_of_wenet_and_back_are_equal() -> None:
@@ -34,7 +36,10 @@ def test_our_weights_converted_to_the_names_of_wenet_and_back_are_equal() -> Non
     model, other = small_model(**sections), small_model(seed=1, **sections)
     wenet = wenet_state_dict(model)
     assert is_wenet(wenet) and not is_wenet(model.state_dict())
-    left, right = wenet["decoder.left_decoder.output_layer.weight"], wenet["decoder.right_decoder.output_layer.weight"]
+    left, right = (
+        wenet["decoder.left_decoder.output_layer.weight"],
+        wenet["decoder.right_decoder.output_layer.weight"],
+    )
     assert torch.equal(left, model.head.output.weight)
     assert torch.equal(right, model.right_head.output.weight)
     assert not any("head" in name for name in wenet)
@@ -57,10 +62,16 @@ def test_old_entries_without_effect_are_dropped() -> None:
     """Position tables, layers that were never used, and a counter that averaging made a float."""
     yaml, state, _ = wenet_reference(GOLDEN, "wenet_conformer")
     counter = "encoder.encoders.0.conv_module.norm.num_batches_tracked"
-    unused = ("encoder.embed.pos_enc.pe", "decoder.embed.1.pe", "encoder.encoders.0.concat_linear.weight")
+    unused = (
+        "encoder.embed.pos_enc.pe",
+        "decoder.embed.1.pe",
+        "encoder.encoders.0.concat_linear.weight",
+    )
     legacy = {name: torch.zeros(8) for name in (*unused, "decoder.decoders.1.concat_linear2.bias")}
     legacy[counter] = torch.tensor(7.5)
-    model = load_wenet_model(yaml, {**state, **legacy}, ["encoder_conf.norm_eps=1e-12", "decoder_conf.norm_eps=1e-12"])
+    model = load_wenet_model(
+        yaml, {**state, **legacy}, ["encoder_conf.norm_eps=1e-12", "decoder_conf.norm_eps=1e-12"]
+    )
     assert model.state_dict()[counter].dtype == torch.int64
     assert int(model.state_dict()[counter]) == 7
     assert model.encoder.after_norm.eps == model.decoder.after_norm.eps == 1e-12
@@ -69,8 +80,14 @@ def test_old_entries_without_effect_are_dropped() -> None:
 def test_weights_or_a_config_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     yaml, state, _ = wenet_reference(GOLDEN, "wenet_conformer")
     for wrong, message in (
-        ({**state, "encoder.new.weight": torch.zeros(1)}, "state_dict: .* unexpected encoder.new.weight; use"),
-        ({"a": torch.zeros(1)}, "contains no decoder embedding, and no output layer of CTC.*; give the weights"),
+        (
+            {**state, "encoder.new.weight": torch.zeros(1)},
+            "state_dict: .* unexpected encoder.new.weight; use",
+        ),
+        (
+            {"a": torch.zeros(1)},
+            "contains no decoder embedding, and no output layer of CTC.*; give the weights",
+        ),
     ):
         with pytest.raises(CheckpointError, match=message):
             load_wenet_model(yaml, wrong)
@@ -79,5 +96,7 @@ def test_weights_or_a_config_that_do_not_fit_are_refused(tmp_path: Path) -> None
     with pytest.raises(ConfigError, match="output_dim: 41, expected 40"):
         load_wenet_model(tmp_path / "train.yaml", state)
     (tmp_path / "train.yaml").write_text(text.replace("<eos>: 2", "<eos>: 40"), "utf-8")
-    with pytest.raises(CheckpointError, match="state_dict: 40 units, but .*train.yaml has special ids .*eos=40"):
+    with pytest.raises(
+        CheckpointError, match="state_dict: 40 units, but .*train.yaml has special ids .*eos=40"
+    ):
         load_wenet_model(tmp_path / "train.yaml", state)

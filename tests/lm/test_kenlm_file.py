@@ -78,18 +78,24 @@ def test_an_incomplete_file(tmp_path: Path, size: int) -> None:
 def test_words_in_another_encoding(tmp_path: Path) -> None:
     path = tmp_path / "lm.bin"
     path.write_bytes((GOLDEN / "words.bin").read_bytes().replace(b"cab\0", b"c\xe9b\0"))
-    with pytest.raises(DataError, match="lm.bin: has words that are not UTF-8; convert the ARPA file to UTF-8"):
+    with pytest.raises(
+        DataError, match="lm.bin: has words that are not UTF-8; convert the ARPA file to UTF-8"
+    ):
         load_language_model(path, CharTokenizer(UNITS))
 
 
-def test_a_file_of_words_rescores_as_its_arpa_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_of_words_rescores_as_its_arpa_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     pytest.importorskip("kenlm", reason="kenlm is not installed")
     caplog.set_level(logging.INFO)
     (tmp_path / "words.arpa").write_text(WORDS_ARPA, "utf-8")
     of_arpa = load_language_model(tmp_path / "words.arpa", CharTokenizer(UNITS))
     of_binary = load_language_model(GOLDEN / "words.bin", CharTokenizer(UNITS))
     assert isinstance(of_arpa, TextModel) and isinstance(of_binary, TextModel)
-    line = "1 of its 4 words are units of the recogniser; it rescores n-best lists as a model of words"
+    line = (
+        "1 of its 4 words are units of the recogniser; it rescores n-best lists as a model of words"
+    )
     assert f"words.bin: {line}" in caplog.text
     texts = [(A, B, SPACE, B, A), (B, A), (A, A, SPACE, A, B), ()]
     assert of_binary.score_texts(texts) == pytest.approx(of_arpa.score_texts(texts), abs=1e-5)
@@ -121,5 +127,7 @@ def test_phones_are_never_words() -> None:
     pytest.importorskip("kenlm", reason="kenlm is not installed")
     phones = PhoneTokenizer(UnitTable(("<blank>", "<unk>", "<sos/eos>", "tʃ", "ŋ"), SPECIAL))
     for name in ("words.bin", "words-v.bin"):
-        with pytest.raises(DataError, match=rf"{name}: knows none of the 5 units of units.txt; build it from text"):
+        with pytest.raises(
+            DataError, match=rf"{name}: knows none of the 5 units of units.txt; build it from text"
+        ):
             load_language_model(GOLDEN / name, phones)

@@ -92,19 +92,25 @@ def test_a_text_is_one_sequence_with_an_end_per_sentence(tmp_path: Path) -> None
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 7), st.integers(1, 9))
-def test_each_unit_is_a_target_once_after_the_unit_before_it(num_units: int, batch_size: int, num_steps: int) -> None:
+def test_each_unit_is_a_target_once_after_the_unit_before_it(
+    num_units: int, batch_size: int, num_steps: int
+) -> None:
     ids = torch.arange(10, 10 + num_units).int().numpy()
     text = RunningText(ids, 2, 1, 0, 0, 1)
     batches = list(text.batches(batch_size, num_steps))
     assert len(batches) == text.num_batches(batch_size, num_steps)
     inputs, targets = (torch.cat([batch[part] for batch in batches], dim=1) for part in (0, 1))
-    assert [unit for unit in targets.flatten().tolist() if unit >= 0] == ids.tolist(), "row by row the whole text"
+    assert [unit for unit in targets.flatten().tolist() if unit >= 0] == ids.tolist(), (
+        "row by row the whole text"
+    )
     for row, (before, after) in enumerate(zip(inputs.tolist(), targets.tolist(), strict=True)):
         for position, unit in enumerate(after):
             if unit >= 0:
                 assert before[position] == (2 if unit == 10 else unit - 1), (row, position)
     later = list(text.batches(batch_size, num_steps, start=1))
-    assert all(torch.equal(one.targets, two.targets) for one, two in zip(later, batches[1:], strict=True))
+    assert all(
+        torch.equal(one.targets, two.targets) for one, two in zip(later, batches[1:], strict=True)
+    )
 
 
 def test_a_sentence_starts_after_an_end_also_where_sos_is_another_unit(tmp_path: Path) -> None:
@@ -122,7 +128,10 @@ def test_a_sentence_starts_after_an_end_also_where_sos_is_another_unit(tmp_path:
     assert scores.tolist() == pytest.approx(expected[0, 3:].tolist())
     (score,) = TextModel("m", lm, tokenizer, tokenizer).score_texts([[]])
     assert score == pytest.approx(float(expected[0, 3]))
-    first = [next(sample_sentences(model, table.special, 1, temperature=1.0, max_units=1, seed=n)) for n in range(9)]
+    first = [
+        next(sample_sentences(model, table.special, 1, temperature=1.0, max_units=1, seed=n))
+        for n in range(9)
+    ]
     noise = [torch.Generator().manual_seed(n) for n in range(9)]
     weights = expected[0].index_fill(0, torch.tensor([0]), -torch.inf).softmax(-1)
     drawn = [int(torch.multinomial(weights, 1, generator=one)) for one in noise]
@@ -142,7 +151,13 @@ def test_the_score_of_a_text_is_the_sum_over_its_units_for_every_head(
     units = [TABLE.special.sos, *text.ids.tolist()]
     hidden, _ = model(torch.tensor([units[:-1]]), model.start(1))
     hidden = hidden.detach()
-    expected = -model.head.log_probs(hidden[0]).detach().double().gather(1, torch.tensor(units[1:])[:, None]).sum()
+    expected = (
+        -model.head.log_probs(hidden[0])
+        .detach()
+        .double()
+        .gather(1, torch.tensor(units[1:])[:, None])
+        .sum()
+    )
     assert total == pytest.approx(float(expected), rel=1e-5)
     assert model.head.log_probs(hidden[0]).exp().sum(-1).sub(1).abs().max() < 1e-5
 
@@ -155,7 +170,10 @@ def test_the_state_has_the_input_of_the_head(kind: str, layers: int) -> None:
 
 
 def test_training_drops_input_vectors_and_inputs_of_the_head() -> None:
-    model, inputs = RnnLm(SoftmaxHead(50, 10), kind="gru", embedding_size=40, num_layers=1, dropout_rate=0.3), []
+    model, inputs = (
+        RnnLm(SoftmaxHead(50, 10), kind="gru", embedding_size=40, num_layers=1, dropout_rate=0.3),
+        [],
+    )
     model.rnn.register_forward_pre_hook(lambda module, arguments: inputs.append(arguments[0]))
     hidden, _ = model.train()(torch.ones(20, 20, dtype=torch.long), model.start(20))
     for values in (inputs[0], hidden):
@@ -171,18 +189,26 @@ def test_scores_of_a_uniform_model_are_those_of_its_number_of_units(tmp_path: Pa
     total = text_nll(model, text)
     assert total is not None
     scores = text_scores(total, text)
-    assert scores["perplexity"] == pytest.approx(len(TABLE))  # 10 units, each as probable as the others
+    assert scores["perplexity"] == pytest.approx(
+        len(TABLE)
+    )  # 10 units, each as probable as the others
     assert scores["bits_per_unit"] == pytest.approx(math.log2(len(TABLE)))
-    assert scores["bits_per_character"] == pytest.approx(5 * math.log2(len(TABLE)) / 14)  # 3 words, 2 ends; 8 + 6
+    assert scores["bits_per_character"] == pytest.approx(
+        5 * math.log2(len(TABLE)) / 14
+    )  # 3 words, 2 ends; 8 + 6
 
 
 def test_sentences_are_drawn_from_the_distribution(tmp_path: Path) -> None:
     model = small_lm()
     drawn = list(sample_sentences(model, TABLE.special, 400, temperature=1.0, max_units=1, seed=5))
-    assert drawn == list(sample_sentences(model, TABLE.special, 400, temperature=1.0, max_units=1, seed=5))
+    assert drawn == list(
+        sample_sentences(model, TABLE.special, 400, temperature=1.0, max_units=1, seed=5)
+    )
     assert all(TABLE.special.blank not in ids and TABLE.special.eos not in ids for ids in drawn)
     cold = list(sample_sentences(model, TABLE.special, 20, temperature=1e-4, max_units=3, seed=1))
-    assert len({tuple(ids) for ids in cold[1:]}) <= 4, "at a low temperature the most probable unit follows"
+    assert len({tuple(ids) for ids in cold[1:]}) <= 4, (
+        "at a low temperature the most probable unit follows"
+    )
 
 
 # ---- sampled losses
@@ -244,7 +270,9 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def train(folder: str, *overrides: str) -> int:
-    flags = f"train --config lm.yaml --train_text train.txt --valid_text valid.txt --model_dir {folder}"
+    flags = (
+        f"train --config lm.yaml --train_text train.txt --valid_text valid.txt --model_dir {folder}"
+    )
     return run_line(command, " ".join([flags, "--override_config", "seed=3", *overrides]))
 
 
@@ -261,7 +289,12 @@ def test_a_model_learns_and_is_scored_by_every_head_and_loss(
     options = {
         "softmax": ["head=softmax", "head_conf=null", "rnn=lstm"],
         "nce": ["head=softmax", "head_conf=null", "loss=nce", "sampling_conf.num_samples=6"],
-        "blackout": ["head=softmax", "head_conf=null", "loss=blackout", "sampling_conf.num_samples=6"],
+        "blackout": [
+            "head=softmax",
+            "head_conf=null",
+            "loss=blackout",
+            "sampling_conf.num_samples=6",
+        ],
         "class": ["head=class"],
     }
     assert train(head, "max_epoch=4", "optim_conf.lr=0.04", *options.get(head, [])) == 0
@@ -277,7 +310,13 @@ def test_a_model_learns_and_is_scored_by_every_head_and_loss(
     assert {*capsys.readouterr().out.split()} <= {*WORDS, "⁇"}
 
 
-FLAT = ["head=softmax", "head_conf=null", "rnn_conf.sparse_grad=false", "rnn_conf.dropout_rate=0", "max_epoch=1"]
+FLAT = [
+    "head=softmax",
+    "head_conf=null",
+    "rnn_conf.sparse_grad=false",
+    "rnn_conf.dropout_rate=0",
+    "max_epoch=1",
+]
 
 
 def test_training_is_adam_on_the_clipped_gradient_of_the_mean_loss(corpus: Path) -> None:
@@ -290,7 +329,9 @@ def test_training_is_adam_on_the_clipped_gradient_of_the_mean_loss(corpus: Path)
     for step, batch in enumerate(text.batches(2, 13), start=1):
         hidden, after = model(batch.inputs, state)
         logits = model.head.output(hidden).flatten(0, 1)
-        torch.nn.functional.cross_entropy(logits, batch.targets.flatten(), ignore_index=-1).backward()
+        torch.nn.functional.cross_entropy(
+            logits, batch.targets.flatten(), ignore_index=-1
+        ).backward()
         norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.6)))
         optimizer.param_groups[0]["lr"] = learning_rate(step, config)
         optimizer.step()
@@ -302,14 +343,20 @@ def test_training_is_adam_on_the_clipped_gradient_of_the_mean_loss(corpus: Path)
         torch.testing.assert_close(found[name], value, rtol=1e-3, atol=1e-4)
 
 
-def test_a_cosine_schedule_without_an_end_ends_with_the_last_epoch(corpus: Path, capsys: Capsys) -> None:
+def test_a_cosine_schedule_without_an_end_ends_with_the_last_epoch(
+    corpus: Path, capsys: Capsys
+) -> None:
     schedule = ["scheduler=warmup_cosine", "scheduler_conf.warmup_steps=5", "log_interval=1"]
     assert train("m", *FLAT, *schedule, "text_conf.num_steps=13", "max_epoch=2") == 0
     steps = records("m", "train")
     text = read_running_text([Path("train.txt")], make_tokenizer("word", TABLE))
-    assert steps[-1]["step"] == 2 * text.num_batches(2, 13) and steps[-1]["lr"] == 0 < steps[-2]["lr"]
+    assert (
+        steps[-1]["step"] == 2 * text.num_batches(2, 13) and steps[-1]["lr"] == 0 < steps[-2]["lr"]
+    )
     refused = train("m", *FLAT, *schedule, "text_conf.num_steps=13", "max_epoch=3")
-    assert "m/train.yaml: max_epoch was 2, is now 3; a resumed run must be the same" in error_line(refused, capsys)
+    assert "m/train.yaml: max_epoch was 2, is now 3; a resumed run must be the same" in error_line(
+        refused, capsys
+    )
     fault = "scheduler_conf.warmup_steps: 500, but 2 epochs have "
     assert error_line(
         train("n", *FLAT, *schedule, "max_epoch=2", "scheduler_conf.warmup_steps=500"), capsys
@@ -332,15 +379,22 @@ def test_a_step_that_is_not_finite_is_skipped_and_many_in_a_row_end_the_training
     assert all(bool(value.isfinite().all()) for value in torch.load("m/final.pt").values())
     bad.update(range(1000))
     capsys.readouterr()
-    assert f"not finite {MAX_SKIPPED_IN_A_ROW} times in a row" in error_line(train("n", *FLAT), capsys)
+    assert f"not finite {MAX_SKIPPED_IN_A_ROW} times in a row" in error_line(
+        train("n", *FLAT), capsys
+    )
 
 
 def test_validations_without_a_finite_loss_are_one_line(
     corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
-    monkeypatch.setattr("wenet_hs.train.language_model.text_nll", lambda *arguments, **options: math.nan)
+    monkeypatch.setattr(
+        "wenet_hs.train.language_model.text_nll", lambda *arguments, **options: math.nan
+    )
     found = error_line(train("m", *FLAT, "early_stopping.metric=loss"), capsys)
-    assert found.startswith("m: loss was not finite in any validation") and "lower optim_conf.lr" in found
+    assert (
+        found.startswith("m: loss was not finite in any validation")
+        and "lower optim_conf.lr" in found
+    )
 
 
 @pytest.mark.parametrize("is_reset", [False, True])
@@ -360,7 +414,9 @@ def test_each_batch_starts_from_the_state_after_the_one_before_and_each_epoch_fr
     first_of_epoch = len(states) // 2
     for step, (before, _, begins) in enumerate(states):
         expected = states[step - 1][1] if step % first_of_epoch else torch.zeros(2, 8)
-        assert torch.equal(before, expected.masked_fill(begins, 0.0) if is_reset else expected), step
+        assert torch.equal(before, expected.masked_fill(begins, 0.0) if is_reset else expected), (
+            step
+        )
     assert all(after.abs().max() > 0 for _, after, _ in states)
     assert 0 < sum(int(begins.sum()) for *_, begins in states) < len(states)
 
@@ -369,7 +425,12 @@ def test_the_training_of_a_language_model_has_a_record(corpus: Path) -> None:
     assert train("m", "max_epoch=1") == 0
     record = read_run(Path("m"))
     assert record is not None
-    assert (record.model, record.head, record.ctc_head, record.seed) == ("language model", "hsoftmax", None, 3)
+    assert (record.model, record.head, record.ctc_head, record.seed) == (
+        "language model",
+        "hsoftmax",
+        None,
+        3,
+    )
     assert (record.lists.kind, record.lists.train_paths, record.lists.valid_paths) == (
         "text",
         ["train.txt"],
@@ -384,16 +445,24 @@ def test_the_training_of_a_language_model_has_a_record(corpus: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_stopped_training_resumes_bit_for_bit(corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
+def test_a_stopped_training_resumes_bit_for_bit(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
+) -> None:
     assert train("whole") == 0
     with monkeypatch.context() as patch, pytest.raises(Stopped):
         patch.setattr(
-            training.TrainingLoop, "_is_asked_to_stop", lambda running, **_: running.state.progress.step == 13
+            training.TrainingLoop,
+            "_is_asked_to_stop",
+            lambda running, **_: running.state.progress.step == 13,
         )
         from wenet_hs.train.language_model import train_lm
         from wenet_hs.train.start import TrainOptions
 
-        paths = {"config": corpus / "lm.yaml", "train_data": [Path("train.txt")], "cv_data": Path("valid.txt")}
+        paths = {
+            "config": corpus / "lm.yaml",
+            "train_data": [Path("train.txt")],
+            "cv_data": Path("valid.txt"),
+        }
         train_lm(TrainOptions(**paths, model_dir=Path("cut"), override_config=["seed=3"]))
     assert [path.name for path in list_checkpoints(Path("cut/checkpoints"))][-1] == "step-00000013"
     assert train("cut") == 0
@@ -405,21 +474,29 @@ def test_a_stopped_training_resumes_bit_for_bit(corpus: Path, monkeypatch: pytes
     assert "was trained with another training text" in capsys.readouterr().err
 
 
-def test_a_full_folder_of_temporary_files_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_folder_of_temporary_files_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     full = OSError(errno.ENOSPC, "No space left on device")
     monkeypatch.setattr(tempfile, "TemporaryFile", Mock(side_effect=full))
-    with pytest.raises(DataError, match=rf"^{tmp_path}: No space left on device; the units .* folder in TMPDIR$"):
+    with pytest.raises(
+        DataError, match=rf"^{tmp_path}: No space left on device; the units .* folder in TMPDIR$"
+    ):
         running_text(tmp_path, ["one two"])
 
 
 # ---- recognition
 
 
-def test_a_recurrent_model_takes_part_in_searches_with_the_score_of_the_whole_text(corpus: Path) -> None:
+def test_a_recurrent_model_takes_part_in_searches_with_the_score_of_the_whole_text(
+    corpus: Path,
+) -> None:
     assert train("lm", "max_epoch=1") == 0
     found = load_lm(Path("lm"))
-    other = UnitTable.from_units([*reversed(WORDS), "eight"])  # other ids, and a unit that the model does not know
+    other = UnitTable.from_units(
+        [*reversed(WORDS), "eight"]
+    )  # other ids, and a unit that the model does not know
     lm = load_language_model(Path("lm"), make_tokenizer("phone", other))
     assert isinstance(lm, LanguageModel) and lm.unknown == ["eight"]
     texts = [["two", "one"], ["seven"], ["one", "two", "three"], []]
@@ -433,15 +510,21 @@ def test_a_recurrent_model_takes_part_in_searches_with_the_score_of_the_whole_te
         expected = -float(found.model.head.nll(hidden[0], torch.tensor(units[1:])).detach().sum())
         assert total == pytest.approx(expected, rel=1e-5)
     letters = CharTokenizer(UnitTable.from_units("▁onetwhrfuivsx"))
-    texts_of = [[letters.table.id_of(unit) for unit in letters.split(" ".join(words))] for words in texts]
+    texts_of = [
+        [letters.table.id_of(unit) for unit in letters.split(" ".join(words))] for words in texts
+    ]
     words_model = load_language_model(Path("lm"), letters)
     assert isinstance(words_model, TextModel)
     alone = list(itertools.chain(*(words_model.score_texts([ids]) for ids in texts_of)))
-    assert words_model.score_texts(texts_of) == pytest.approx(alone, rel=1e-5), "padding does not change a score"
+    assert words_model.score_texts(texts_of) == pytest.approx(alone, rel=1e-5), (
+        "padding does not change a score"
+    )
     assert alone[2] == pytest.approx(total_of(found.model, ["one", "two", "three"]), rel=1e-5)
     nbest = [Hypothesis(tuple(ids), 0.0) for ids in texts_of]
     ranked = _rescore_texts([nbest], words_model, 0.5)[0]
-    assert [one.score for one in ranked] == pytest.approx(sorted((0.5 * score for score in alone), reverse=True))
+    assert [one.score for one in ranked] == pytest.approx(
+        sorted((0.5 * score for score in alone), reverse=True)
+    )
 
 
 def test_a_recurrent_model_of_words_needs_a_unit_for_other_words(corpus: Path) -> None:
@@ -449,7 +532,10 @@ def test_a_recurrent_model_of_words_needs_a_unit_for_other_words(corpus: Path) -
         "".join(f"{unit} {n}\n" for n, unit in enumerate(["<blank>", "<sos/eos>", *WORDS]))
     )
     assert train("lm", *FLAT, "max_epoch=1") == 0
-    with pytest.raises(DataError, match=r"lm/units.txt: has no <unk>, so the model cannot score words of other text"):
+    with pytest.raises(
+        DataError,
+        match=r"lm/units.txt: has no <unk>, so the model cannot score words of other text",
+    ):
         load_language_model(Path("lm"), CharTokenizer(UnitTable.from_units("▁onetwhr")))
 
 
@@ -467,11 +553,16 @@ def total_of(model: RnnLm, words: Sequence[str]) -> float:
     ("text", "message"),
     [
         ("\n\n", "train.txt: contains no sentences; write one per line"),
-        ("ein zwei drei\n", "train.txt: 3 of 4 units are <unk> or not in the unit table; give text of this"),
+        (
+            "ein zwei drei\n",
+            "train.txt: 3 of 4 units are <unk> or not in the unit table; give text of this",
+        ),
         ("one\n", "train.txt: 2 units, but text_conf.batch_size is 3; give more text, or lower it"),
     ],
 )
-def test_a_text_without_units_is_one_line(corpus: Path, text: str, message: str, capsys: Capsys) -> None:
+def test_a_text_without_units_is_one_line(
+    corpus: Path, text: str, message: str, capsys: Capsys
+) -> None:
     (corpus / "train.txt").write_text(text)
     assert error_line(train("m", "text_conf.batch_size=3"), capsys).startswith(message)
 
@@ -480,7 +571,10 @@ def test_a_text_without_units_is_one_line(corpus: Path, text: str, message: str,
     ("override", "message"),
     [
         ("loss=nce", "loss: nce estimates a flat softmax; set head: softmax, or loss: exact"),
-        ("sampling_conf.num_samples=3", "sampling_conf.num_samples: has no effect with loss: exact; remove it"),
+        (
+            "sampling_conf.num_samples=3",
+            "sampling_conf.num_samples: has no effect with loss: exact; remove it",
+        ),
         ("optim=adamw", "rnn_conf.sparse_grad: needs optim: adam without weight_decay"),
         ("keep_best_by=loss_ctc", "keep_best_by: a language model has no loss_ctc; use loss"),
         ("rnn_conf.hidden=3", "rnn_conf.hidden: unknown key; did you mean `hidden_size`?"),
@@ -497,10 +591,22 @@ def test_faults_of_the_commands_are_one_line(corpus: Path, capsys: Capsys) -> No
     assert train("m", "max_epoch=1") == 0
     capsys.readouterr()
     for line, message in [
-        ("score --model_dir none --text valid.txt", "none: no such file or folder; give the --model_dir of a training"),
-        ("score --model_dir . --text valid.txt", "train.yaml: no such file; `wenet-hs lm train --model_dir .`"),
-        ("score --model_dir m --text none.txt", "none.txt: cannot be read (No such file or directory)"),
-        ("sample --model_dir m --temperature 0", "--temperature 0: must be greater than 0 and finite; 1 is the model"),
+        (
+            "score --model_dir none --text valid.txt",
+            "none: no such file or folder; give the --model_dir of a training",
+        ),
+        (
+            "score --model_dir . --text valid.txt",
+            "train.yaml: no such file; `wenet-hs lm train --model_dir .`",
+        ),
+        (
+            "score --model_dir m --text none.txt",
+            "none.txt: cannot be read (No such file or directory)",
+        ),
+        (
+            "sample --model_dir m --temperature 0",
+            "--temperature 0: must be greater than 0 and finite; 1 is the model",
+        ),
         ("sample --model_dir m --count 0", "--count 0: must be at least 1"),
     ]:
         assert error_line(run_line(command, line), capsys).startswith(message)
@@ -508,14 +614,22 @@ def test_faults_of_the_commands_are_one_line(corpus: Path, capsys: Capsys) -> No
     fault = error_line(run_line(command, "score --model_dir m --text valid.txt"), capsys)
     assert fault.startswith("m/final.pt: no such file; `wenet-hs lm train --model_dir m` writes it")
     Path("final.pt").rename("m/final.pt")
-    with pytest.raises(DataError, match="m: knows none of the 2 units of the recogniser, or has no <unk>; train it"):
+    with pytest.raises(
+        DataError, match="m: knows none of the 2 units of the recogniser, or has no <unk>; train it"
+    ):
         load_language_model(Path("m"), make_tokenizer("phone", UnitTable.from_units(["a", "b"])))
     for path, kind, message in [
-        (write_model_folder(corpus / "asr"), LmConfig, "`encoder` is a setting of a recogniser; give the file or"),
+        (
+            write_model_folder(corpus / "asr"),
+            LmConfig,
+            "`encoder` is a setting of a recogniser; give the file or",
+        ),
         (Path("m"), ExperimentConfig, "`rnn` is a setting of a language model; give the file or"),
     ]:
         with pytest.raises(ConfigError, match=message) as caught:
             load_config(path / "train.yaml", (), kind)
         assert "\n" not in str(caught.value)
-    with pytest.raises(ConfigError, match=r"--lm n: no such file; give the folder of `lm train` or an n-gram model"):
+    with pytest.raises(
+        ConfigError, match=r"--lm n: no such file; give the folder of `lm train` or an n-gram model"
+    ):
         load_language_model(Path("n"), make_tokenizer("phone", TABLE))

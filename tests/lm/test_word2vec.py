@@ -22,7 +22,14 @@ from trees import comb, units_below
 
 from wenet_hs.heads import HSoftmaxHead, SoftmaxHead
 from wenet_hs.lm import word2vec
-from wenet_hs.lm.word2vec import Architecture, EncodedText, Word2VecOptions, encode_text, split_jobs, train_word2vec
+from wenet_hs.lm.word2vec import (
+    Architecture,
+    EncodedText,
+    Word2VecOptions,
+    encode_text,
+    split_jobs,
+    train_word2vec,
+)
 from wenet_hs.lm.word2vec_numba import train_job
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
@@ -38,13 +45,17 @@ NO_TREE = np.empty(0, np.int32)
 
 def text_of(sentences: Sequence[Sequence[int]]) -> EncodedText:
     starts = np.cumsum([0, *map(len, sentences)])
-    return EncodedText(np.array([unit for sentence in sentences for unit in sentence], np.int32), starts, Counter())
+    return EncodedText(
+        np.array([unit for sentence in sentences for unit in sentence], np.int32), starts, Counter()
+    )
 
 
 def zipf_sentences(num: int, num_units: int, length: int = 8) -> list[list[int]]:
     """Sentences in which every unit occurs; the lower its id, the more frequent."""
     weights = 1.0 / np.arange(1, num_units + 1)
-    drawn = np.random.default_rng(1).choice(num_units, size=(num, length), p=weights / weights.sum())
+    drawn = np.random.default_rng(1).choice(
+        num_units, size=(num, length), p=weights / weights.sum()
+    )
     drawn.reshape(-1)[:num_units] = np.arange(num_units)
     return drawn.tolist()
 
@@ -66,9 +77,13 @@ def test_a_step_worked_by_hand() -> None:
         weight = np.array([[log3, 0], [0, 1]], np.float32)
         reaches, up = np.array([1, 0]), tree.edges.astype(np.int32)
         words = np.array([unit, 0], np.int32)
-        nats, num = train_job(words, np.array([0, 2]), reaches, vectors, weight, up, np.float32(0.4), False)
+        nats, num = train_job(
+            words, np.array([0, 2]), reaches, vectors, weight, up, np.float32(0.4), False
+        )
         assert (nats, num) == (pytest.approx(math.log(8 / 3)), 1)
-        np.testing.assert_allclose(vectors, [[1 + 0.1 * log3, second_slope], [5, 5], [7, 7]], rtol=1e-6)
+        np.testing.assert_allclose(
+            vectors, [[1 + 0.1 * log3, second_slope], [5, 5], [7, 7]], rtol=1e-6
+        )
         np.testing.assert_allclose(weight, [[log3 + 0.1, 0], [second_slope, 1]], rtol=1e-6)
 
 
@@ -116,7 +131,10 @@ class Plain:
     """word2vec with hierarchical softmax in float64, without random windows."""
 
     def __init__(self, tree: Tree, vectors: NDArray[np.float32], sigmoid: Sigmoid) -> None:
-        self.vectors, self.weight = vectors.astype(np.float64), np.zeros((tree.num_inner, vectors.shape[1]))
+        self.vectors, self.weight = (
+            vectors.astype(np.float64),
+            np.zeros((tree.num_inner, vectors.shape[1])),
+        )
         self.nodes, self.turns = tree.paths()
         self.sigmoid, self.num_steps, self.num_skipped = sigmoid, 0, 0
 
@@ -132,7 +150,10 @@ class Plain:
 
     def train_sentence(self, units: list[int], rate: float, options: Word2VecOptions) -> None:
         for centre, target in enumerate(units):
-            around = units[max(0, centre - options.window) : centre], units[centre + 1 : centre + options.window + 1]
+            around = (
+                units[max(0, centre - options.window) : centre],
+                units[centre + 1 : centre + options.window + 1],
+            )
             others = [*around[0], *around[1]]
             for used in [others] if options.arch == "cbow" else [[unit] for unit in others]:
                 error = self.step(self.vectors[used].mean(axis=0), target, rate)
@@ -163,12 +184,32 @@ def gensims_sigmoid(score: float) -> float | None:
 
 def gensim_model(sentences: list[list[int]], options: Word2VecOptions) -> Any:
     """An untrained model; its word i is the unit i."""
-    settings = {"sg": int(options.arch == "skipgram"), "hs": 1, "negative": 0, "sample": 0, "cbow_mean": 1}
-    settings |= {"vector_size": options.dim, "window": options.window, "shrink_windows": False, "workers": 1}
-    settings |= {"alpha": options.lr, "min_alpha": options.min_lr, "epochs": options.epochs, "sorted_vocab": 0}
+    settings = {
+        "sg": int(options.arch == "skipgram"),
+        "hs": 1,
+        "negative": 0,
+        "sample": 0,
+        "cbow_mean": 1,
+    }
+    settings |= {
+        "vector_size": options.dim,
+        "window": options.window,
+        "shrink_windows": False,
+        "workers": 1,
+    }
+    settings |= {
+        "alpha": options.lr,
+        "min_alpha": options.min_lr,
+        "epochs": options.epochs,
+        "sorted_vocab": 0,
+    }
     counts = Counter(unit for sentence in sentences for unit in sentence)
-    model = pytest.importorskip("gensim.models").Word2Vec(min_count=1, batch_words=word2vec.JOB_WORDS, **settings)
-    model.build_vocab_from_freq({str(unit): counts[unit] for unit in range(len(counts))}, corpus_count=len(sentences))
+    model = pytest.importorskip("gensim.models").Word2Vec(
+        min_count=1, batch_words=word2vec.JOB_WORDS, **settings
+    )
+    model.build_vocab_from_freq(
+        {str(unit): counts[unit] for unit in range(len(counts))}, corpus_count=len(sentences)
+    )
     return model
 
 
@@ -180,11 +221,15 @@ def test_vectors_of_gensim(arch: Architecture, start: str, monkeypatch: pytest.M
     No score of the few is within 3e-4 of a border of two values of the table, so rounding cannot choose another one.
     In the many the neighbouring value would change a vector by less than 1e-5.
     """
-    monkeypatch.setattr(word2vec, "JOB_WORDS", 50)  # 6 sentences; the learning rate changes after each job
+    monkeypatch.setattr(
+        word2vec, "JOB_WORDS", 50
+    )  # 6 sentences; the learning rate changes after each job
     sentences = zipf_sentences(40, 20) if start == "small" else zipf_sentences(3, 4)
     num_units, epochs = (20, 4 if arch == "cbow" else 1) if start == "small" else (4, 1)
     lr = 0.025 if start == "small" else 0.2
-    options = Word2VecOptions(arch=arch, dim=10, window=3, shrink_windows=False, epochs=epochs, lr=lr)
+    options = Word2VecOptions(
+        arch=arch, dim=10, window=3, shrink_windows=False, epochs=epochs, lr=lr
+    )
     model = gensim_model(sentences, options)
     model.wv.vectors *= 1 if start == "small" else 60
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
@@ -195,7 +240,10 @@ def test_vectors_of_gensim(arch: Architecture, start: str, monkeypatch: pytest.M
     model.train(words, total_examples=len(words), epochs=epochs)
 
     text, tolerance = text_of(sentences), 1e-5 * max(1, np.abs(first).max())
-    plain, exact = (Plain(tree, first, sigmoid).train(text, options) for sigmoid in (gensims_sigmoid, exact_sigmoid))
+    plain, exact = (
+        Plain(tree, first, sigmoid).train(text, options)
+        for sigmoid in (gensims_sigmoid, exact_sigmoid)
+    )
     assert plain.num_steps > 1000 if start == "small" else plain.num_skipped > 20
     assert np.abs(plain.vectors - exact.vectors).max() > 50 * tolerance
     np.testing.assert_allclose(model.wv.vectors, plain.vectors, rtol=0, atol=tolerance)
@@ -204,7 +252,9 @@ def test_vectors_of_gensim(arch: Architecture, start: str, monkeypatch: pytest.M
     ours = train_word2vec(text, num_units, options, tree=tree, vectors=first)
     assert isinstance(ours.head, HSoftmaxHead)
     np.testing.assert_allclose(ours.vectors, exact.vectors, rtol=0, atol=tolerance)
-    np.testing.assert_allclose(ours.head.inner_vector.weight.detach(), exact.weight, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(
+        ours.head.inner_vector.weight.detach(), exact.weight, rtol=0, atol=tolerance
+    )
 
 
 def test_the_first_vectors_have_the_distribution_of_gensims() -> None:
@@ -232,11 +282,15 @@ def test_words_that_are_not_units_are_counted_and_left_out(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-@pytest.mark.parametrize("tree", [Tree.huffman([*np.arange(12, 0, -1), 0, 0]), None], ids=["tree", "softmax"])
+@pytest.mark.parametrize(
+    "tree", [Tree.huffman([*np.arange(12, 0, -1), 0, 0]), None], ids=["tree", "softmax"]
+)
 def test_training_on_a_text(tree: Tree | None, arch: Architecture, tmp_path: Path) -> None:
     # Six pairs: unit 2n is always next to unit 2n + 1. Units 12 and 13 do not occur.
     pairs = np.random.default_rng(0).integers(0, 6, (60, 3))
-    text = text_of([[unit for pair in row for unit in (2 * pair, 2 * pair + 1)] for row in pairs.tolist()])
+    text = text_of(
+        [[unit for pair in row for unit in (2 * pair, 2 * pair + 1)] for row in pairs.tolist()]
+    )
     options = Word2VecOptions(arch=arch, dim=8, window=2, epochs=3, lr=0.2)
     first, again = (train_word2vec(text, 14, options, tree=tree) for _ in range(2))
     other = train_word2vec(text, 14, replace(options, seed=1), tree=tree)
@@ -249,12 +303,16 @@ def test_training_on_a_text(tree: Tree | None, arch: Architecture, tmp_path: Pat
     assert np.isnan(first.vectors).all(axis=1).tolist() == [False] * 12 + [True] * 2
     probabilities = first.head.log_probs(torch.from_numpy(first.vectors[:12])).exp()
     torch.testing.assert_close(probabilities.sum(-1), torch.ones(12))
-    assert probabilities[np.arange(12), np.arange(12) ^ 1].mean() > 2 / 12  # of the other one of the pair
+    assert (
+        probabilities[np.arange(12), np.arange(12) ^ 1].mean() > 2 / 12
+    )  # of the other one of the pair
     names = [f"w{unit}" for unit in range(14)]
     write_embeddings(tmp_path / "v.txt", names, first.vectors)
     read = read_embeddings(tmp_path / "v.txt", names)
     assert np.array_equal(read, first.vectors.astype(np.float64), equal_nan=True)
-    keyed = pytest.importorskip("gensim.models").KeyedVectors.load_word2vec_format(tmp_path / "v.txt")
+    keyed = pytest.importorskip("gensim.models").KeyedVectors.load_word2vec_format(
+        tmp_path / "v.txt"
+    )
     assert keyed.index_to_key == names[:12]
     assert np.array_equal(keyed.vectors, first.vectors[:12])
 
@@ -264,9 +322,9 @@ def test_windows_are_drawn_evenly_and_frequent_words_are_left_out() -> None:
     text = text_of([[0] * 9 + [1]] * 1000)
     options = Word2VecOptions(window=4, sample=0.1)
     vectors = np.zeros((3, 100), np.float32)
-    drawn = word2vec._Training(text, options, vectors, SoftmaxHead(100, 3), np.random.default_rng(0)).draw_words(
-        (0, 1000)
-    )
+    drawn = word2vec._Training(
+        text, options, vectors, SoftmaxHead(100, 3), np.random.default_rng(0)
+    ).draw_words((0, 1000))
     kept = np.bincount(drawn.ids)
     assert kept[1] == 1000 and kept[0] == pytest.approx(4000, abs=150)
     assert (np.diff(drawn.starts) >= 1).all() and (drawn.ids[drawn.starts[1:] - 1] == 1).all()
@@ -281,7 +339,9 @@ def test_a_text_a_tree_and_vectors_over_other_units_are_refused() -> None:
         (3, Tree.huffman([1, 2, 3]), np.zeros((2, 4), np.float32)),
         (3, None, np.zeros((3, 5), np.float32)),
     ):
-        with pytest.raises(ValueError, match=f"vectors: expected {units} units and vectors of 4 numbers"):
+        with pytest.raises(
+            ValueError, match=f"vectors: expected {units} units and vectors of 4 numbers"
+        ):
             train_word2vec(text_of([[0, 2]]), units, options, tree=tree, vectors=vectors)
 
 
@@ -292,14 +352,20 @@ def test_units_with_equal_contexts_have_similar_vectors(
     caplog.set_level(logging.INFO)
     # Syllables of a consonant (3…6) and a vowel (7…9), and an end (2): two classes of equal contexts.
     rng = np.random.default_rng(0)
-    syllables = [np.stack([rng.integers(3, 7, 6), rng.integers(7, 10, 6)], axis=1) for _ in range(200)]
+    syllables = [
+        np.stack([rng.integers(3, 7, 6), rng.integers(7, 10, 6)], axis=1) for _ in range(200)
+    ]
     sequences = [[*pairs.ravel().tolist(), 2] for pairs in syllables]
     trained, again, other = (word2vec.unit_vectors(sequences, 11, seed) for seed in (0, 0, 1))
     assert np.isnan(trained).all(axis=1).tolist() == [True, True] + [False] * 8 + [True]
     counts = np.array([0, 0, 3, 4, 4, 4, 4, 6, 6, 6, 0])
     tree = build_tree("embedding", TreeSource(tuple("abcdefghijk"), counts, vectors=trained))
-    assert {frozenset([3, 4, 5, 6]), frozenset([7, 8, 9]), frozenset([0, 1, 10])} <= set(units_below(tree))
-    assert np.array_equal(again, trained, equal_nan=True) and not np.array_equal(other, trained, equal_nan=True)
+    assert {frozenset([3, 4, 5, 6]), frozenset([7, 8, 9]), frozenset([0, 1, 10])} <= set(
+        units_below(tree)
+    )
+    assert np.array_equal(again, trained, equal_nan=True) and not np.array_equal(
+        other, trained, equal_nan=True
+    )
     assert not caplog.messages
 
 

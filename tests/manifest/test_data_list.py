@@ -29,13 +29,21 @@ from wenet_hs.tree.errors import DataError
 
 GOOD = '{"key": "a", "wav": "a.wav", "txt": "x"}'
 words = st.text(st.characters(codec="utf-8"), max_size=8)
-keys = st.text(st.characters(codec="utf-8"), min_size=1, max_size=5).filter(lambda k: not any(c.isspace() for c in k))
+keys = st.text(st.characters(codec="utf-8"), min_size=1, max_size=5).filter(
+    lambda k: not any(c.isspace() for c in k)
+)
 seconds = st.none() | st.floats(0, 1e5)
 
 
 @settings(max_examples=10, deadline=None)
-@given(st.builds(Utterance, key=keys, wav=words, txt=st.just("ε"), lang=st.none() | words, duration=seconds))
-def test_what_was_written_reads_back_equal(tmp_path_factory: pytest.TempPathFactory, utterance: Utterance) -> None:
+@given(
+    st.builds(
+        Utterance, key=keys, wav=words, txt=st.just("ε"), lang=st.none() | words, duration=seconds
+    )
+)
+def test_what_was_written_reads_back_equal(
+    tmp_path_factory: pytest.TempPathFactory, utterance: Utterance
+) -> None:
     utterance = replace(utterance, speaker=utterance.lang, start=0.5, end=2.0)
     path = tmp_path_factory.getbasetemp() / "list"
     write_data_list(path, [utterance])
@@ -45,30 +53,65 @@ def test_what_was_written_reads_back_equal(tmp_path_factory: pytest.TempPathFact
 def test_wenets_lists_load(tmp_path: Path) -> None:
     line = {"key": "a", "wav": "a.wav", "txt": "e\u0301 \u1e9b\u0323", "feat": [1], "lang": None}
     (tmp_path / "l").write_text(f"\ufeff{json.dumps(line)}\r\n\n", encoding="utf-8")
-    assert read_data_list(tmp_path / "l") == [Utterance(key="a", wav="a.wav", txt="é \u1e9b\u0323")], "NFC, never NFKC"
+    assert read_data_list(tmp_path / "l") == [
+        Utterance(key="a", wav="a.wav", txt="é \u1e9b\u0323")
+    ], "NFC, never NFKC"
 
 
 @pytest.mark.parametrize(
     ("line", "fault"),
     [
         (GOOD, "utterance 'a' is already on line 1; give each a unique key"),
-        ("{key: a}", "not JSON (Expecting property name enclosed in double quotes at column 2); write {"),
+        (
+            "{key: a}",
+            "not JSON (Expecting property name enclosed in double quotes at column 2); write {",
+        ),
         ("[" * 100_000, "not a JSON object with key, wav and txt"),
         (f'{{"duration": {"1" * 5000}}}', "not a JSON object with key, wav and txt"),
         ("[1]", "expected a JSON object with key, wav and txt"),
-        ('{"key": "b", "wav": "b.wav"}', 'no \'txt\' in this line; write "txt": "" where there is no transcript'),
-        ('{"key": "b", "txt": ""}', 'no \'wav\' in this line; say where the audio is, "wav": "PATH"'),
-        ('{"wav": "b.wav", "txt": ""}', 'no \'key\' in this line; give each utterance a unique name, "key": "…"'),
+        (
+            '{"key": "b", "wav": "b.wav"}',
+            'no \'txt\' in this line; write "txt": "" where there is no transcript',
+        ),
+        (
+            '{"key": "b", "txt": ""}',
+            'no \'wav\' in this line; say where the audio is, "wav": "PATH"',
+        ),
+        (
+            '{"wav": "b.wav", "txt": ""}',
+            'no \'key\' in this line; give each utterance a unique name, "key": "…"',
+        ),
         ('{"key": "b", "wav": "b.wav", "txt": 7}', "'txt' is 7, expected text"),
-        ('{"key": "b", "wav": "b", "txt": "x", "duration": "é"}', "'duration' is \"é\", expected a number of seconds"),
-        ('{"key": "b", "wav": "b", "txt": "x", "start": true}', "'start' is true, expected a number of seconds"),
+        (
+            '{"key": "b", "wav": "b", "txt": "x", "duration": "é"}',
+            "'duration' is \"é\", expected a number of seconds",
+        ),
+        (
+            '{"key": "b", "wav": "b", "txt": "x", "start": true}',
+            "'start' is true, expected a number of seconds",
+        ),
         ('{"key": "b c", "wav": "b", "txt": "x"}', "key 'b c' is empty or contains white space"),
         ('{"key": "", "wav": "b", "txt": "x"}', "key '' is empty or contains white space"),
-        ('{"key": "b", "wav": "b", "txt": "x", "duration": NaN}', "'duration' is nan, expected a number of seconds"),
-        ('{"key": "b", "wav": "b", "txt": "x", "duration": 1e999}', "'duration' is inf, expected a number of seconds"),
-        ('{"key": "b", "wav": "b", "txt": "x", "start": -1}', "'start' is -1, expected a number of seconds, 0 or more"),
-        ('{"key": "b", "wav": "b", "txt": "x", "start": 2, "end": 2}', "'end' is 2, expected more than 'start', 2"),
-        ('{"key": "b", "wav": "b", "txt": "x\\ud800"}', "'txt' has half of a surrogate pair, which is not text"),
+        (
+            '{"key": "b", "wav": "b", "txt": "x", "duration": NaN}',
+            "'duration' is nan, expected a number of seconds",
+        ),
+        (
+            '{"key": "b", "wav": "b", "txt": "x", "duration": 1e999}',
+            "'duration' is inf, expected a number of seconds",
+        ),
+        (
+            '{"key": "b", "wav": "b", "txt": "x", "start": -1}',
+            "'start' is -1, expected a number of seconds, 0 or more",
+        ),
+        (
+            '{"key": "b", "wav": "b", "txt": "x", "start": 2, "end": 2}',
+            "'end' is 2, expected more than 'start', 2",
+        ),
+        (
+            '{"key": "b", "wav": "b", "txt": "x\\ud800"}',
+            "'txt' has half of a surrogate pair, which is not text",
+        ),
     ],
 )
 def test_a_fault_is_one_line_with_its_place(tmp_path: Path, line: str, fault: str) -> None:
@@ -90,9 +133,13 @@ def test_all_faults_at_once_but_no_flood(tmp_path: Path) -> None:
 
 def test_a_list_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "l").write_text("\n \n")
-    with pytest.raises(DataError, match=r"l: contains no utterances; run the stage that prepares the data again$"):
+    with pytest.raises(
+        DataError, match=r"l: contains no utterances; run the stage that prepares the data again$"
+    ):
         read_data_list(tmp_path / "l")
-    with pytest.raises(DataError, match=r"none: cannot be read \(No such file or directory\); check the path$"):
+    with pytest.raises(
+        DataError, match=r"none: cannot be read \(No such file or directory\); check the path$"
+    ):
         read_data_list(tmp_path / "none")
     with pytest.raises(DataError, match=r"cannot be read \(Is a directory\); check the path$"):
         read_data_list(tmp_path)
@@ -113,7 +160,9 @@ def test_texts_read_back_and_kaldis_tabs_divide_too(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"text:3: 'a' occurs twice; keep one of the two lines$"):
         read_text(tmp_path / "text")
     (tmp_path / "text").write_text('{"key": "a", "hyps": []}\n')
-    with pytest.raises(DataError, match=r"text:1: JSON lines, not `key transcript` lines; give the file `text`"):
+    with pytest.raises(
+        DataError, match=r"text:1: JSON lines, not `key transcript` lines; give the file `text`"
+    ):
         read_text(tmp_path / "text")
 
 
@@ -132,7 +181,9 @@ def test_a_file_is_written_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     write_atomic(tmp_path / ("é" * 127), "as long as a name may be")
 
 
-def test_an_error_names_the_file_that_was_to_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_names_the_file_that_was_to_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(IsADirectoryError) as caught:
         write_atomic(tmp_path, "x")
     assert (caught.value.filename, caught.value.filename2) == (str(tmp_path), None)
@@ -156,16 +207,28 @@ def test_only_line_feeds_end_lines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "compress", "fault"),
-    [("t.gz", gzip.compress, "Error -3 while decompressing data"), ("t.xz", lzma.compress, "Corrupt input data")],
+    [
+        ("t.gz", gzip.compress, "Error -3 while decompressing data"),
+        ("t.xz", lzma.compress, "Corrupt input data"),
+    ],
 )
-def test_compressed_text(tmp_path: Path, name: str, compress: Callable[[bytes], bytes], fault: str) -> None:
+def test_compressed_text(
+    tmp_path: Path, name: str, compress: Callable[[bytes], bytes], fault: str
+) -> None:
     path, content = tmp_path / name, compress("\ufeffé b\r\n\nc\n".encode())
     path.write_bytes(content)
-    assert [(s.key, s.txt) for s in read_sentences(path)] == [(f"{path}:1", "é b"), (f"{path}:3", "c")]
+    assert [(s.key, s.txt) for s in read_sentences(path)] == [
+        (f"{path}:1", "é b"),
+        (f"{path}:3", "c"),
+    ]
     assert [s.txt for s in read_sentences(path, keep_empty_lines=True)] == ["é b", "", "c"]
     middle = len(content) // 2
     damaged = content[:middle] + bytes(255 - byte for byte in content[middle:])
-    for written, reason in ((content[:-9], "Compressed (data|file) ended before"), (b"text", "."), (damaged, fault)):
+    for written, reason in (
+        (content[:-9], "Compressed (data|file) ended before"),
+        (b"text", "."),
+        (damaged, fault),
+    ):
         path.write_bytes(written)
         with pytest.raises(DataError) as caught:
             read_lines(path)

@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 from form_examples import EXAMPLES
 
-from wenet_hs.manifest.file_forms import FORMS, check_form, find_form, find_form_of_file, refuse_known_forms
+from wenet_hs.manifest.file_forms import (
+    FORMS,
+    check_form,
+    find_form,
+    find_form_of_file,
+    refuse_known_forms,
+)
 from wenet_hs.tree.errors import DataError
 
 VARIANTS = {

@@ -10,7 +10,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_models import CTC_ONLY, SPECIAL, batch_of, row_of, small_batch, small_model, wenet_reference
+from small_models import (
+    CTC_ONLY,
+    SPECIAL,
+    batch_of,
+    row_of,
+    small_batch,
+    small_model,
+    wenet_reference,
+)
 from torch import Tensor
 
 from wenet_hs.data.batching import Batch
@@ -23,20 +31,29 @@ from wenet_hs.text.units import SpecialIds
 MODELS = {
     "softmax": small_model(),
     "hsoftmax": small_model(head="hsoftmax", head_conf={"tree": "tree.json"}),
-    "class": small_model(head="class", head_conf={"tree": "tree.json"}, model_conf={"lsm_kind": "node"}),
+    "class": small_model(
+        head="class", head_conf={"tree": "tree.json"}, model_conf={"lsm_kind": "node"}
+    ),
     "adaptive": small_model(head="adaptive", head_conf={"tree": "tree.json"}),
     "ctc tree": small_model(ctc_conf={"head": "hsoftmax", "head_conf": {"tree": "tree.json"}}),
     "none": small_model(**CTC_ONLY),
     "bitransformer": small_model(
-        decoder="bitransformer", decoder_conf={"r_num_blocks": 1}, model_conf={"reverse_weight": 0.3}
+        decoder="bitransformer",
+        decoder_conf={"r_num_blocks": 1},
+        model_conf={"reverse_weight": 0.3},
     ),
 }
 
 
 @torch.inference_mode()
-def check_outputs_and_losses(model: AsrModel, arrays: dict[str, Tensor], prefixes: Sequence[str]) -> Batch:
+def check_outputs_and_losses(
+    model: AsrModel, arrays: dict[str, Tensor], prefixes: Sequence[str]
+) -> Batch:
     """WeNet ran one utterance at a time; its arrays have the utterance's prefix."""
-    batch = batch_of([arrays[f"{each}feats"] for each in prefixes], [arrays[f"{each}target"] for each in prefixes])
+    batch = batch_of(
+        [arrays[f"{each}feats"] for each in prefixes],
+        [arrays[f"{each}target"] for each in prefixes],
+    )
     units_in, _ = with_sos_eos(batch.targets, batch.target_lengths, model.special)
     losses = model(batch)
     memory, lengths = model.encode(batch.features, batch.feature_lengths)
@@ -47,15 +64,23 @@ def check_outputs_and_losses(model: AsrModel, arrays: dict[str, Tensor], prefixe
         ("decoder_log_probs", model.head.log_probs(hidden), batch.target_lengths + 1),
     ):
         for row, prefix in enumerate(prefixes):
-            torch.testing.assert_close(values[row, : num_valid[row]], arrays[prefix + key], rtol=0, atol=1e-4)
-    for found, key in ((losses.total, "loss"), (losses.attention, "loss_att"), (losses.ctc, "loss_ctc")):
+            torch.testing.assert_close(
+                values[row, : num_valid[row]], arrays[prefix + key], rtol=0, atol=1e-4
+            )
+    for found, key in (
+        (losses.total, "loss"),
+        (losses.attention, "loss_att"),
+        (losses.ctc, "loss_ctc"),
+    ):
         cost = sum(float(arrays[prefix + key]) for prefix in prefixes)
         assert float(found) == pytest.approx(cost, abs=1e-4 * len(prefixes))
     return batch
 
 
 def test_the_model_in_this_folder_gives_wenets_numbers_and_hypotheses() -> None:
-    config, weights, arrays = wenet_reference(Path(__file__).parents[1] / "golden", "wenet_conformer")
+    config, weights, arrays = wenet_reference(
+        Path(__file__).parents[1] / "golden", "wenet_conformer"
+    )
     model = load_wenet_model(config, weights)
     batch = check_outputs_and_losses(model, arrays, [""])
     modes = ("attention", "ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring")
@@ -65,7 +90,9 @@ def test_the_model_in_this_folder_gives_wenets_numbers_and_hypotheses() -> None:
         assert list(decoded[mode][0][0].ids) == arrays[f"{mode}.tokens"].tolist(), mode
     for rank, hypothesis in enumerate(decoded["ctc_prefix_beam_search"][0]):
         assert list(hypothesis.ids) == arrays[f"ctc_prefix_beam_search.nbest{rank}"].tolist()
-        assert hypothesis.score == pytest.approx(float(arrays[f"ctc_prefix_beam_search.nbest{rank}.score"]), abs=1e-3)
+        assert hypothesis.score == pytest.approx(
+            float(arrays[f"ctc_prefix_beam_search.nbest{rank}.score"]), abs=1e-3
+        )
 
 
 @pytest.mark.parametrize("name", ["conformer_transformer", "conformer_layernorm_old_eos"])
@@ -81,14 +108,18 @@ def test_outputs_and_losses_are_wenets(shared_dir: Path, name: str) -> None:
 @pytest.mark.parametrize("kind", MODELS)
 @settings(max_examples=5, deadline=None)
 @given(shapes=st.lists(st.tuples(st.integers(1, 60), st.integers(0, 6)), min_size=2, max_size=4))
-def test_the_loss_of_a_batch_is_the_sum_of_its_utterances(kind: str, shapes: list[tuple[int, int]]) -> None:
+def test_the_loss_of_a_batch_is_the_sum_of_its_utterances(
+    kind: str, shapes: list[tuple[int, int]]
+) -> None:
     batch = small_batch([frames for frames, _ in shapes], [labels for _, labels in shapes])
     with torch.inference_mode():
         losses = MODELS[kind](batch)
         singly = [MODELS[kind](row_of(batch, index)) for index in range(len(shapes))]
     for name in ("total", "attention", "ctc", "nll"):
         expected = torch.stack([getattr(one, name) for one in singly]).sum()
-        torch.testing.assert_close(getattr(losses, name), expected, atol=1e-5 * len(shapes), rtol=1e-5, equal_nan=True)
+        torch.testing.assert_close(
+            getattr(losses, name), expected, atol=1e-5 * len(shapes), rtol=1e-5, equal_nan=True
+        )
     assert losses.num_targets == sum(labels + 1 for _, labels in shapes)
     assert int(losses.num_correct) == sum(int(one.num_correct) for one in singly)
 
@@ -104,9 +135,16 @@ def test_losses_by_hand(kind: str) -> None:
         directions.append((model.decoder.right_decoder, model.right_head, labels[::-1]))
     costs, nlls = [], []
     for decoder, head, sequence in directions:
-        hidden = decoder(memory, lengths, torch.tensor([[SPECIAL.sos, *sequence]]), torch.tensor([len(labels) + 1]))
+        hidden = decoder(
+            memory,
+            lengths,
+            torch.tensor([[SPECIAL.sos, *sequence]]),
+            torch.tensor([len(labels) + 1]),
+        )
         targets = torch.tensor([*sequence, SPECIAL.eos])
-        costs.append(head.loss(hidden[0], targets, 0.1, "node" if kind == "class" else "leaf").sum())
+        costs.append(
+            head.loss(hidden[0], targets, 0.1, "node" if kind == "class" else "leaf").sum()
+        )
         nlls.append(head.nll(hidden[0], targets).sum())
     attention = 0.7 * costs[0] + 0.3 * costs[1] if kind == "bitransformer" else costs[0]
     losses = model(batch)
@@ -131,7 +169,9 @@ def test_intermediate_ctc() -> None:
     lower = model.ctc.loss(outputs[1], lengths, batch.targets, batch.target_lengths)
     assert (lower - expected.ctc).abs() > 0.1
     torch.testing.assert_close(found.ctc, expected.ctc)
-    torch.testing.assert_close(found.total, 0.3 * (0.75 * expected.ctc + 0.25 * lower) + 0.7 * expected.attention)
+    torch.testing.assert_close(
+        found.total, 0.3 * (0.75 * expected.ctc + 0.25 * lower) + 0.7 * expected.attention
+    )
 
 
 def test_a_branch_without_weight_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +206,9 @@ def test_a_model_without_a_decoder() -> None:
 
 def test_utterances_without_labels_and_with_too_many() -> None:
     batch = small_batch([20, 40, 30], [9, 2, 0])
-    losses, second, third = (MODELS["bitransformer"](each) for each in (batch, row_of(batch, 1), row_of(batch, 2)))
+    losses, second, third = (
+        MODELS["bitransformer"](each) for each in (batch, row_of(batch, 1), row_of(batch, 2))
+    )
     torch.testing.assert_close(losses.ctc, second.ctc + third.ctc, atol=1e-4, rtol=1e-5)
     assert losses.num_targets == 9 + 2 + 3 and losses.total.isfinite()
 
@@ -186,7 +228,9 @@ def test_float32_losses_and_gradients_under_autocast() -> None:
             losses = model(batch)
         exact = model(batch)
         for name in ("total", "attention", "ctc"):
-            torch.testing.assert_close(getattr(losses, name), getattr(exact, name), rtol=0.05, atol=0.5)  # float32
+            torch.testing.assert_close(
+                getattr(losses, name), getattr(exact, name), rtol=0.05, atol=0.5
+            )  # float32
         model.zero_grad()
         losses.total.backward()
         assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())

@@ -50,7 +50,9 @@ def test_a_config_and_its_seed_become_a_model() -> None:
     first, second, other = (small_model(seed).state_dict() for seed in (1, 1, 2))
     torch.testing.assert_close(first, second, rtol=0, atol=0)
     assert not torch.equal(first["head.output.weight"], other["head.output.weight"])
-    model = small_model(model_conf={"ctc_weight": 0.25, "lsm_weight": 0.05}, encoder_conf={"num_blocks": 3})
+    model = small_model(
+        model_conf={"ctc_weight": 0.25, "lsm_weight": 0.05}, encoder_conf={"num_blocks": 3}
+    )
     assert isinstance(model.encoder, EncoderStack)
     assert isinstance(model.decoder, TransformerDecoder)
     assert model.loss_weights == LossWeights(ctc=0.25, smoothing=0.05)
@@ -59,16 +61,24 @@ def test_a_config_and_its_seed_become_a_model() -> None:
     for first, last, trained in ((0.0, 0.3, 0.3), (0.5, 0.0, 0.5), (0.5, 0.3, 0.3)):
         conf = {"ctc_weight": first, "ctc_weight_final": last, "ctc_weight_steps": 9}
         assert small_model(model_conf=conf).loss_weights.ctc == trained
-    both = small_model(decoder="bitransformer", decoder_conf={"r_num_blocks": 1}, model_conf={"reverse_weight": 0.3})
+    both = small_model(
+        decoder="bitransformer",
+        decoder_conf={"r_num_blocks": 1},
+        model_conf={"reverse_weight": 0.3},
+    )
     assert isinstance(both.decoder, BiTransformerDecoder)
-    assert (len(both.decoder.left_decoder.decoders), len(both.decoder.right_decoder.decoders)) == (2, 1)
+    assert (len(both.decoder.left_decoder.decoders), len(both.decoder.right_decoder.decoders)) == (
+        2,
+        1,
+    )
     assert both.loss_weights.reverse == 0.3
 
 
 @pytest.mark.parametrize("decoder", ["transformer", "bitransformer"])
 def test_all_heads_of_one_seed_have_the_same_other_weights_and_random_state(decoder: str) -> None:
     config = small_config(
-        decoder=decoder, **({"decoder_conf": {"r_num_blocks": 1}} if decoder != "transformer" else {})
+        decoder=decoder,
+        **({"decoder_conf": {"r_num_blocks": 1}} if decoder != "transformer" else {}),
     )
     trees = [of(range(NUM_UNITS)) for of in (Tree.huffman, Tree.random, Tree.balanced)]
     heads: list[tuple[str, Tree | None]] = [("hsoftmax", tree) for tree in trees[1:]]
@@ -77,9 +87,15 @@ def test_all_heads_of_one_seed_have_the_same_other_weights_and_random_state(deco
     for head, tree in heads:
         torch.manual_seed(7)
         conf = {} if tree is None else {"tree": "tree.json"}
-        changed = ExperimentConfig(**config.model_dump(exclude={"head", "head_conf"}), head=head, head_conf=conf)
+        changed = ExperimentConfig(
+            **config.model_dump(exclude={"head", "head_conf"}), head=head, head_conf=conf
+        )
         state = build_model(changed, NUM_UNITS, SPECIAL, tree=tree).state_dict()
-        others = {name: value for name, value in state.items() if not name.startswith(("head.", "right_head."))}
+        others = {
+            name: value
+            for name, value in state.items()
+            if not name.startswith(("head.", "right_head."))
+        }
         found.append((others, torch.get_rng_state()))
     assert {name.split(".")[0] for name in found[0][0]} == {"encoder", "decoder", "ctc"}
     for other in found[1:]:
@@ -88,8 +104,17 @@ def test_all_heads_of_one_seed_have_the_same_other_weights_and_random_state(deco
 
 def test_settings_reach_the_layers() -> None:
     model = small_model(
-        encoder_conf={"norm_eps": 1e-12, "attention_dropout_rate": 0.2, "cnn_module_kernel": 7, "dropout_rate": 0.3},
-        decoder_conf={"norm_eps": 1e-6, "src_attention_dropout_rate": 0.4, "activation_type": "gelu"},
+        encoder_conf={
+            "norm_eps": 1e-12,
+            "attention_dropout_rate": 0.2,
+            "cnn_module_kernel": 7,
+            "dropout_rate": 0.3,
+        },
+        decoder_conf={
+            "norm_eps": 1e-6,
+            "src_attention_dropout_rate": 0.4,
+            "activation_type": "gelu",
+        },
     )
     layer, decoder_layer = model.encoder.encoders[0], model.decoder.decoders[0]
     assert layer.norm_mha.eps == model.encoder.after_norm.eps == 1e-12
@@ -105,8 +130,14 @@ def test_settings_reach_the_layers() -> None:
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
-        ({"output_dim": 12}, r"output_dim: 12, expected 11 \(the unit table has that many units\); remove the line"),
-        ({"ctc_conf": {"ctc_blank_id": 3}}, r"ctc_conf.ctc_blank_id: 3, expected 0 \(<blank> of the unit table\)"),
+        (
+            {"output_dim": 12},
+            r"output_dim: 12, expected 11 \(the unit table has that many units\); remove the line",
+        ),
+        (
+            {"ctc_conf": {"ctc_blank_id": 3}},
+            r"ctc_conf.ctc_blank_id: 3, expected 0 \(<blank> of the unit table\)",
+        ),
         (CMVN, "far/away/global_cmvn: statistics of 3 features, but the model has 20; compute"),
     ],
 )
@@ -142,11 +173,22 @@ def test_weights_of_another_model_bring_its_own_files(tmp_path: Path) -> None:
         load_experiment(folder, checkpoint=other)
     config = yaml.safe_load((other / "train.yaml").read_text("utf-8"))
     shutil.copy(folder / "tree.json", other)
-    for key, value in (("resample_conf", {"resample_rate": 8000}), ("fbank_conf", {"profile": "sherpa"})):
-        changed = config | {"dataset_conf": {**config["dataset_conf"], key: {**config["dataset_conf"][key], **value}}}
+    for key, value in (
+        ("resample_conf", {"resample_rate": 8000}),
+        ("fbank_conf", {"profile": "sherpa"}),
+    ):
+        changed = config | {
+            "dataset_conf": {
+                **config["dataset_conf"],
+                key: {**config["dataset_conf"][key], **value},
+            }
+        }
         (other / "train.yaml").write_text(yaml.safe_dump(changed), "utf-8")
         (name,) = value
-        with pytest.raises(CheckpointError, match=rf"b: a model with {name} {value[name]}, not .*; give --model_dir"):
+        with pytest.raises(
+            CheckpointError,
+            match=rf"b: a model with {name} {value[name]}, not .*; give --model_dir",
+        ):
             load_experiment(folder, checkpoint=other)
     UnitTable.from_units("▁abcdefh").write(other / "units.txt")
     message = r"its units \(.*b/units.txt\) are not those of .*a; give --model_dir"
@@ -166,12 +208,16 @@ def test_the_clusters_of_an_adaptive_head_follow_from_frequencies(tmp_path: Path
         load_experiment(folder, checkpoint=other)
 
 
-def test_files_next_to_other_weights_that_say_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_next_to_other_weights_that_say_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """The same structure from other counts, a list of words, settings of another program, a folder far above."""
     folder, other = (write_model_folder(tmp_path / name, **HSOFTMAX) for name in ("a", "b"))
     expected = small_model(seed=5, **HSOFTMAX)
     tree = Tree.huffman(range(len(TABLE)), units=TABLE.units)
-    replace(tree, frequencies=2 * tree.frequencies, options={"text": "text"}).save(other / "tree.json")
+    replace(tree, frequencies=2 * tree.frequencies, options={"text": "text"}).save(
+        other / "tree.json"
+    )
     same_losses(load_experiment(folder, checkpoint=other).model, expected)
     (below := tmp_path / "c/averages/best").mkdir(parents=True)
     shutil.copy(folder / "final.pt", below)
@@ -192,12 +238,16 @@ CLASSES_OF_CTC = {"head": "class", "head_conf": {"tree": "ctc_tree.json"}}
 
 
 @pytest.mark.parametrize("ctc_conf", [{}, TREE_OF_CTC])
-def test_a_unit_too_many_of_a_model_without_decoder(ctc_conf: dict[str, Any], tmp_path: Path) -> None:
+def test_a_unit_too_many_of_a_model_without_decoder(
+    ctc_conf: dict[str, Any], tmp_path: Path
+) -> None:
     """A softmax and a binary tree of CTC tell the number of units."""
     folder = write_model_folder(tmp_path / "exp", **CTC_ONLY, ctc_conf=ctc_conf)
     with (folder / "units.txt").open("a", encoding="utf-8") as file:
         file.write(f"z {len(TABLE)}\n")
-    message = "exp/final.pt: trained with 11 units, but .*exp/units.txt has 12; use the same units.txt$"
+    message = (
+        "exp/final.pt: trained with 11 units, but .*exp/units.txt has 12; use the same units.txt$"
+    )
     with pytest.raises(CheckpointError, match=message):
         load_experiment(folder)
 
@@ -229,14 +279,19 @@ def test_other_units_are_refused_also_beside_a_damaged_record(tmp_path: Path) ->
     other = write_model_folder(tmp_path / "b")
     (other / "run.json").write_text("{")
     UnitTable.from_units("▁abcdefh").write(other / "units.txt")
-    with pytest.raises(CheckpointError, match="its units .* are not those of .*a; give --model_dir"):
+    with pytest.raises(
+        CheckpointError, match="its units .* are not those of .*a; give --model_dir"
+    ):
         load_experiment(folder, checkpoint=other)
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("train.yaml", r"exp/train.yaml: no such file; `wenet-hs train --model_dir .*exp` writes it, or copy it"),
+        (
+            "train.yaml",
+            r"exp/train.yaml: no such file; `wenet-hs train --model_dir .*exp` writes it, or copy it",
+        ),
         ("units.txt", r"exp/units.txt: no such file; copy the unit table of the recipe there, "),
         ("final.pt", r"exp/final.pt: no such file; `wenet-hs average --model_dir .*exp` writes it"),
         ("", "exp: no such file or folder; give the --model_dir of a training"),
@@ -250,26 +305,40 @@ def test_an_incomplete_folder(folder: Path, name: str, message: str) -> None:
 
 def test_weights_that_do_not_fit(folder: Path) -> None:
     UnitTable.from_units("abcdefghij").write(folder / "units.txt")
-    message = r"exp/final.pt: trained with 11 units, but .*exp/units.txt has 13; use the same units.txt"
+    message = (
+        r"exp/final.pt: trained with 11 units, but .*exp/units.txt has 13; use the same units.txt"
+    )
     with pytest.raises(CheckpointError, match=message):
         load_experiment(folder)
     TABLE.write(folder / "units.txt")
-    state = {name: value for name, value in torch.load(folder / "final.pt").items() if "cmvn" not in name}
+    state = {
+        name: value for name, value in torch.load(folder / "final.pt").items() if "cmvn" not in name
+    }
     torch.save(state, folder / "final.pt")
-    with pytest.raises(CheckpointError, match="missing encoder.global_cmvn.mean, encoder.global_cmvn.istd; use the"):
+    with pytest.raises(
+        CheckpointError, match="missing encoder.global_cmvn.mean, encoder.global_cmvn.istd; use the"
+    ):
         load_experiment(folder)
 
 
 def test_a_wenet_folder(tmp_path: Path) -> None:
     folder = write_model_folder(tmp_path / "wenet", wenet=True)
     config = yaml.safe_load((folder / "train.yaml").read_text("utf-8"))
-    config |= {"input_dim": 20, "output_dim": 11, "vocab_size": 11, "model": "asr_model", "ctc": "ctc"}
+    config |= {
+        "input_dim": 20,
+        "output_dim": 11,
+        "vocab_size": 11,
+        "model": "asr_model",
+        "ctc": "ctc",
+    }
     config["tokenizer_conf"]["symbol_table_path"] = "/export/lang_char.txt"
     (folder / "train.yaml").write_text(yaml.safe_dump(config), "utf-8")
     same_losses(load_experiment(folder).model, small_model(seed=5))
     config["tokenizer_conf"]["special_tokens"]["<eos>"] = 10
     (folder / "train.yaml").write_text(yaml.safe_dump(config), "utf-8")
-    with pytest.raises(ConfigError, match=r"train.yaml: tokenizer_conf.special_tokens: <eos> is 10, but is 2"):
+    with pytest.raises(
+        ConfigError, match=r"train.yaml: tokenizer_conf.special_tokens: <eos> is 10, but is 2"
+    ):
         load_experiment(folder)
     # Without `special_tokens`, WeNet trains with <sos/eos> = V - 1, even if the table has another unit there.
     del config["tokenizer_conf"]["special_tokens"]
@@ -294,13 +363,17 @@ def test_a_wenet_folder_without_a_unit_table(
     table.parent.mkdir(parents=True)
     (folder / "units.txt").rename(table)
     with pytest.raises(
-        CheckpointError, match="units.txt: no such file; copy the unit table of the recipe there, data/"
+        CheckpointError,
+        match="units.txt: no such file; copy the unit table of the recipe there, data/",
     ):
         load_experiment(folder)
     monkeypatch.chdir(tmp_path)
     with caplog.at_level("INFO"):
         same_losses(load_experiment(folder).model, small_model(seed=5))
-    assert "has no unit table; data/dict/lang_char.txt is used, which its train.yaml names" in caplog.text
+    assert (
+        "has no unit table; data/dict/lang_char.txt is used, which its train.yaml names"
+        in caplog.text
+    )
     shutil.copy(table, folder / "words.txt")
     monkeypatch.chdir(folder)
     same_losses(load_experiment(folder).model, small_model(seed=5))
@@ -335,7 +408,9 @@ def with_head(kind: str, section: str = "head_conf", **settings: Any) -> Experim
     return small_config(**(head if section == "head_conf" else {"ctc_conf": head}))
 
 
-def built(config: ExperimentConfig, tree: AnyTree | None = None, ctc_tree: AnyTree | None = None) -> AsrModel:
+def built(
+    config: ExperimentConfig, tree: AnyTree | None = None, ctc_tree: AnyTree | None = None
+) -> AsrModel:
     torch.manual_seed(0)
     return build_model(config, NUM_UNITS, SPECIAL, tree=tree, ctc_tree=ctc_tree)
 
@@ -368,22 +443,36 @@ def test_settings_reach_the_heads() -> None:
     assert isinstance(adaptive, AdaptiveHead)
     assert (adaptive.cutoffs, adaptive.div_value) == ([2, 5], 2.0)
     assert adaptive.ranked_units[:3].tolist() == [2, 3, 5]
-    sparse = with_head("hsoftmax", "ctc_conf.head_conf", sparse_grad=True)  # beside leaf smoothing of the decoder
+    sparse = with_head(
+        "hsoftmax", "ctc_conf.head_conf", sparse_grad=True
+    )  # beside leaf smoothing of the decoder
     assert built(sparse, ctc_tree=BINARY).ctc.head.sparse_parameters()
 
 
 @pytest.mark.parametrize("section", ["head_conf", "ctc_conf.head_conf"])
 def test_settings_that_do_not_fit_the_tree(section: str) -> None:
     for kind, settings, tree, message in (
-        ("class", {"num_classes": 3}, CLASSES, "num_classes: t.json already has classes; remove it, or name a binary"),
-        ("adaptive", {"cutoffs": [3, 11]}, BINARY, "cutoffs: the last is 11, but there are 11 units; it must be below"),
+        (
+            "class",
+            {"num_classes": 3},
+            CLASSES,
+            "num_classes: t.json already has classes; remove it, or name a binary",
+        ),
+        (
+            "adaptive",
+            {"cutoffs": [3, 11]},
+            BINARY,
+            "cutoffs: the last is 11, but there are 11 units; it must be below",
+        ),
     ):
         with pytest.raises(ConfigError, match=f"^{section}.{message}"):
             built(with_head(kind, section, **settings), tree, tree)
 
 
 @pytest.mark.parametrize(("kind", "ctc_kind"), [("hsoftmax", "adaptive"), ("class", "hsoftmax")])
-def test_a_folder_of_each_head_loads_unless_its_trees_were_changed(tmp_path: Path, kind: str, ctc_kind: str) -> None:
+def test_a_folder_of_each_head_loads_unless_its_trees_were_changed(
+    tmp_path: Path, kind: str, ctc_kind: str
+) -> None:
     ctc = {"head": ctc_kind, "head_conf": {"tree": "ctc_tree.json"}}
     config = small_config(head=kind, head_conf={"tree": "tree.json"}, ctc_conf=ctc)
     sums = {}
@@ -399,18 +488,25 @@ def test_a_folder_of_each_head_loads_unless_its_trees_were_changed(tmp_path: Pat
     assert experiment.config == config
     same_losses(experiment.model, model)
     Tree.huffman(COUNTS[::-1], units=TABLE.units).save(tmp_path / "tree.json")
-    with pytest.raises(CheckpointError, match=r"/tree.json: changed since the training .*; put the old file"):
+    with pytest.raises(
+        CheckpointError, match=r"/tree.json: changed since the training .*; put the old file"
+    ):
         load_experiment(tmp_path)
 
 
 def test_folders_with_a_tree_of_other_units_are_refused(tmp_path: Path) -> None:
     exp = write_model_folder(tmp_path / "exp", head="hsoftmax", head_conf={"tree": "tree.json"})
     (exp / "tree.json").unlink()
-    with pytest.raises(CheckpointError, match=r"exp/tree.json: no such file; `wenet-hs train --model_dir .*exp`"):
+    with pytest.raises(
+        CheckpointError, match=r"exp/tree.json: no such file; `wenet-hs train --model_dir .*exp`"
+    ):
         load_experiment(exp)
     other = NaryTree.frequency_bins(COUNTS, 3, units=(*TABLE.units[:-1], "z"))
     for tree, message in (
-        (NaryTree.frequency_bins([1, 2]), "a tree over 2 units, but the unit table has 11; build the tree"),
+        (
+            NaryTree.frequency_bins([1, 2]),
+            "a tree over 2 units, but the unit table has 11; build the tree",
+        ),
         (other, "leaf 10 is 'z', but unit 10 of the table is '▁'; build the"),
     ):
         tree.save(exp / "tree.json")

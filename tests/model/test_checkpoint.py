@@ -27,12 +27,19 @@ def test_saved_checkpoints_read_back_and_are_listed_by_step(tmp_path: Path) -> N
         assert read_checkpoint(save(tmp_path, step)) == FILES
     path = ckpt.save_checkpoint(tmp_path, 30, {"model.pt": b"newer"})
     assert read_checkpoint(path) == {"model.pt": b"newer"}
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000030", "step-00000200", "step-00001000"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "step-00000030",
+        "step-00000200",
+        "step-00001000",
+    ]
     (tmp_path / ".step-00002000.tmp").mkdir()
     (tmp_path / "step-00003000.bad").mkdir()
     assert [ckpt.step_of(path) for path in ckpt.list_checkpoints(tmp_path)] == [30, 200, 1000]
     assert ckpt.list_checkpoints(tmp_path / "nowhere") == []
-    with pytest.raises(CheckpointError, match=r"step-9: manifest.json cannot be read \(No such file or directory\); u"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"step-9: manifest.json cannot be read \(No such file or directory\); u",
+    ):
         read_checkpoint(tmp_path / "step-9")
 
 
@@ -46,7 +53,9 @@ def test_files_manifest_and_folder_are_on_the_disk_before_the_name(
         calls.append(f"rename {old.name} to {new.name}")
         rename(old, new)
 
-    monkeypatch.setattr(os, "fsync", lambda fd: calls.append(f"sync {Path(f'/proc/self/fd/{fd}').resolve().name}"))
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: calls.append(f"sync {Path(f'/proc/self/fd/{fd}').resolve().name}")
+    )
     monkeypatch.setattr(os, "rename", record_rename)
     save(tmp_path / "checkpoints", 7)
     assert calls == [
@@ -61,7 +70,9 @@ def test_only_incomplete_folders_of_a_killed_process_are_removed(tmp_path: Path)
         (tmp_path / name).mkdir(exist_ok=True)
     ckpt.remove_incomplete(tmp_path)
     assert {p.name for p in tmp_path.iterdir()} == kept
-    path.rename(tmp_path / ".step-00000007.replaced")  # killed between the two renames of a save of the same step
+    path.rename(
+        tmp_path / ".step-00000007.replaced"
+    )  # killed between the two renames of a save of the same step
     ckpt.remove_incomplete(tmp_path)
     assert {p.name for p in tmp_path.iterdir()} == kept
     assert read_checkpoint(path) == FILES
@@ -75,17 +86,25 @@ def test_flipped_bits_truncated_and_missing_files_are_detected(tmp_path: Path, n
         damaged = bytearray(original)
         damaged[rng.randrange(len(original))] ^= 1 << rng.randrange(8)
         (path / name).write_bytes(damaged)
-        if ckpt.verification_error(path) is None:  # a flip in white space of the manifest changes no sum
+        if (
+            ckpt.verification_error(path) is None
+        ):  # a flip in white space of the manifest changes no sum
             assert name == ckpt.MANIFEST and read_checkpoint(path) == FILES
     (path / name).write_bytes(original[: len(original) // 2])
     assert ckpt.verification_error(path) is not None
     (path / name).unlink()
-    with pytest.raises(CheckpointError, match=f"{name} cannot be read .*; use an earlier checkpoint"):
+    with pytest.raises(
+        CheckpointError, match=f"{name} cannot be read .*; use an earlier checkpoint"
+    ):
         read_checkpoint(path)
 
 
-def test_a_checkpoint_of_another_format_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (save(tmp_path, 1000) / ckpt.MANIFEST).write_text('{"format": "wenet_hs.checkpoint/9", "files": {}}')
+def test_a_checkpoint_of_another_format_is_not_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (save(tmp_path, 1000) / ckpt.MANIFEST).write_text(
+        '{"format": "wenet_hs.checkpoint/9", "files": {}}'
+    )
     assert ckpt.newest_intact(tmp_path) is None
     message = "manifest.json is of format 'wenet_hs.checkpoint/9', expected 'wenet_hs.checkpoint/1'; no older one is in"
     assert message in caplog.text
@@ -104,7 +123,9 @@ def test_pt_files_with_other_content_are_refused(tmp_path: Path) -> None:
         (pt_file({3: 1}), "is no dict of names"),
     ):
         (tmp_path / "model.pt").write_bytes(content)
-        with pytest.raises(CheckpointError, match=f"model.pt: {message}; use an earlier checkpoint$"):
+        with pytest.raises(
+            CheckpointError, match=f"model.pt: {message}; use an earlier checkpoint$"
+        ):
             ckpt.load_dict(tmp_path / "model.pt")
 
 
@@ -144,25 +165,43 @@ def test_a_full_disk_keeps_the_earlier_checkpoints_and_names_an_intact_one(tmp_p
     for owner, name, function in (
         (ckpt, "write_hashed", fail),
         (os, "fsync", fail),
-        (ckpt.shutil, "disk_usage", lambda _: SimpleNamespace(free=10)),  # detected before anything is written
+        (
+            ckpt.shutil,
+            "disk_usage",
+            lambda _: SimpleNamespace(free=10),
+        ),  # detected before anything is written
     ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(owner, name, function)
-            with pytest.raises(CheckpointError, match="disk full .*need 0.0 MB.*last good checkpoint: step-00000001"):
+            with pytest.raises(
+                CheckpointError,
+                match="disk full .*need 0.0 MB.*last good checkpoint: step-00000001",
+            ):
                 save(tmp_path / "m", 2)
         assert list(first.parent.iterdir()) == [first]
         assert read_checkpoint(first) == FILES
     (save(tmp_path / "m", 2) / "model.pt").write_bytes(b"damaged since")
     message = "x: disk full while writing .*; last good checkpoint: step-00000001; free some"
-    with pytest.raises(CheckpointError, match=message), ckpt.report_full_disk(tmp_path / "new" / "x", first.parent):
+    with (
+        pytest.raises(CheckpointError, match=message),
+        ckpt.report_full_disk(tmp_path / "new" / "x", first.parent),
+    ):
         fail()
-    with pytest.raises(OSError, match="Input/output error"), ckpt.report_full_disk(tmp_path / "x", first.parent):
+    with (
+        pytest.raises(OSError, match="Input/output error"),
+        ckpt.report_full_disk(tmp_path / "x", first.parent),
+    ):
         raise OSError(errno.EIO, "Input/output error")
     (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match=r"step-00000001: cannot be written \(File exists\); check the folder$"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"step-00000001: cannot be written \(File exists\); check the folder$",
+    ):
         save(tmp_path / "file", 1)
 
 
 def test_memory_that_tensors_share_is_counted_once() -> None:
     weight = torch.zeros(1000)
-    assert ckpt.count_bytes({"embed": weight, "head": [weight, weight[:10]], "state": b"1234"}) == 4004
+    assert (
+        ckpt.count_bytes({"embed": weight, "head": [weight, weight[:10]], "state": b"1234"}) == 4004
+    )

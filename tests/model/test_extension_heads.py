@@ -49,14 +49,22 @@ def error_of_head(site: Path, text: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "result", "found"),
     [
-        (ARGUMENTS, "1 / 0", f"`build` failed (ZeroDivisionError: division by zero); {AGAIN}, or remove it"),
+        (
+            ARGUMENTS,
+            "1 / 0",
+            f"`build` failed (ZeroDivisionError: division by zero); {AGAIN}, or remove it",
+        ),
         (
             "dim",
             "None",
             "`build` failed (TypeError: Conf.build() takes 2 positional arguments but 4 were given); "
             f"{AGAIN}, or remove it",
         ),
-        (ARGUMENTS, "None", f"`build` returned NoneType, not a wenet_hs.heads.base.OutputHead; {AGAIN}"),
+        (
+            ARGUMENTS,
+            "None",
+            f"`build` returned NoneType, not a wenet_hs.heads.base.OutputHead; {AGAIN}",
+        ),
         (
             ARGUMENTS,
             "SoftmaxHead(dim, num_units + 1)",

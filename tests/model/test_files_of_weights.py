@@ -18,7 +18,9 @@ def make_checkpoint(model_dir: Path, name: str = "step-00000002") -> Path:
     return folder
 
 
-def test_the_home_of_weights_is_their_folder_and_of_a_checkpoint_the_one_above(tmp_path: Path) -> None:
+def test_the_home_of_weights_is_their_folder_and_of_a_checkpoint_the_one_above(
+    tmp_path: Path,
+) -> None:
     folder = write_model_folder(tmp_path / "exp")
     checkpoint = make_checkpoint(folder)
     for weights in (folder, folder / "final.pt", checkpoint, checkpoint / "model.pt"):
@@ -45,7 +47,9 @@ def test_only_the_files_that_are_there_are_read(tmp_path: Path) -> None:
     assert (nothing.config, nothing.table_path, nothing.table) == (None, None, None)
 
 
-def test_weights_of_the_folder_itself_need_no_second_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_of_the_folder_itself_need_no_second_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = write_model_folder(tmp_path / "exp")
     checkpoint = make_checkpoint(folder)
     reads = list[Path]()

@@ -42,7 +42,10 @@ def test_a_file_and_a_checkpoint_folder_are_read(tmp_path: Path) -> None:
     torch.save(OrderedDict(a=torch.ones(2)), old, _use_new_zipfile_serialization=False)
     assert load_bytes(tmp_path / "x.pt", old.getvalue())["a"].tolist() == [1, 1]
     for path, message in (
-        (tmp_path / "y.pt", "y.pt: no such file; `wenet-hs train` writes checkpoints, `wenet-hs aver"),
+        (
+            tmp_path / "y.pt",
+            "y.pt: no such file; `wenet-hs train` writes checkpoints, `wenet-hs aver",
+        ),
         (tmp_path, "/final.pt: no such file"),
     ):
         with pytest.raises(CheckpointError, match=message):
@@ -65,11 +68,19 @@ def test_a_damaged_or_hostile_file_is_one_line_and_runs_nothing(tmp_path: Path) 
         archive.writestr("x/data.pkl", pickle.dumps({"a": Hostile(marker)}))
         archive.writestr("x/version", "3\n")
     contents = [pickle.dumps({"a": Hostile(marker)}, protocol=0), saved(Hostile(marker))]
-    contents += [(tmp_path / "z.pt").read_bytes(), b"cos\nsystem\n(S'touch x'\ntR.", b"", b"no checkpoint", GOOD[:-1]]
+    contents += [
+        (tmp_path / "z.pt").read_bytes(),
+        b"cos\nsystem\n(S'touch x'\ntR.",
+        b"",
+        b"no checkpoint",
+        GOOD[:-1],
+    ]
     contents += [GOOD[: rng.randrange(len(GOOD))] for _ in range(10)]
     contents += [rng.randbytes(rng.randrange(1, 300)) for _ in range(10)]
     for content in contents:
-        with pytest.raises(CheckpointError, match=r"x.pt: not a readable checkpoint [^\n]*$") as caught:
+        with pytest.raises(
+            CheckpointError, match=r"x.pt: not a readable checkpoint [^\n]*$"
+        ) as caught:
             load_bytes(tmp_path / "x.pt", content)
         assert len(str(caught.value)) < 400
     assert not marker.exists()
@@ -93,7 +104,10 @@ def test_a_damaged_or_hostile_file_is_one_line_and_runs_nothing(tmp_path: Path) 
     ],
 )
 def test_a_file_without_a_state_dict_is_refused(tmp_path: Path, content: Any) -> None:
-    with pytest.raises(CheckpointError, match=r"x.pt: contains no state_dict \(parameter names with tensors\); give"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"x.pt: contains no state_dict \(parameter names with tensors\); give",
+    ):
         load_bytes(tmp_path / "x.pt", saved(content))
 
 
@@ -102,12 +116,20 @@ def test_weights_of_another_model_are_named_and_not_loaded() -> None:
     state = {name: value.clone() for name, value in model.state_dict().items()}
     load_weights(model, state, "x.pt")
     changed = {name: value + 1 for name, value in state.items()}
-    fewer = {name: value for name, value in changed.items() if not name.startswith("decoder.decoders.1.")}
+    fewer = {
+        name: value for name, value in changed.items() if not name.startswith("decoder.decoders.1.")
+    }
     missing = "x.pt: weights of another model: missing decoder.decoders.1.self_attn.linear_q.weight, .*, and 21 more"
     for wrong, message in (
         (fewer, missing),
-        (changed | {"extra": torch.zeros(1), "more": torch.zeros(1)}, "unexpected extra, more; use"),
-        (changed | {"head.output.weight": torch.zeros(7, 16)}, r"output.weight \(7, 16\), expected \(11, 16\); use"),
+        (
+            changed | {"extra": torch.zeros(1), "more": torch.zeros(1)},
+            "unexpected extra, more; use",
+        ),
+        (
+            changed | {"head.output.weight": torch.zeros(7, 16)},
+            r"output.weight \(7, 16\), expected \(11, 16\); use",
+        ),
     ):
         with pytest.raises(CheckpointError, match=message):
             load_weights(model, wrong, "x.pt")

@@ -45,7 +45,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def zipped(folder: Path) -> Path:
-    return pack_model(PackOptions(model_dir=folder, out=folder.parent / "packed.zip", license="MIT"))
+    return pack_model(
+        PackOptions(model_dir=folder, out=folder.parent / "packed.zip", license="MIT")
+    )
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +58,9 @@ def clip(folder: Path) -> Path:
 
 
 @pytest.fixture
-def hub(zipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str | None]]]:
+def hub(
+    zipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[list[tuple[str, str | None]]]:
     """A stand-in for the download: the names and revisions that were asked for."""
     asked = list[tuple[str, str | None]]()
     module = pytest.importorskip("huggingface_hub")
@@ -81,7 +85,13 @@ def test_a_zip_and_the_hub_give_the_same_text(
         assert load_model(reference).transcribe(clip) == expected
     assert hub == [("user/name", None), ("user/name", "refs/pr/1")]
     (unpacked,) = cache.iterdir()
-    assert {path.name for path in unpacked.iterdir()} == {"README.md", "run.json", "train.yaml", "units.txt", WEIGHTS}
+    assert {path.name for path in unpacked.iterdir()} == {
+        "README.md",
+        "run.json",
+        "train.yaml",
+        "units.txt",
+        WEIGHTS,
+    }
 
 
 def test_an_unpacked_model_is_on_the_disk_before_it_has_its_name_and_a_damaged_one_is_named(
@@ -90,10 +100,15 @@ def test_an_unpacked_model_is_on_the_disk_before_it_has_its_name_and_a_damaged_o
     written: list[str] = []
     monkeypatch.setattr(shared_model, "fsync_path", lambda path: written.append(path.name))
     folder = resolve_model(zipped)
-    assert set(written[:-2]) == {path.name for path in folder.iterdir()} and written[-2:] == ["model", "wenet_hs"]
+    assert set(written[:-2]) == {path.name for path in folder.iterdir()} and written[-2:] == [
+        "model",
+        "wenet_hs",
+    ]
     (folder / "units.txt").write_text("")
     to_do = f"delete {cache / folder.name} and load the ZIP again"
-    with pytest.raises(CheckpointError, match=f"units.txt: changed since the training .*; {to_do}$"):
+    with pytest.raises(
+        CheckpointError, match=f"units.txt: changed since the training .*; {to_do}$"
+    ):
         load_model(zipped)
     (folder / "units.txt").unlink()
     assert load_model(zipped) is not None, "unpacked again"
@@ -134,7 +149,13 @@ def test_other_entries_of_a_zip_may_have_a_colon(zipped: Path, tmp_path: Path) -
 @pytest.mark.slow
 @pytest.mark.parametrize("reference", ["zip", "hf://user/name"])
 def test_commands_take_it(
-    reference: str, folder: Path, zipped: Path, clip: Path, hub: object, tmp_path: Path, capsys: Capsys
+    reference: str,
+    folder: Path,
+    zipped: Path,
+    clip: Path,
+    hub: object,
+    tmp_path: Path,
+    capsys: Capsys,
 ) -> None:
     data, outputs = clip.with_name("data.list"), list[str]()
     for model in (folder, zipped if reference == "zip" else reference):
@@ -142,10 +163,22 @@ def test_commands_take_it(
         assert run_line(transcribe, f"{common} {clip}") == 0
         modes = "--modes ctc_greedy_search attention"
         assert run_line(recognize, f"{common} --test_data {data} --result_dir {out} {modes}") == 0
-        assert run_line(recognize, f"{common} --checkpoint {model} --test_data {data} --result_dir {out}c {modes}") == 0
+        assert (
+            run_line(
+                recognize,
+                f"{common} --checkpoint {model} --test_data {data} --result_dir {out}c {modes}",
+            )
+            == 0
+        )
         assert run_line(align, f"{common} --data_list {data} --out {out}/align.jsonl") == 0
-        texts = [(out / "attention" / "text"), Path(f"{out}c") / "attention" / "text", out / "align.jsonl"]
-        outputs.append(capsys.readouterr().out.splitlines()[0] + "".join(path.read_text() for path in texts))
+        texts = [
+            (out / "attention" / "text"),
+            Path(f"{out}c") / "attention" / "text",
+            out / "align.jsonl",
+        ]
+        outputs.append(
+            capsys.readouterr().out.splitlines()[0] + "".join(path.read_text() for path in texts)
+        )
     assert outputs[0] == outputs[1]
 
 
@@ -158,8 +191,12 @@ def test_a_training_starts_from_a_zip(tmp_path: Path, capsys: Capsys) -> None:
     report = (tuned / "fine_tune.json").read_text("utf-8")
     assert '"parameters_new": []' in report and '"units_new": []' in report
     assert run_line(check_options, f"--config {corpus.config} --checkpoint {zipped}") == 0
-    packed = pack_model(PackOptions(out=tmp_path / "tuned.packed", **options | {"model_dir": tuned}))
-    assert "Trained from: another model, weights with SHA-256" in (packed / "README.md").read_text("utf-8")
+    packed = pack_model(
+        PackOptions(out=tmp_path / "tuned.packed", **options | {"model_dir": tuned})
+    )
+    assert "Trained from: another model, weights with SHA-256" in (packed / "README.md").read_text(
+        "utf-8"
+    )
 
 
 @pytest.mark.slow
@@ -168,8 +205,19 @@ def test_another_process_transcribes_the_same_with_only_the_zip(
 ) -> None:
     alone = shutil.copy(zipped, tmp_path / "model.zip")
     expected = load_model(folder).transcribe(clip).text
-    line = [sys.executable, "-m", "wenet_hs.bin.transcribe", "--model_dir", alone, "--device", "cpu", str(clip)]
-    done = subprocess.run(line, capture_output=True, text=True, check=True, cwd=tmp_path, timeout=100)
+    line = [
+        sys.executable,
+        "-m",
+        "wenet_hs.bin.transcribe",
+        "--model_dir",
+        alone,
+        "--device",
+        "cpu",
+        str(clip),
+    ]
+    done = subprocess.run(
+        line, capture_output=True, text=True, check=True, cwd=tmp_path, timeout=100
+    )
     assert done.stdout == f"{clip}: {expected}\n"
 
 
@@ -181,15 +229,21 @@ def rename_entries(source: Path, target: Path, change: Callable[[str], str]) -> 
     return target
 
 
-def test_a_zip_that_was_made_on_windows(folder: Path, zipped: Path, clip: Path, tmp_path: Path) -> None:
+def test_a_zip_that_was_made_on_windows(
+    folder: Path, zipped: Path, clip: Path, tmp_path: Path
+) -> None:
     """Some programs there write `\\` between the names of folders and files."""
     expected = load_model(folder).transcribe(clip).text
-    of_windows = rename_entries(zipped, tmp_path / "model.zip", lambda name: name.replace("/", "\\"))
+    of_windows = rename_entries(
+        zipped, tmp_path / "model.zip", lambda name: name.replace("/", "\\")
+    )
     with ZipFile(of_windows) as archive:
         assert all("\\" in name and "/" not in name for name in archive.namelist())
     assert shared_model.is_packed(of_windows)
     unpacked = shared_model.resolve_model(of_windows)
-    assert {path.name for path in unpacked.iterdir()} == {path.name for path in zipped_files(zipped)}
+    assert {path.name for path in unpacked.iterdir()} == {
+        path.name for path in zipped_files(zipped)
+    }
     assert load_model(of_windows).transcribe(clip).text == expected
 
 
@@ -207,7 +261,9 @@ def entry(name: str, mode: int = 0) -> ZipInfo:
     return info
 
 
-def with_entry(name: str, mode: int = 0, content: bytes = b"/etc/passwd") -> Callable[[ZipFile], None]:
+def with_entry(
+    name: str, mode: int = 0, content: bytes = b"/etc/passwd"
+) -> Callable[[ZipFile], None]:
     return lambda archive: archive.writestr(entry(name, mode), content)
 
 
@@ -256,7 +312,9 @@ def test_unsafe_zips_are_refused(
         load_model(bad)
     line = error_line(run_line(transcribe, f"--model_dir {bad} clip.wav"), capsys)
     assert line.startswith(f"{bad}: ")
-    assert [path.name for path in tmp_path.iterdir()] == ["bad.zip"] and {*tmp_path.parent.iterdir()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.zip"] and {
+        *tmp_path.parent.iterdir()
+    } == before
 
 
 def pack_files(path: Path, *names: str) -> Path:
@@ -281,7 +339,9 @@ def test_other_zips_are_no_models(names: list[str], fault: str, tmp_path: Path) 
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_damaged_zips_are_refused(zipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+def test_damaged_zips_are_refused(
+    zipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
     bad = pack_files(tmp_path / "twice.zip", "train.yaml", WEIGHTS, WEIGHTS)
     with pytest.raises(CheckpointError, match="has two entries of one name"):
         resolve_model(bad)
@@ -299,10 +359,14 @@ def test_damaged_zips_are_refused(zipped: Path, tmp_path: Path, monkeypatch: pyt
         resolve_model(zipped)
 
 
-NAMES = st.lists(st.sampled_from(["train.yaml", WEIGHTS, "units.txt", "x", "..", "", ".", "m", "C:"]), max_size=3)
+NAMES = st.lists(
+    st.sampled_from(["train.yaml", WEIGHTS, "units.txt", "x", "..", "", ".", "m", "C:"]), max_size=3
+)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None
+)
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 @given(names=st.lists(NAMES.map("/".join), max_size=4))
 def test_no_zip_writes_outside_of_its_folder(names: list[str], tmp_path: Path, cache: Path) -> None:
@@ -315,23 +379,34 @@ def test_no_zip_writes_outside_of_its_folder(names: list[str], tmp_path: Path, c
     assert {one.name for one in tmp_path.iterdir()} <= {"m.zip", "cache"}
 
 
-@pytest.mark.parametrize("reference", ["hf://name", "hf:user/name", "hf://a/b/c", "hf://user/name@", "hf://../name/x"])
+@pytest.mark.parametrize(
+    "reference", ["hf://name", "hf:user/name", "hf://a/b/c", "hf://user/name@", "hf://../name/x"]
+)
 def test_a_wrong_name_of_the_hub_is_refused(reference: str) -> None:
     with pytest.raises(ConfigError, match="names no model of the hub; write hf://user/name or"):
         resolve_model(reference)
 
 
-def test_failures_of_the_hub_have_one_line(hub: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_of_the_hub_have_one_line(
+    hub: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "hub" / "packed" / WEIGHTS).unlink()
-    with pytest.raises(CheckpointError, match=f"hf://user/name: contains no {WEIGHTS}; ask for a model"):
+    with pytest.raises(
+        CheckpointError, match=f"hf://user/name: contains no {WEIGHTS}; ask for a model"
+    ):
         resolve_model("hf://user/name")
 
     def fail(*_: object, **__: object) -> None:
         raise ConnectionError("no\nnetwork")
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
-    with pytest.raises(CheckpointError, match=r"hf://user/name: cannot be downloaded \(no network\); check the name"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"hf://user/name: cannot be downloaded \(no network\); check the name",
+    ):
         resolve_model(Path("hf://user/name"))
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(ConfigError, match=r"huggingface_hub is not installed; run pip install '.\[pretrained\]' in"):
+    with pytest.raises(
+        ConfigError, match=r"huggingface_hub is not installed; run pip install '.\[pretrained\]' in"
+    ):
         resolve_model("hf://user/name")

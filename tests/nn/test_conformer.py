@@ -20,20 +20,30 @@ from wenet_hs.nn.subsampling import Conv2dSubsampling, LinearSubsampling, Subsam
 KINDS = {
     "conformer": {},
     "layer_norm": {"encoder_conf": {"cnn_module_norm": "layer_norm"}},
-    "bare": {"encoder_conf": {"macaron_style": False, "use_cnn_module": False, "normalize_before": False}},
-    "conv2d6": {"encoder_conf": {"input_layer": "conv2d6", "pos_enc_layer_type": "abs_pos", "num_blocks": 1}},
+    "bare": {
+        "encoder_conf": {"macaron_style": False, "use_cnn_module": False, "normalize_before": False}
+    },
+    "conv2d6": {
+        "encoder_conf": {"input_layer": "conv2d6", "pos_enc_layer_type": "abs_pos", "num_blocks": 1}
+    },
     "conv2d8": {"encoder_conf": {"input_layer": "conv2d8", "num_blocks": 1}},
     "linear": {"encoder_conf": {"input_layer": "linear", "num_blocks": 1}},
-    "no_pos": {"encoder_conf": {"pos_enc_layer_type": "no_pos", "selfattention_layer_type": "selfattn"}},
+    "no_pos": {
+        "encoder_conf": {"pos_enc_layer_type": "no_pos", "selfattention_layer_type": "selfattn"}
+    },
     "transformer": {"encoder": "transformer"},
 }
-ENCODERS: dict[str, SpeechEncoder] = {name: small_model(**sections).encoder for name, sections in KINDS.items()}
+ENCODERS: dict[str, SpeechEncoder] = {
+    name: small_model(**sections).encoder for name, sections in KINDS.items()
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=6, deadline=None)
 @given(frames=st.lists(st.integers(1, 60), min_size=2, max_size=4), extra=st.integers(0, 9))
-def test_an_utterance_is_the_same_alone_and_in_a_batch(kind: str, frames: list[int], extra: int) -> None:
+def test_an_utterance_is_the_same_alone_and_in_a_batch(
+    kind: str, frames: list[int], extra: int
+) -> None:
     encoder, batch = ENCODERS[kind], small_batch(frames, [1] * len(frames), seed=sum(frames))
     junk = torch.full((len(frames), extra, NUM_BINS), 7.0)
     with torch.inference_mode():
@@ -49,13 +59,17 @@ def test_an_utterance_is_the_same_alone_and_in_a_batch(kind: str, frames: list[i
 def test_padding_changes_no_statistics_of_a_training_step() -> None:
     results = []
     for extra in (0, 30):
-        model = small_model(encoder_conf={"dropout_rate": 0.0, "positional_dropout_rate": 0.0}).train()
+        model = small_model(
+            encoder_conf={"dropout_rate": 0.0, "positional_dropout_rate": 0.0}
+        ).train()
         norm = model.encoder.encoders[0].conv_module.norm
         steps = int(norm.num_batches_tracked)
         batch = small_batch([50, 31], [1, 1])
         features = torch.nn.functional.pad(batch.features, (0, 0, 0, extra))
         out, lengths, _ = model.encoder(features, batch.feature_lengths)
-        results.append((out[0, : lengths[0]], out[1, : lengths[1]], norm.running_mean, norm.running_var))
+        results.append(
+            (out[0, : lengths[0]], out[1, : lengths[1]], norm.running_mean, norm.running_var)
+        )
         assert int(norm.num_batches_tracked) == steps + 1
     for short, long in zip(*results, strict=True):
         torch.testing.assert_close(short, long, atol=1e-5, rtol=1e-5)
@@ -66,7 +80,9 @@ def test_very_short_and_very_long_batches() -> None:
     out, lengths, _ = ENCODERS["conformer"](batch.features, batch.feature_lengths)
     assert (lengths.tolist(), out.shape, bool(out.isfinite().all())) == ([0, 0], (2, 1, 16), True)
     with torch.inference_mode():  # ten minutes
-        out, lengths, _ = ENCODERS["conv2d8"](torch.randn(1, 60_000, NUM_BINS), torch.tensor([60_000]))
+        out, lengths, _ = ENCODERS["conv2d8"](
+            torch.randn(1, 60_000, NUM_BINS), torch.tensor([60_000])
+        )
     assert lengths.tolist() == [7499] == [out.size(1)]
     assert out.isfinite().all()
 
@@ -75,7 +91,10 @@ def test_names_of_layers_are_wenets() -> None:
     """tests/golden has those of a Conformer."""
     for kind, norms in (("bare", {"norm_ff", "norm_mha"}), ("transformer", {"norm1", "norm2"})):
         layer = ENCODERS[kind].encoders[0]
-        assert {name.split(".")[0] for name in layer.state_dict()} == {"self_attn", "feed_forward"} | norms
+        assert {name.split(".")[0] for name in layer.state_dict()} == {
+            "self_attn",
+            "feed_forward",
+        } | norms
 
 
 # ---- subsampling
@@ -98,7 +117,9 @@ def test_lengths_names_and_shapes_are_wenets(kind: str) -> None:
         embed: Subsampling = LinearSubsampling(80, 4, dropout_rate=0.0, positional=positional)
     else:
         embed = Conv2dSubsampling(kind, 80, 4, positional)
-        with pytest.raises(ValueError, match=f"{kind} cannot subsample 6 features: none would be left"):
+        with pytest.raises(
+            ValueError, match=f"{kind} cannot subsample 6 features: none would be left"
+        ):
             Conv2dSubsampling(kind, 6, 4, positional)
     length_of, shapes = SUBSAMPLING[kind]
     expected = [max(0, length_of(t)) for t in range(80)]
@@ -108,7 +129,9 @@ def test_lengths_names_and_shapes_are_wenets(kind: str) -> None:
         assert embed(torch.zeros(1, frames, 80))[0].shape == (1, expected[frames], 4)
     assert (expected[embed.min_frames], expected[embed.min_frames - 1]) == (1, 0)
     weights = {name: value for name, value in embed.state_dict().items() if name.endswith("weight")}
-    assert {name.removesuffix(".weight"): tuple(value.shape) for name, value in weights.items()} == shapes
+    assert {
+        name.removesuffix(".weight"): tuple(value.shape) for name, value in weights.items()
+    } == shapes
 
 
 def test_fewer_channels_than_width() -> None:
@@ -124,15 +147,23 @@ def test_the_table_of_positions_grows_and_is_not_in_the_state() -> None:
     encoding, linear = PositionalEncoding(8, 0.0), torch.nn.Linear(8, 8)
     with torch.inference_mode():
         assert encoding(torch.zeros(1, 3, 8))[1].shape == (1, 3, 8)
-    linear(encoding.positions(5, torch.device("cpu"))).sum().backward()  # training after recognition
-    assert torch.equal(encoding.positions(15_000, torch.device("cpu"))[0], sinusoids(15_000, 8))  # ten minutes
+    linear(
+        encoding.positions(5, torch.device("cpu"))
+    ).sum().backward()  # training after recognition
+    assert torch.equal(
+        encoding.positions(15_000, torch.device("cpu"))[0], sinusoids(15_000, 8)
+    )  # ten minutes
     assert not encoding.state_dict() and not list(encoding.buffers())
 
 
-@pytest.mark.parametrize(("kind", "scale", "is_added"), [("abs_pos", 2, 1), ("rel_pos", 2, 0), ("no_pos", 1, 0)])
+@pytest.mark.parametrize(
+    ("kind", "scale", "is_added"), [("abs_pos", 2, 1), ("rel_pos", 2, 0), ("no_pos", 1, 0)]
+)
 def test_what_each_positional_encoding_returns(kind: str, scale: int, is_added: int) -> None:
     x = torch.randn(2, 5, 4)
-    table = torch.tensor([[math.sin(p), math.cos(p), math.sin(p / 100), math.cos(p / 100)] for p in range(5)])
+    table = torch.tensor(
+        [[math.sin(p), math.cos(p), math.sin(p / 100), math.cos(p / 100)] for p in range(5)]
+    )
     out, positions = PositionalEncoding(4, 0.0, kind)(x)
     torch.testing.assert_close(out, scale * x + is_added * table)
     expected = torch.zeros(1, 5, 4) if kind == "no_pos" else table[None]
@@ -166,7 +197,10 @@ def changed_frames(encoder: EncoderStack, visible: torch.Tensor, change: int) ->
 
 @pytest.mark.parametrize("kind", ["conformer", "no_pos", "transformer"])
 def test_frames_depend_only_on_what_is_visible_and_on_speech(kind: str) -> None:
-    sections = {**KINDS[kind], "encoder_conf": {**KINDS[kind].get("encoder_conf", {}), "num_blocks": 1}}
+    sections = {
+        **KINDS[kind],
+        "encoder_conf": {**KINDS[kind].get("encoder_conf", {}), "num_blocks": 1},
+    }
     encoder, has_convolution = small_model(**sections).encoder, kind != "transformer"
     everything, past = torch.ones(12, 12, dtype=torch.bool), causal_mask(12)
     frames = list(range(10))
@@ -174,7 +208,9 @@ def test_frames_depend_only_on_what_is_visible_and_on_speech(kind: str) -> None:
         assert changed_frames(encoder, everything, 5) == frames
         assert changed_frames(encoder, everything, 10) == []  # padding
         if has_convolution:
-            encoder.encoders[0].conv_module = ConvolutionModule(16, 5).eval()  # two frames before and after
+            encoder.encoders[0].conv_module = ConvolutionModule(
+                16, 5
+            ).eval()  # two frames before and after
             assert changed_frames(encoder, past, 5) == frames[3:]
             encoder.encoders[0].conv_module = ConvolutionModule(16, 5, is_causal=True).eval()
         assert changed_frames(encoder, past, 5) == frames[5:]
@@ -190,15 +226,29 @@ def test_a_causal_convolution_by_hand() -> None:
     x, is_speech = torch.randn(2, 9, 3), torch.ones(2, 11, dtype=torch.bool)
     expected = symmetric.eval()(torch.nn.functional.pad(x, (0, 0, 2, 0)), is_speech)[:, 2:-2]
     torch.testing.assert_close(causal.eval()(x, is_speech[:, :9])[:, 2:], expected)
-    parts = torch.cat([causal(x[:, :3], is_speech[:, :3]), causal(x[:, 4:], is_speech[:, :5], x[:, :4])], dim=1)
+    parts = torch.cat(
+        [causal(x[:, :3], is_speech[:, :3]), causal(x[:, 4:], is_speech[:, :5], x[:, :4])], dim=1
+    )
     torch.testing.assert_close(parts, causal(x, is_speech[:, :9])[:, [0, 1, 2, 4, 5, 6, 7, 8]])
 
 
 def test_masks_and_cmvn_by_hand() -> None:
-    assert length_mask(torch.tensor([2, 0, 3]), 3).int().tolist() == [[1, 1, 0], [0, 0, 0], [1, 1, 1]]
+    assert length_mask(torch.tensor([2, 0, 3]), 3).int().tolist() == [
+        [1, 1, 0],
+        [0, 0, 0],
+        [1, 1, 1],
+    ]
     assert causal_mask(2).int().tolist() == [[1, 0], [1, 1]]
-    assert Chunk(2).mask(5).int().tolist() == [*2 * [[1, 1, 0, 0, 0]], *2 * [[1, 1, 1, 1, 0]], [1] * 5]
-    assert Chunk(2, 1).mask(5).int().tolist() == [*2 * [[1, 1, 0, 0, 0]], *2 * [[1, 1, 1, 1, 0]], [0, 0, 1, 1, 1]]
+    assert Chunk(2).mask(5).int().tolist() == [
+        *2 * [[1, 1, 0, 0, 0]],
+        *2 * [[1, 1, 1, 1, 0]],
+        [1] * 5,
+    ]
+    assert Chunk(2, 1).mask(5).int().tolist() == [
+        *2 * [[1, 1, 0, 0, 0]],
+        *2 * [[1, 1, 1, 1, 0]],
+        [0, 0, 1, 1, 1],
+    ]
     assert Chunk(1, 0).mask(2).int().tolist() == [[1, 0], [0, 1]]
     cmvn = GlobalCmvn(torch.tensor([1.0, 2.0]), torch.tensor([2.0, 0.5]))
     assert cmvn(torch.tensor([[[3.0, 4.0]]])).tolist() == [[[4.0, 1.0]]]
@@ -209,12 +259,23 @@ def test_masks_and_cmvn_by_hand() -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(lengths=st.lists(st.integers(0, 6), min_size=2, max_size=4).filter(lambda ls: sum(ls) > 1), ranks=st.booleans())
-def test_batch_norm_is_pytorchs_of_the_valid_frames_of_all_ranks(lengths: list[int], ranks: bool) -> None:
+@given(
+    lengths=st.lists(st.integers(0, 6), min_size=2, max_size=4).filter(lambda ls: sum(ls) > 1),
+    ranks=st.booleans(),
+)
+def test_batch_norm_is_pytorchs_of_the_valid_frames_of_all_ranks(
+    lengths: list[int], ranks: bool
+) -> None:
     """With `ranks`, the statistics of each utterance are gathered as if each were on a rank of its own."""
     torch.manual_seed(sum(lengths))
     mask = length_mask(torch.tensor(lengths), 6)
-    x = torch.randn(len(lengths), 6, 4).mul(3).add(1).masked_fill(~mask[..., None], 1e3).requires_grad_()
+    x = (
+        torch.randn(len(lengths), 6, 4)
+        .mul(3)
+        .add(1)
+        .masked_fill(~mask[..., None], 1e3)
+        .requires_grad_()
+    )
     ours, theirs = MaskedBatchNorm(4), nn.BatchNorm1d(4)
     nn.init.uniform_(theirs.weight), nn.init.uniform_(theirs.bias)
     ours.load_state_dict(theirs.state_dict())
@@ -231,7 +292,10 @@ def test_batch_norm_is_pytorchs_of_the_valid_frames_of_all_ranks(lengths: list[i
         torch.testing.assert_close(out, expected, atol=1e-4, rtol=1e-4)
         if not ranks:
             weights, both = torch.randn_like(out), ((out, ours), (expected, theirs))
-            grads = [torch.autograd.grad((y * weights).sum(), [x, *norm.parameters()]) for y, norm in both]
+            grads = [
+                torch.autograd.grad((y * weights).sum(), [x, *norm.parameters()])
+                for y, norm in both
+            ]
             torch.testing.assert_close(*grads, atol=1e-3, rtol=1e-3)
     torch.testing.assert_close(ours.state_dict(), theirs.state_dict())
 
@@ -239,5 +303,7 @@ def test_batch_norm_is_pytorchs_of_the_valid_frames_of_all_ranks(lengths: list[i
 def test_batch_norm_of_no_or_one_frame() -> None:
     norm, one = MaskedBatchNorm(3), torch.ones(1, 1, dtype=torch.bool)
     assert norm(torch.randn(1, 1, 3), ~one).isfinite().all()
-    assert torch.equal(norm.running_mean, torch.zeros(3)) and torch.equal(norm.running_var, torch.ones(3))
+    assert torch.equal(norm.running_mean, torch.zeros(3)) and torch.equal(
+        norm.running_var, torch.ones(3)
+    )
     assert norm(torch.randn(1, 1, 3), one).isfinite().all() and norm.running_var.isfinite().all()

@@ -16,7 +16,10 @@ ON: dict[str, Any] = {"gradient_checkpointing": True}
 def train_steps(low: bool, conf: dict[str, Any]) -> tuple[AsrModel, list[float]]:
     """Two backward passes with every dropout on, and the guided attention penalty in the second."""
     busy = {"dropout_rate": 0.2, "positional_dropout_rate": 0.2, **conf}
-    encoder, decoder = busy | {"attention_dropout_rate": 0.2}, busy | {"src_attention_dropout_rate": 0.2}
+    encoder, decoder = (
+        busy | {"attention_dropout_rate": 0.2},
+        busy | {"src_attention_dropout_rate": 0.2},
+    )
     model = small_model(seed=4, encoder_conf=encoder, decoder_conf=decoder).train()
     torch.manual_seed(9)
     losses = []
@@ -37,7 +40,9 @@ def test_losses_gradients_statistics_and_random_state_are_the_same_bits(low: boo
     assert again.encoder.recompute and again.decoder.recompute
     assert same_losses == losses
     assert torch.equal(torch.get_rng_state(), state)
-    for (name, value), other in zip(plain.state_dict().items(), again.state_dict().values(), strict=True):
+    for (name, value), other in zip(
+        plain.state_dict().items(), again.state_dict().values(), strict=True
+    ):
         assert torch.equal(value, other), name
     for (name, parameter), other in zip(plain.named_parameters(), again.parameters(), strict=True):
         assert parameter.grad is not None and other.grad is not None, name
@@ -47,7 +52,11 @@ def test_losses_gradients_statistics_and_random_state_are_the_same_bits(low: boo
 def test_fewer_values_are_kept_and_only_for_gradients() -> None:
     kept = {}
     for name, conf in (("plain", {}), ("again", ON)):
-        model, sizes, batch = small_model(encoder_conf=conf, decoder_conf=conf).train(), [], small_batch([400], [5])
+        model, sizes, batch = (
+            small_model(encoder_conf=conf, decoder_conf=conf).train(),
+            [],
+            small_batch([400], [5]),
+        )
 
         def pack(value: torch.Tensor, sizes: list[int] = sizes) -> torch.Tensor:
             sizes.append(0 if isinstance(value, torch.nn.Parameter) else value.numel())

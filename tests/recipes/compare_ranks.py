@@ -29,9 +29,14 @@ def are_equal(alone: Path, ranks: Path) -> bool:
         macros = [json.loads(score.read_text("utf-8"))["macro"] for score in scores]
         lows, highs = zip(*(macro["interval"] for macro in macros), strict=True)
         overlap = max(lows) <= min(highs)
-        one, other = (f"{100 * m['rate']:.2f} % [{', '.join(f'{100 * x:.2f}' for x in m['interval'])}]" for m in macros)
+        one, other = (
+            f"{100 * m['rate']:.2f} % [{', '.join(f'{100 * x:.2f}' for x in m['interval'])}]"
+            for m in macros
+        )
         note = "" if overlap else ": too far apart"
-        sys.stdout.write(f"{alone.name}: {path.parent.name}: {one} alone, {other} with ranks{note}\n")
+        sys.stdout.write(
+            f"{alone.name}: {path.parent.name}: {one} alone, {other} with ranks{note}\n"
+        )
         found &= overlap
     return found
 

@@ -81,7 +81,9 @@ def test_a_project_may_be_moved(tmp_path: Path) -> None:
 def test_quotes_of_prepare_may_differ(tmp_path: Path) -> None:
     write_folder_options(tmp_path, FolderOptions("own", {"prepare": "--tier 'a b' -x"}))
     check_made_with("--data", tmp_path, {"prepare": '--tier "a b" -x'})
-    with pytest.raises(ConfigError, match="--prepare --tier a b -x: .* with --prepare --tier 'a b'"):
+    with pytest.raises(
+        ConfigError, match="--prepare --tier a b -x: .* with --prepare --tier 'a b'"
+    ):
         check_made_with("--data", tmp_path, {"prepare": "--tier a b -x"})
 
 

@@ -273,7 +273,9 @@ def test_settings_of_an_edited_plan_that_the_options_replace_are_named(project: 
     ]
 
 
-def test_other_lists_with_equal_hours_are_another_input(project: Experiment, tmp_path: Path) -> None:
+def test_other_lists_with_equal_hours_are_another_input(
+    project: Experiment, tmp_path: Path
+) -> None:
     project.update()
     write_stats(tmp_path / "others", 0.25)
     again, *_ = project.update(data=tmp_path / "others")
@@ -296,7 +298,9 @@ def test_a_plan_without_a_first_part_removes_that_of_an_earlier_plan(project: Ex
     assert not project.first_part.exists()
 
 
-def test_a_config_that_the_user_named_is_not_the_choice_for_the_encoder(project: Experiment, tmp_path: Path) -> None:
+def test_a_config_that_the_user_named_is_not_the_choice_for_the_encoder(
+    project: Experiment, tmp_path: Path
+) -> None:
     write_description(tmp_path / "e", "whisper")
     named = tmp_path / "finetune_wav2vec2.yaml"
     named.write_bytes(conf_file("finetune_wav2vec2.yaml").read_bytes())

@@ -37,14 +37,20 @@ def files(script: ModuleType, tmp_path: Path) -> dict[str, Path]:
     rows = [f"{key}\t{lang}\t{phones}\n" for key, (lang, phones) in WORDS.items()]
     audited.write_text("key\tlang\tphones\n" + "".join(rows), encoding="utf-8")
     public = tmp_path / "public.tsv"
-    rows = [f"{key}\t{lang}\t{model}\t1.0\n" for model in script.PUBLIC for key, (lang, _) in WORDS.items()]
+    rows = [
+        f"{key}\t{lang}\t{model}\t1.0\n"
+        for model in script.PUBLIC
+        for key, (lang, _) in WORDS.items()
+    ]
     public.write_text("key\tlang\tmodel\tPER\n" + "".join(rows), encoding="utf-8")
     study = tmp_path / "study"
     for folder in script.FOLDERS.values():
         for seed in script.SEEDS:
             texts = study / f"{folder}-seed{seed}" / "test" / script.MODE / "text"
             texts.parent.mkdir(parents=True)
-            texts.write_text("aa-1 b a\naa-2 t a\nbb-1 k i t i\nbb-2 k u p u\nother x\n", encoding="utf-8")
+            texts.write_text(
+                "aa-1 b a\naa-2 t a\nbb-1 k i t i\nbb-2 k u p u\nother x\n", encoding="utf-8"
+            )
             dump_config(ExperimentConfig(), study / f"{folder}-seed{seed}/train.yaml")
             start = Start(processors=("P1",), packages={"torch": "2.11.0"}, commit="1a2b3c4")
             write_run(study / f"{folder}-seed{seed}", RunRecord(starts=(start,)))
@@ -60,17 +66,23 @@ def run(script: ModuleType, files: dict[str, Path], monkeypatch: pytest.MonkeyPa
     script.main()
 
 
-def test_rates_and_differences(script: ModuleType, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rates_and_differences(
+    script: ModuleType, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     run(script, files, monkeypatch)
     record = json.loads(files["out"].with_suffix(".json").read_text("utf-8"))
     ours, public = record["systems"]["softmax-whisper"], record["systems"]["powsm"]
-    assert ours["rate"] == pytest.approx((1 / 4 + 0 / 8) / 2), "pooled per language, then the mean of the languages"
+    assert ours["rate"] == pytest.approx((1 / 4 + 0 / 8) / 2), (
+        "pooled per language, then the mean of the languages"
+    )
     assert (ours["num_seeds"], ours["difference"]) == (3, None)
     assert public["rate"] == 1.0 and public["interval"] == [1.0, 1.0]
     difference = public["difference"]
     assert difference["mean"] == pytest.approx(1 - 1 / 8)
     low, high = difference["interval"]
-    assert low == pytest.approx(1 - 1 / 4), "both words of aa are aa-1: two of four phones, or the half of a half"
+    assert low == pytest.approx(1 - 1 / 4), (
+        "both words of aa are aa-1: two of four phones, or the half of a half"
+    )
     assert high == 1.0
     assert difference["plausible_mean"] == 1.0, "without aa-1 all of ours are right"
     assert difference["num_better_languages"] == 0
@@ -84,7 +96,12 @@ def test_rates_and_differences(script: ModuleType, files: dict[str, Path], monke
 @pytest.mark.parametrize(
     ("name", "old", "new", "line"),
     [
-        ("public", "aa-1\taa\tpowsm\t1.0\n", "", r"public\.tsv: powsm has 3 of 4 words; complete the file"),
+        (
+            "public",
+            "aa-1\taa\tpowsm\t1.0\n",
+            "",
+            r"public\.tsv: powsm has 3 of 4 words; complete the file",
+        ),
         (
             "public",
             "aa-1\taa\tpowsm\t1.0",
@@ -98,7 +115,12 @@ def test_rates_and_differences(script: ModuleType, files: dict[str, Path], monke
             "aa-1\taa\tpowsm\tnan%",
             r"aa-1, powsm: PER 'nan%' is no number; correct it",
         ),
-        ("public", "aa-2\taa\tpowsm", "aa-1\taa\tpowsm", r"aa-1, powsm: twice; remove one of the rows"),
+        (
+            "public",
+            "aa-2\taa\tpowsm",
+            "aa-1\taa\tpowsm",
+            r"aa-1, powsm: twice; remove one of the rows",
+        ),
         ("audited", "phones\n", "text\n", r"audited\.tsv: no column phones"),
     ],
 )
@@ -137,7 +159,10 @@ def test_a_text_that_is_missing_gets_one_line(
     files["audited"].rename(files["audited"].with_suffix(".old"))
     with pytest.raises(SystemExit):
         run(script, files, monkeypatch)
-    assert "audited.tsv: does not exist; name the file with --audited or --public" in capsys.readouterr().err
+    assert (
+        "audited.tsv: does not exist; name the file with --audited or --public"
+        in capsys.readouterr().err
+    )
 
 
 def test_the_published_file_has_every_recogniser(script: ModuleType) -> None:

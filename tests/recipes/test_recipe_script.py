@@ -30,7 +30,9 @@ def checkout(tmp_path: Path) -> Path:
     (tmp_path / "conf").symlink_to(ROOT / "conf")
     # One write per call: trainings run side by side.
     answer = 'case $1 in heads-without-tree) [[ " $* " != *" softmax "* ]] || echo softmax ;; esac'
-    set_command(tmp_path, f'line=$(printf "%q " "$@"); echo "$line" >> {tmp_path}/calls.txt\n{answer}')
+    set_command(
+        tmp_path, f'line=$(printf "%q " "$@"); echo "$line" >> {tmp_path}/calls.txt\n{answer}'
+    )
     return tmp_path
 
 
@@ -44,7 +46,9 @@ def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture
 def checked(checkout: Path, forked: Path) -> Path:
     """The same checkout; its `wenet-hs` checks and keeps options, and records other commands."""
-    set_checked_command(checkout, forked, f'line=$(printf "%q " "$@"); echo "$line" >> {checkout}/calls.txt')
+    set_checked_command(
+        checkout, forked, f'line=$(printf "%q " "$@"); echo "$line" >> {checkout}/calls.txt'
+    )
     return checkout
 
 
@@ -67,11 +71,17 @@ def call(checkout: Path, recipe: str, *options: str, code: int = 0) -> tuple[str
     script = checkout / "examples" / recipe / "s0" / "run.sh"
     folders = (checkout / "bin", Path(sys.executable).parent, os.environ["PATH"])
     environment = os.environ | {"PATH": ":".join(map(str, folders))}
-    done = subprocess.run([script, *options], capture_output=True, text=True, env=environment, timeout=60, check=False)
+    done = subprocess.run(
+        [script, *options], capture_output=True, text=True, env=environment, timeout=60, check=False
+    )
     assert done.returncode == code, done.stderr
-    lines = (checkout / "calls.txt").read_text("utf-8").replace(f"{script.parent}/", "").splitlines()
+    lines = (
+        (checkout / "calls.txt").read_text("utf-8").replace(f"{script.parent}/", "").splitlines()
+    )
     not_of_a_stage = ("check-options", "heads-without-tree", "keep-options", "progress")
-    return done.stderr, [words for words in map(shlex.split, lines) if words[0] not in not_of_a_stage]
+    return done.stderr, [
+        words for words in map(shlex.split, lines) if words[0] not in not_of_a_stage
+    ]
 
 
 def flag(arguments: list[str], name: str) -> str:
@@ -84,9 +94,20 @@ def folders(calls: list[list[str]]) -> list[str]:
 
 def test_stages_of_mini_in_order_and_heads_that_differ_in_one_option(checkout: Path) -> None:
     _, calls = call(checkout, "mini", "--results", "R")
-    names = ["prepare", "units", "tree", "cmvn", "train", "train", *2 * ["average", "recognize", "score"], "report"]
+    names = [
+        "prepare",
+        "units",
+        "tree",
+        "cmvn",
+        "train",
+        "train",
+        *2 * ["average", "recognize", "score"],
+        "report",
+    ]
     assert [arguments[0] for arguments in calls] == names
-    trained = {flag(arguments, "--model_dir"): arguments for arguments in calls if arguments[0] == "train"}
+    trained = {
+        flag(arguments, "--model_dir"): arguments for arguments in calls if arguments[0] == "train"
+    }
     assert {*trained["exp/hsoftmax"]} ^ {*trained["exp/softmax"]} == {
         "softmax",
         "hsoftmax",
@@ -103,7 +124,11 @@ def test_stages_of_mini_in_order_and_heads_that_differ_in_one_option(checkout: P
 @pytest.mark.parametrize(
     ("recipe", "options", "expected"),
     [
-        ("mini", "--seeds '777 8'", "exp/hsoftmax exp/hsoftmax-seed8 exp/softmax exp/softmax-seed8"),
+        (
+            "mini",
+            "--seeds '777 8'",
+            "exp/hsoftmax exp/hsoftmax-seed8 exp/softmax exp/softmax-seed8",
+        ),
         ("mini", "--tree brown", "exp/hsoftmax-brown exp/softmax"),
         ("mini", "--tree x/tree-mine.json --seeds 8", "exp/hsoftmax-mine-seed8 exp/softmax-seed8"),
         ("mini", "--tree mine/trees/mine.json --head class", "exp/class-mine"),
@@ -129,7 +154,9 @@ def test_options_are_set_at_the_top_of_the_file_and_never_by_the_environment(
 ) -> None:
     monkeypatch.setenv("unit", "phone")
     script = checkout / "examples/mini/s0/run.sh"
-    lines = script.read_text("utf-8").replace("\nread_options", '\ntree=brown seeds="1 2" nproc=1\nread_options')
+    lines = script.read_text("utf-8").replace(
+        "\nread_options", '\ntree=brown seeds="1 2" nproc=1\nread_options'
+    )
     script.write_text(lines, "utf-8")
     _, calls = call(checkout, "mini", "--stop_stage", "4", "--head", "class")
     assert folders(calls) == ["exp/class-brown-seed1", "exp/class-brown-seed2"]
@@ -142,7 +169,9 @@ def test_help_lists_each_option_with_its_meaning(checkout: Path, recipe: str) ->
     listed = subprocess.run([script, "--help"], capture_output=True, text=True, check=True).stdout
     options = [line for line in listed.splitlines() if line.startswith("  --")]
     names = [line.split()[0] for line in options]
-    assert {"--stage", "--seeds", "--config", "--data", "--exp"} <= {*names} and len(names) == len({*names})
+    assert {"--stage", "--seeds", "--config", "--data", "--exp"} <= {*names} and len(names) == len(
+        {*names}
+    )
     for line in script.read_text("utf-8").partition("read_options")[0].splitlines():
         if line.startswith("option "):
             assert f"--{line.split()[1]}" in names
@@ -153,17 +182,42 @@ def test_a_new_log_keeps_the_one_before(checkout: Path) -> None:
         set_command(checkout, f"[ $1 != train ] || echo {text}")
         call(checkout, "mini", "--stop_stage", "4", "--head", "class")
     exp = checkout / "examples/mini/s0/exp"
-    assert [(exp / name).read_text() for name in ("class.log.old", "class.log")] == ["first\n", "second\n"]
+    assert [(exp / name).read_text() for name in ("class.log.old", "class.log")] == [
+        "first\n",
+        "second\n",
+    ]
 
 
 def test_a_tree_of_each_seed_is_built_and_a_file_is_used_as_it_is(checkout: Path) -> None:
-    _, calls = call(checkout, "mini", "--tree", "random", "--head", "hsoftmax", "--seeds", "777 2", "--stop_stage", "4")
+    _, calls = call(
+        checkout,
+        "mini",
+        "--tree",
+        "random",
+        "--head",
+        "hsoftmax",
+        "--seeds",
+        "777 2",
+        "--stop_stage",
+        "4",
+    )
     built = {flag(one, "--seed"): flag(one, "--out") for one in calls if one[0] == "tree"}
     assert built == {"777": "data/tree-random.json", "2": "data/tree-random-seed2.json"}
     assert {flag(one, "--seed"): flag(one, "--tree") for one in calls if one[0] == "train"} == built
     mine = checkout / "tree-mine #1: [é].json"
     mine.touch()
-    _, calls = call(checkout, "mini", "--tree", str(mine), "--stage", "2", "--stop_stage", "4", "--head", "class")
+    _, calls = call(
+        checkout,
+        "mini",
+        "--tree",
+        str(mine),
+        "--stage",
+        "2",
+        "--stop_stage",
+        "4",
+        "--head",
+        "class",
+    )
     assert [one[0] for one in calls] == ["cmvn", "train"] and flag(calls[1], "--tree") == str(mine)
 
 
@@ -186,7 +240,12 @@ def test_folders_made_with_other_options_are_refused_by_the_flag(
     made = f"{folder}/data was made with --langs cs es it ky tr uk"
     remedy = "repeat this, give another --data, or remove the folder\n"
     assert error == f"{folder}/run.sh: --langs es it: {made}; {remedy}" and not calls
-    for option, other in (("--unit", "phone"), ("--config", "conf/ucla.yaml"), ("--hours", "1"), ("--data", "d")):
+    for option, other in (
+        ("--unit", "phone"),
+        ("--config", "conf/ucla.yaml"),
+        ("--hours", "1"),
+        ("--data", "d"),
+    ):
         error, calls = call(checked, "mini", option, other, "--stage", "4", code=2)
         assert f"{option} " in error and "was made with" in error and not calls
     shutil.rmtree(folder / "data")  # to prepare it again
@@ -245,8 +304,14 @@ def test_a_number_of_steps_is_not_evaluated(checked: Path) -> None:
         ("--inventory none.tsv", "none.tsv: "),
         ("--place_unseen near", "--place_unseen near: must be one of articulatory"),
         ("--place_unseen articulatory", "--place_unseen: has no effect without --inventory; "),
-        ("--head hsoftmax --override_config head_conf.bais=true", "head_conf.bais: unknown key; did you mean `bias`?"),
-        ("--override_config model_conf.ctc_only_steps=many", "model_conf.ctc_only_steps: must be a whole number"),
+        (
+            "--head hsoftmax --override_config head_conf.bais=true",
+            "head_conf.bais: unknown key; did you mean `bias`?",
+        ),
+        (
+            "--override_config model_conf.ctc_only_steps=many",
+            "model_conf.ctc_only_steps: must be a whole number",
+        ),
     ],
 )
 def test_names_and_settings_are_checked_before_the_first_stage(
@@ -257,14 +322,21 @@ def test_names_and_settings_are_checked_before_the_first_stage(
     assert message in capsys.readouterr().err
     good = "--head softmax class --tree brown --modes joint --seeds 1 2 --unit bpe:60 --override_config seed=3"
     assert run_command(check_options, [*line[:2], *good.split()]) == 0
-    assert run_command(check_options, ["--config", str(ROOT / "conf/wikitext.yaml"), "--head", "hsoftmax"]) == 0
+    assert (
+        run_command(
+            check_options, ["--config", str(ROOT / "conf/wikitext.yaml"), "--head", "hsoftmax"]
+        )
+        == 0
+    )
 
 
 def test_an_older_bash_is_refused(checkout: Path) -> None:
     script = checkout / "tools/recipe.sh"
     text = script.read_text("utf-8")
     assert "< 404)" in text
-    script.write_text(text.replace("< 404)", "< 100000)"), "utf-8")  # the bash of these tests is too old
+    script.write_text(
+        text.replace("< 404)", "< 100000)"), "utf-8"
+    )  # the bash of these tests is too old
     error, calls = call(checkout, "mini", code=2)
     folder = checkout / "examples/mini/s0"
     line = "recipes need bash 4.4 or newer; on macOS run 'brew install bash', and begin with: bash"
@@ -272,9 +344,13 @@ def test_an_older_bash_is_refused(checkout: Path) -> None:
 
 
 def test_settings_on_several_lines_are_all_passed_on(checkout: Path) -> None:
-    _, calls = call(checkout, "mini", "--override", "seed=3 log_interval=7\n max_epoch=5\n", "--head", "softmax")
+    _, calls = call(
+        checkout, "mini", "--override", "seed=3 log_interval=7\n max_epoch=5\n", "--head", "softmax"
+    )
     trainings = [one for one in calls if one[0] == "train"]
-    assert trainings and all({"seed=3", "log_interval=7", "max_epoch=5"} <= {*one} for one in trainings)
+    assert trainings and all(
+        {"seed=3", "log_interval=7", "max_epoch=5"} <= {*one} for one in trainings
+    )
 
 
 def test_no_stage_begins_if_the_options_are_refused(checkout: Path) -> None:
@@ -283,7 +359,12 @@ def test_no_stage_begins_if_the_options_are_refused(checkout: Path) -> None:
         (checkout / "text").mkdir(exist_ok=True)
         for name in ("train", "valid", "test"):
             (checkout / "text" / f"{name}.txt").touch()
-        assert not call(checkout, recipe, *(["--corpus", f"{checkout}/text"] if recipe != "mini" else []), code=2)[1]
+        assert not call(
+            checkout,
+            recipe,
+            *(["--corpus", f"{checkout}/text"] if recipe != "mini" else []),
+            code=2,
+        )[1]
 
 
 # ---- examples/commonvoice
@@ -291,7 +372,9 @@ def test_no_stage_begins_if_the_options_are_refused(checkout: Path) -> None:
 
 @pytest.mark.slow
 def test_training_reads_tars_if_asked_and_all_other_stages_the_lists(checkout: Path) -> None:
-    _, calls = call(checkout, "commonvoice", "--corpus", "c", "--stop_stage", "4", "--head", "class")
+    _, calls = call(
+        checkout, "commonvoice", "--corpus", "c", "--stop_stage", "4", "--head", "class"
+    )
     assert "shards" not in [one[0] for one in calls] and "--data_type" not in calls[-1]
     options = ["--corpus", "c", "--shards", "500", "--head", "class"]
     error, calls = call(checkout, "commonvoice", *options, "--stage", "4", code=2)
@@ -299,7 +382,9 @@ def test_training_reads_tars_if_asked_and_all_other_stages_the_lists(checkout: P
     _, calls = call(checkout, "commonvoice", *options, "--stop_stage", "0")
     assert [one[0] for one in calls] == ["prepare", "shards", "shards"]
     for one, name in zip(calls[1:], ("train", "dev"), strict=True):
-        expected = f"--data_list data/{name}/data.list --num_utts_per_shard 500 --out data/{name}/shards"
+        expected = (
+            f"--data_list data/{name}/data.list --num_utts_per_shard 500 --out data/{name}/shards"
+        )
         assert one[1:] == expected.split()
     tars = checkout / "examples/commonvoice/s0/data/train/shards"
     tars.mkdir(parents=True)
@@ -308,7 +393,10 @@ def test_training_reads_tars_if_asked_and_all_other_stages_the_lists(checkout: P
     assert (flag(train, "--train_data"), flag(train, "--cv_data"), flag(train, "--data_type")) == (
         *("data/train/shards/data.list", "data/dev/shards/data.list", "shard"),
     )
-    assert (flag(cmvn, "--data_list"), flag(report, "--data_list")) == ("data/train/data.list", "data/test/data.list")
+    assert (flag(cmvn, "--data_list"), flag(report, "--data_list")) == (
+        "data/train/data.list",
+        "data/test/data.list",
+    )
 
 
 def test_a_number_of_shards_is_checked(checked: Path) -> None:
@@ -322,35 +410,69 @@ def test_a_number_of_shards_is_checked(checked: Path) -> None:
 @pytest.mark.slow
 def test_pretraining_on_simulated_words(checkout: Path) -> None:
     """One base per seed, which all its heads start from; lists and statistics are those of the real speech."""
-    options = ["--corpus", "c", "--seeds", "777 8", "--pretrain", "14", "--base_steps", "3000", "--stop_stage", "4"]
+    options = [
+        "--corpus",
+        "c",
+        "--seeds",
+        "777 8",
+        "--pretrain",
+        "14",
+        "--base_steps",
+        "3000",
+        "--stop_stage",
+        "4",
+    ]
     _, (_, simulate, units, tree, _, cmvn, *trainings) = call(checkout, "ucla", *options)
     assert simulate[:6] == ["prepare", "synthetic", "--unit", "phone", "--hours", "14"]
-    assert (flag(simulate, "--match_list"), flag(simulate, "--out")) == ("data/train/data.list", "data/simulated")
+    assert (flag(simulate, "--match_list"), flag(simulate, "--out")) == (
+        "data/train/data.list",
+        "data/simulated",
+    )
     lists = units[units.index("--data_list") + 1 : units.index("--kind")]
     assert lists == ["data/train/data.list", "data/simulated/train/data.list"]
     assert flag(tree, "--data_list") == flag(cmvn, "--data_list") == "data/train/data.list"
     for one in trainings:
         name, _, seed = flag(one, "--model_dir").partition("-seed")
         is_first = name == "exp/base"
-        assert flag(one, "--train_data") == ("data/simulated" if is_first else "data") + "/train/data.list"
+        assert (
+            flag(one, "--train_data")
+            == ("data/simulated" if is_first else "data") + "/train/data.list"
+        )
         assert ("model_conf.ctc_only_steps=3000" in one) == is_first != ("--checkpoint" in one)
         assert is_first or flag(one, "--checkpoint") == f"exp/base{seed and '-seed'}{seed}"
     assert len(trainings) == 6
     for wrong in (["--unit", "char"], ["--base_steps", "0"]):
         assert (
-            "--pretrain 14: needs" in call(checkout, "ucla", *options, *wrong, "--exp", "x", "--data", "y", code=2)[0]
+            "--pretrain 14: needs"
+            in call(checkout, "ucla", *options, *wrong, "--exp", "x", "--data", "y", code=2)[0]
         )
 
 
 def test_ctc_over_a_tree_and_decoding_with_known_units(checkout: Path) -> None:
     known = ["--inventory", "known.tsv", "--place_unseen", "articulatory", "--modes", "joint"]
-    options = ["--corpus", "c", "--stage", "4", "--head", "hsoftmax", "--ctc_tree", "ctc.json", *known]
+    options = [
+        "--corpus",
+        "c",
+        "--stage",
+        "4",
+        "--head",
+        "hsoftmax",
+        "--ctc_tree",
+        "ctc.json",
+        *known,
+    ]
     _, (base, train, _, recognize, score, report) = call(checkout, "ucla", *options)
     for one in (base, train):
         assert (flag(one, "--ctc_head"), flag(one, "--ctc_tree")) == ("hsoftmax", "ctc.json")
-    assert (flag(recognize, "--inventory"), flag(recognize, "--place_unseen")) == ("known.tsv", "articulatory")
+    assert (flag(recognize, "--inventory"), flag(recognize, "--place_unseen")) == (
+        "known.tsv",
+        "articulatory",
+    )
     decoded = "exp/hsoftmax/test-inventory-articulatory"
-    assert flag(recognize, "--result_dir") == flag(score, "--hyp") == decoded and flag(score, "--metric") == "per"
+    assert (
+        flag(recognize, "--result_dir") == flag(score, "--hyp") == decoded
+        and flag(score, "--metric") == "per"
+    )
     assert flag(report, "--test") == "test-inventory-articulatory"
 
 
@@ -369,7 +491,11 @@ def own_data(checkout: Path, hours: float) -> list[str]:
 def test_own_lists_of_other_options_are_refused(checked: Path) -> None:
     options = [*own_data(checked, 1.0), "--stop_stage", "0"]
     call(checked, "own", *options)
-    for other in (("--prepare", "--tier words"), ("--unit", "phone"), ("--elan", str(checked / "y"))):
+    for other in (
+        ("--prepare", "--tier words"),
+        ("--unit", "phone"),
+        ("--elan", str(checked / "y")),
+    ):
         error, _ = call(checked, "own", *options, *other, code=2)
         assert f"{' '.join(other)}: " in error and "/data was made with" in error
     new = ["--data", f"{checked}/d", "--exp", f"{checked}/e"]
@@ -402,7 +528,10 @@ def test_texts_of_wikitext_must_exist_and_a_new_model_is_scored_again(checkout: 
         (text / name).touch()
     options = ["--corpus", str(text), "--systems", "softmax"]
     error, calls = call(checkout, "wikitext", *options, code=2)
-    assert f"--corpus '{text}': 0 files with 'train' in their name; expected one" in error and not calls
+    assert (
+        f"--corpus '{text}': 0 files with 'train' in their name; expected one" in error
+        and not calls
+    )
     (text / "train.txt").touch()
     folder = checkout / "examples/wikitext/s0/exp/softmax-seed777"
     folder.mkdir(parents=True)
@@ -410,4 +539,6 @@ def test_texts_of_wikitext_must_exist_and_a_new_model_is_scored_again(checkout: 
         (folder / name).touch()
         os.utime(folder / name, (number, number))
     _, calls = call(checkout, "wikitext", *options, "--stage", "3", "--stop_stage", "3")
-    assert [flag(one, "--json") for one in calls if one[0] == "lm"] == ["exp/softmax-seed777/valid.json"]
+    assert [flag(one, "--json") for one in calls if one[0] == "lm"] == [
+        "exp/softmax-seed777/valid.json"
+    ]

@@ -35,7 +35,9 @@ class Case:
 
 def read_cases(recipe: str) -> list[Case]:
     records = json.loads((EXPECTED / f"{recipe}.json").read_text("utf-8"))
-    return [Case(recipe, record["options"], tuple(record.get("commands", ()))) for record in records]
+    return [
+        Case(recipe, record["options"], tuple(record.get("commands", ()))) for record in records
+    ]
 
 
 def parameters() -> Iterator[ParameterSet]:

@@ -119,10 +119,14 @@ def test_settings_with_spaces_and_apostrophes(recipe: str, tmp_path: Path) -> No
     study = tmp_path / hostile("study")
     settings = [f"{name}={hostile(name)}" for name in names]
     if recipe == "mini":
-        settings.append(f'options=--exp "{hostile("options")}" ')  # without the space Snakemake removes the quote
+        settings.append(
+            f'options=--exp "{hostile("options")}" '
+        )  # without the space Snakemake removes the quote
     if recipe == "ucla":  # numbers, which the folders of its trees have in their names
         settings.append("seeds=1 2 3")
-        tables = sorted(path.parent.name for path in (EXAMPLES / "ucla/s0/results").glob("*/table.yaml"))
+        tables = sorted(
+            path.parent.name for path in (EXAMPLES / "ucla/s0/results").glob("*/table.yaml")
+        )
         settings.append(f"tables={' '.join(tables)}")
     settings += [setting for setting in SETTINGS[recipe] if setting.startswith("tables=")]
     flags = ["--profile", "../../profile", "--dry-run", "--nolock", "-p", *targets]
@@ -132,8 +136,12 @@ def test_settings_with_spaces_and_apostrophes(recipe: str, tmp_path: Path) -> No
 
     folder, record = tmp_path / "recipe", tmp_path / "record.txt"
     write_recorders(folder)
-    for log in {found for command in commands for found in re.findall(r"> (\S.*?\.log\S*) 2>&1", command)}:
-        subprocess.run(["bash", "-c", f"mkdir -p {log} && rmdir {log}"], check=True)  # as Snakemake does
+    for log in {
+        found for command in commands for found in re.findall(r"> (\S.*?\.log\S*) 2>&1", command)
+    }:
+        subprocess.run(
+            ["bash", "-c", f"mkdir -p {log} && rmdir {log}"], check=True
+        )  # as Snakemake does
     study.mkdir(exist_ok=True)
     before = {*folder.iterdir()}
     environment = {
@@ -143,14 +151,26 @@ def test_settings_with_spaces_and_apostrophes(recipe: str, tmp_path: Path) -> No
     }
     for command in sorted(commands):
         line = ["bash", "-euo", "pipefail", "-c", command]
-        done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            line, cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, command + done.stderr
-    assert {*folder.iterdir()} == before, "a file that a redirection to the first word of a path made"
+    assert {*folder.iterdir()} == before, (
+        "a file that a redirection to the first word of a path made"
+    )
 
-    arguments = [argument for call in record.read_text("utf-8").splitlines() for argument in call.split("\037")[1:-1]]
+    arguments = [
+        argument
+        for call in record.read_text("utf-8").splitlines()
+        for argument in call.split("\037")[1:-1]
+    ]
     expected = {*names, "study", *(["options"] if recipe == "mini" else [])}
     for name in expected:
-        with_name = [argument for argument in arguments if f"{name}-begin" in argument or f"{name}-end" in argument]
+        with_name = [
+            argument
+            for argument in arguments
+            if f"{name}-begin" in argument or f"{name}-end" in argument
+        ]
         is_list = name in (
             "heads",
             "seeds",
@@ -168,9 +188,14 @@ def test_options_of_a_study_with_a_quote_that_has_no_end() -> None:
     for end in ("", " "):
         command = [sys.executable, "-m", "snakemake", *flags, f"options=--langs 'es it'{end}"]
         folder = EXAMPLES / "mini/s0"
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=100, check=False
+        )
         lines.append(done.stdout + done.stderr)
-    assert "options: No closing quotation; if the last character is a quote, write a space after it" in lines[0]
+    assert (
+        "options: No closing quotation; if the last character is a quote, write a space after it"
+        in lines[0]
+    )
     assert "./run.sh --langs 'es it' --stop_stage 3" in lines[1]
 
 
@@ -179,7 +204,9 @@ def test_a_study_in_a_folder_with_spaces_and_an_apostrophe(tmp_path: Path) -> No
     """All rules of mini's table are run; the study, the lists and the experiments are in such folders."""
     root = tmp_path / "my work's copy"
     for name in ("conf", "tools", "examples/profile", "examples/mini/s0"):
-        ignored = shutil.ignore_patterns("data*", "exp*", "study*", ".snakemake", "corpus", "simulated*")
+        ignored = shutil.ignore_patterns(
+            "data*", "exp*", "study*", ".snakemake", "corpus", "simulated*"
+        )
         shutil.copytree(EXAMPLES.parent / name, root / name, ignore=ignored)
     steps = "scheduler_conf.total_steps=20 scheduler_conf.warmup_steps=5 save_interval=10 model_conf.ctc_only_steps=5"
     options = (
@@ -205,7 +232,9 @@ def test_a_study_in_a_folder_with_spaces_and_an_apostrophe(tmp_path: Path) -> No
         check=False,
     )
     log = root / "examples/mini/s0/my study's/mini/softmax-seed1.log"
-    assert done.returncode == 0, done.stdout + done.stderr + (log.read_text("utf-8") if log.is_file() else "")
+    assert done.returncode == 0, (
+        done.stdout + done.stderr + (log.read_text("utf-8") if log.is_file() else "")
+    )
     assert log.stat().st_size > 0
     names = {path.name for path in (root / "examples/mini/s0").iterdir()}
     assert {"my study's", "it's data", "it's exp"} <= names and "my" not in names

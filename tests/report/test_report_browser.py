@@ -21,7 +21,10 @@ def opened(tmp_path: Path) -> Iterator[Page]:
     """A page of two experiments with audio, open in a window of a desk."""
     browser = find_browser()
     attention = REF | {"ca1": "bon", "ky2": "кыргызча"}
-    folders = [write_experiment(tmp_path / "a"), write_experiment(tmp_path / "b", head="softmax", attention=attention)]
+    folders = [
+        write_experiment(tmp_path / "a"),
+        write_experiment(tmp_path / "b", head="softmax", attention=attention),
+    ]
     stats = write_data(tmp_path / "data", simulated=True)
     data = gather_data(read_experiments(folders), mode="attention", stats=stats)
     path = tmp_path / "report.html"
@@ -44,7 +47,9 @@ def test_tables_are_sorted_and_filtered(opened: Page) -> None:
     sort = f"{button}.parentElement.getAttribute('aria-sort')"
     assert opened.run(column) == ["ca", "ky"]
     opened.run(f"{button}.click()")
-    assert (opened.run(column), opened.run(sort)) == (["ky", "ca"], "ascending"), "b: 15 % of ky, 30 % of ca"
+    assert (opened.run(column), opened.run(sort)) == (["ky", "ca"], "ascending"), (
+        "b: 15 % of ky, 30 % of ca"
+    )
     opened.run(f"{button}.click()")
     assert (opened.run(column), opened.run(sort)) == (["ca", "ky"], "descending")
     rows = "[...document.querySelectorAll('#confusions-1 tbody tr:not([hidden])')].map(row => row.cells[0].textContent)"
@@ -67,15 +72,19 @@ def test_utterances_are_found_ordered_and_heard(opened: Page) -> None:
     choose(opened, by_id("find"), "")
     opened.run(f"{by_id('wrong')}.click()")
     assert opened.run(SHOWN) == ["ky2"]
-    heard = "new Promise((done, fail) => { const sound = document.querySelector('audio'); sound.onerror = fail; \
+    heard = (
+        "new Promise((done, fail) => { const sound = document.querySelector('audio'); sound.onerror = fail; \
         sound.onloadedmetadata = () => done(sound.duration); sound.load(); })"
+    )
     assert 0.4 < opened.run(heard) < 0.8
 
 
 def test_it_fits_a_phone_paper_and_both_themes(opened: Page) -> None:
     colour = "getComputedStyle(document.body).backgroundColor"
     opened.resize(390, 844)
-    assert opened.run("document.documentElement.scrollWidth") == 390, "wide tables scroll in their own boxes"
+    assert opened.run("document.documentElement.scrollWidth") == 390, (
+        "wide tables scroll in their own boxes"
+    )
     box = "document.querySelector('#errors .scroll')"
     assert opened.run(f"{box}.scrollWidth > {box}.clientWidth")
     second = f"{box}.querySelector('tbody tr').cells[2].getBoundingClientRect().right"
@@ -92,7 +101,9 @@ def test_it_fits_a_phone_paper_and_both_themes(opened: Page) -> None:
     opened.run("document.getElementById('theme').click()")
     assert opened.run("document.getElementById('theme').textContent") == "Theme: light"
     assert dark != opened.run(colour) == "rgb(255, 255, 255)"
-    pdf = opened.call("Page.printToPDF", printBackground=True, paperWidth=8.27, paperHeight=11.69)["data"]
+    pdf = opened.call("Page.printToPDF", printBackground=True, paperWidth=8.27, paperHeight=11.69)[
+        "data"
+    ]
     assert len(pdf) > 10_000
 
 

@@ -16,7 +16,11 @@ from wenet_hs.runs.record import DataFile, DataLists, RunRecord, Start, write_ru
 
 
 def write_result(folder: Path, system: str, seed: int, perplexity: float) -> Path:
-    scores = {"valid perplexity": perplexity, "test perplexity": 2 * perplexity, "bits per word, test": 7.5}
+    scores = {
+        "valid perplexity": perplexity,
+        "test perplexity": 2 * perplexity,
+        "bits per word, test": 7.5,
+    }
     settings = {"head": system, "optim_conf.lr": 0.001 if seed == 0 else 0.002, "grad_clip": 1.0}
     cost = {
         "steps": 100,
@@ -24,17 +28,23 @@ def write_result(folder: Path, system: str, seed: int, perplexity: float) -> Pat
         "train_seconds": 3600.0,
         "run": RunRecord(starts=(Start(processors=("P",)),)),
     }
-    return write_results(Results(system=system, seed=seed, settings=settings, scores=scores, **cost), folder)
+    return write_results(
+        Results(system=system, seed=seed, settings=settings, scores=scores, **cost), folder
+    )
 
 
-def test_tables_have_means_over_seeds_and_the_statistics_of_the_texts(tmp_path: Path, capsys: Capsys) -> None:
+def test_tables_have_means_over_seeds_and_the_statistics_of_the_texts(
+    tmp_path: Path, capsys: Capsys
+) -> None:
     for seed, perplexity in enumerate((100.0, 110.0)):
         write_result(tmp_path / "a", "tree", seed, perplexity)
     write_result(tmp_path / "a", "flat", 0, 90.0)
     spec = "title: A\nsystems: {flat: softmax, tree: a tree}\npaper: {flat: [1.5, 2]}\n"
     (tmp_path / "a" / "table.yaml").write_text(spec)
     (tmp_path / "b").mkdir()
-    (tmp_path / "b" / "table.yaml").write_text("title: B\nalso: [../a]\nsystems: {tree: the same}\n")
+    (tmp_path / "b" / "table.yaml").write_text(
+        "title: B\nalso: [../a]\nsystems: {tree: the same}\n"
+    )
     (tmp_path / "train.txt").write_text("one two\n\ntwo three\n")
     (tmp_path / "test.txt").write_text("one four\nfour four\n")
     names = ["<blank>", "<unk>", "<sos/eos>", "one", "two", "three"]
@@ -57,7 +67,9 @@ def test_tables_have_means_over_seeds_and_the_statistics_of_the_texts(tmp_path: 
     assert ["softmax", "90.00", "180.00", "7.50", "0", "1.50", "2.00"] in rows
     assert ["a tree", "105.00 ± 7.07", "210.00 ± 14.14", "7.50 ± 0.00", "0 1", "n/a", "n/a"] in rows
     assert ["the same", "105.00 ± 7.07", "210.00 ± 14.14", "7.50 ± 0.00", "0 1"] in rows
-    assert "| a tree | 0 1 | 100 |" in (tmp_path / "a.md").read_text("utf-8"), "the details have the trainings"
+    assert "| a tree | 0 1 | 100 |" in (tmp_path / "a.md").read_text("utf-8"), (
+        "the details have the trainings"
+    )
 
 
 def test_without_a_table_yaml_all_systems_are_rows_and_published_ones_are_compared(
@@ -70,7 +82,9 @@ def test_without_a_table_yaml_all_systems_are_rows_and_published_ones_are_compar
     assert run_line(report, line) == 0
     text = (tmp_path / "R.md").read_text()
     assert "## t\n" in text and text.index("| flat") < text.index("| tree")
-    (tmp_path / "published/t/table.yaml").write_text("title: A study\nsystems: {tree: a tree, flat: softmax}\n")
+    (tmp_path / "published/t/table.yaml").write_text(
+        "title: A study\nsystems: {tree: a tree, flat: softmax}\n"
+    )
     capsys.readouterr()
     assert run_line(report, f"{line} --published {tmp_path}/published") == 0
     printed = capsys.readouterr().out
@@ -79,11 +93,15 @@ def test_without_a_table_yaml_all_systems_are_rows_and_published_ones_are_compar
     assert printed.splitlines()[2] in (tmp_path / "R.md").read_text()
 
 
-@pytest.mark.parametrize(("name", "remedy"), [("test.json", "lm score --json"), ("texts.json", "lm count")])
+@pytest.mark.parametrize(
+    ("name", "remedy"), [("test.json", "lm score --json"), ("texts.json", "lm count")]
+)
 def test_a_damaged_file_is_one_line(tmp_path: Path, name: str, remedy: str, capsys: Capsys) -> None:
     folder = tmp_path / "tree-seed777"
     dump_config(LmConfig(), folder / "train.yaml")
-    (folder / "metrics.jsonl").write_text('{"kind": "valid", "step": 1, "loss": 1, "perplexity": 9, "seconds": 1}\n')
+    (folder / "metrics.jsonl").write_text(
+        '{"kind": "valid", "step": 1, "loss": 1, "perplexity": 9, "seconds": 1}\n'
+    )
     (folder / "test.json").write_text("{}")
     write_result(folder, "tree", 1, 90.0)
     line = f"--exp {folder} --results {tmp_path}"
@@ -94,7 +112,9 @@ def test_a_damaged_file_is_one_line(tmp_path: Path, name: str, remedy: str, caps
     assert found.startswith(f"{folder / name}: damaged (") and remedy in found
 
 
-def test_a_results_file_has_the_facts_of_a_folder_without_paths_of_the_machine(tmp_path: Path, capsys: Capsys) -> None:
+def test_a_results_file_has_the_facts_of_a_folder_without_paths_of_the_machine(
+    tmp_path: Path, capsys: Capsys
+) -> None:
     folder = tmp_path / "exp" / "tree-seed777"
     dump_config(LmConfig(), folder / "train.yaml")
     path = f"{tmp_path}/train.txt"
@@ -102,15 +122,24 @@ def test_a_results_file_has_the_facts_of_a_folder_without_paths_of_the_machine(t
     command = ("lm", "train", "--train_text", path, "--override_config", override)
     lists = DataLists(kind="text", train=(DataFile(path=path),))
     write_run(folder, RunRecord(starts=(Start(command=command, processors=("P/2",)),), lists=lists))
-    points = [{"kind": "valid", "step": n, "loss": 5.0 - n, "perplexity": 9, "seconds": n} for n in (1, 2)]
+    points = [
+        {"kind": "valid", "step": n, "loss": 5.0 - n, "perplexity": 9, "seconds": n} for n in (1, 2)
+    ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
-    score = {"model": str(folder), "text": [f"{tmp_path}/test.txt"], "perplexity": 8.5, "bits_per_unit": 3.1}
+    score = {
+        "model": str(folder),
+        "text": [f"{tmp_path}/test.txt"],
+        "perplexity": 8.5,
+        "bits_per_unit": 3.1,
+    }
     (folder / "test.json").write_text(json.dumps(score))
     target = write_results(collect_lm_results(folder), tmp_path / "results")
     assert target.name == "tree-seed777.json" and str(tmp_path) not in target.read_text()
     start = Start(time="2026-11-28T09:00:00Z", command=("train", f"{tmp_path}/caf\udce9.txt"))
     write_run(folder, RunRecord(starts=(start,)))
-    (of_strange,) = read_results(write_results(collect_lm_results(folder), tmp_path / "r")).run.starts
+    (of_strange,) = read_results(
+        write_results(collect_lm_results(folder), tmp_path / "r")
+    ).run.starts
     assert of_strange.command == ("train", "caf\\udce9.txt")
     assert of_strange.time is None, "it is of one machine"
     found = read_results(target)
@@ -121,4 +150,6 @@ def test_a_results_file_has_the_facts_of_a_folder_without_paths_of_the_machine(t
     assert (found.steps, found.train_seconds) == (2, 2.0)
     assert found.scores == {"test perplexity": 8.5, "bits per word, test": 3.1}
     line = f"--exp {folder} --out {tmp_path}/x.html"
-    assert "a language model, of which there is no page" in error_line(run_line(report, line), capsys)
+    assert "a language model, of which there is no page" in error_line(
+        run_line(report, line), capsys
+    )

@@ -26,14 +26,19 @@ REF = {f"{lang}{number:02}": "abcdefghij" for lang in ("xx", "yy") for number in
 MODE = "attention"
 
 
-def experiment(folder: Path, num_wrong: Mapping[str, int], *, ref: Mapping[str, str] = REF, seed: int = 777) -> Path:
+def experiment(
+    folder: Path, num_wrong: Mapping[str, int], *, ref: Mapping[str, str] = REF, seed: int = 777
+) -> Path:
     """An experiment with one wrong letter in the first utterances of each language."""
     write_experiment(folder)
     hypothesis = {
-        key: text[:-1] + "x" if int(key[2:]) < num_wrong.get(key[:2], 0) else text for key, text in ref.items()
+        key: text[:-1] + "x" if int(key[2:]) < num_wrong.get(key[:2], 0) else text
+        for key, text in ref.items()
     }
     langs = {key: key[:2] for key in ref}
-    write_report(folder, score(ref, hypothesis, rules=Rules(metric="cer"), langs=langs, num_resamples=100))
+    write_report(
+        folder, score(ref, hypothesis, rules=Rules(metric="cer"), langs=langs, num_resamples=100)
+    )
     replace_text(folder / "train.yaml", "seed: 777", f"seed: {seed}")
     return folder
 
@@ -45,11 +50,19 @@ def verdict(*folders: Path) -> list[str]:
 
 
 def test_the_better_one_of_two_trainings(tmp_path: Path) -> None:
-    a, b = experiment(tmp_path / "a", {"xx": 1, "yy": 9}), experiment(tmp_path / "b", {"xx": 12, "yy": 12})
-    for folders, gap in (((a, b), "b − a +5.83 points [+4.58, +7.08]"), ((b, a), "a − b -5.83 points [-7.08, -4.58]")):
+    a, b = (
+        experiment(tmp_path / "a", {"xx": 1, "yy": 9}),
+        experiment(tmp_path / "b", {"xx": 12, "yy": 12}),
+    )
+    for folders, gap in (
+        ((a, b), "b − a +5.83 points [+4.58, +7.08]"),
+        ((b, a), "a − b -5.83 points [-7.08, -4.58]"),
+    ):
         caveat, head, rates, worst = verdict(*folders)
         assert caveat.startswith("One training per system decides nothing between systems: ")
-        assert head.startswith("Of these two trainings, a has fewer errors than b, by 5.83 points [4.58, 7.08]. ")
+        assert head.startswith(
+            "Of these two trainings, a has fewer errors than b, by 5.83 points [4.58, 7.08]. "
+        )
         assert f"; {gap}; p = 0.0002, both over utterances only." in head
         assert "a 4.17 %" in head and "b 10.00 %" in head
         assert rates == f"All rates: character error rate (CER) in {MODE}, mean of 2 languages."
@@ -62,15 +75,27 @@ def test_the_spread_between_seeds_stands_before_the_comparison(tmp_path: Path) -
     assert spread is not None
     caveat, *_ = verdict(a, b)
     assert f"by more than {spread.median:.1%} of their rate in half of the pairs" in caveat
-    assert f"{spread.highest_tenth:.1%} in one of ten ({spread.num_systems} systems of ours)" in caveat
+    assert (
+        f"{spread.highest_tenth:.1%} in one of ten ({spread.num_systems} systems of ours)" in caveat
+    )
 
 
 def test_a_difference_stands_beside_those_of_seeds(tmp_path: Path) -> None:
-    folders = [experiment(tmp_path / name, {"xx": wrong, "yy": 12}) for name, wrong in (("a", 1), ("b", 12))]
+    folders = [
+        experiment(tmp_path / name, {"xx": wrong, "yy": 12})
+        for name, wrong in (("a", 1), ("b", 12))
+    ]
     assert verdict(*folders)[1].endswith(" Nine of ten pairs of seeds differ by less.")
-    spread = SeedSpread(num_systems=1, num_pairs=3, lowest_rate=1, highest_rate=2, median=0.1, highest_tenth=0.5)
-    assert _compare_with_spread(-0.02, (0.1, 0.1), spread) == " More than one in ten pairs of seeds differ by as much."
-    assert _compare_with_spread(0.005, (0.1, 0.1), spread).startswith(" More than half of the pairs of seeds")
+    spread = SeedSpread(
+        num_systems=1, num_pairs=3, lowest_rate=1, highest_rate=2, median=0.1, highest_tenth=0.5
+    )
+    assert (
+        _compare_with_spread(-0.02, (0.1, 0.1), spread)
+        == " More than one in ten pairs of seeds differ by as much."
+    )
+    assert _compare_with_spread(0.005, (0.1, 0.1), spread).startswith(
+        " More than half of the pairs of seeds"
+    )
     assert _compare_with_spread(0.02, (0.1, 0.1), None) == ""
 
 
@@ -80,11 +105,17 @@ def test_a_metric_whose_spread_was_not_measured_has_no_number() -> None:
 
 
 def test_no_difference_states_how_large_one_would_have_been(tmp_path: Path) -> None:
-    folders = experiment(tmp_path / "a", {"xx": 3, "yy": 3}), experiment(tmp_path / "b", {"xx": 3, "yy": 4})
+    folders = (
+        experiment(tmp_path / "a", {"xx": 3, "yy": 3}),
+        experiment(tmp_path / "b", {"xx": 3, "yy": 4}),
+    )
     _, head, _, worst = verdict(*folders)
     assert head.startswith("Between these trainings of b and a no difference was detected; ")
     low, high = 0.0, 1.25  # one more error in 24 utterances, in no or in three of the resamples
-    assert f"{DETECTABLE_SHARE_OF_WIDTH * (high - low):.2f} points would have been, with a probability of 80 %." in head
+    assert (
+        f"{DETECTABLE_SHARE_OF_WIDTH * (high - low):.2f} points would have been, with a probability of 80 %."
+        in head
+    )
     assert "b 2.92 %, a 2.50 %; b − a +0.42 points [+0.00, +1.25]; p = " in head
     assert worst == "Worst language: xx (a 2.50 %); yy (b 3.33 %)."
     equal = experiment(tmp_path / "c", {"xx": 3, "yy": 3})
@@ -96,13 +127,19 @@ def test_no_difference_states_how_large_one_would_have_been(tmp_path: Path) -> N
 def test_the_detectable_difference_is_that_of_a_test_of_many_seeds() -> None:
     deviation, number = 0.02, 10_000
     width = 2 * 1.96 * deviation / number**0.5
-    assert DETECTABLE_SHARE_OF_WIDTH * width == pytest.approx(detectable_difference(deviation, number), rel=2e-3)
+    assert DETECTABLE_SHARE_OF_WIDTH * width == pytest.approx(
+        detectable_difference(deviation, number), rel=2e-3
+    )
 
 
 def test_one_training_and_one_language(tmp_path: Path) -> None:
-    folder = experiment(tmp_path / "a", {"xx": 6}, ref={key: text for key, text in REF.items() if key < "y"})
+    folder = experiment(
+        tmp_path / "a", {"xx": 6}, ref={key: text for key, text in REF.items() if key < "y"}
+    )
     head, rates = verdict(folder)
-    assert head.startswith("The character error rate (CER) of a is 5.00 % [") and head.endswith("over utterances.")
+    assert head.startswith("The character error rate (CER) of a is 5.00 % [") and head.endswith(
+        "over utterances."
+    )
     assert rates == f"All rates: character error rate (CER) in {MODE}, 12 utterances."
 
 
@@ -110,7 +147,9 @@ def systems(folder: Path, wrong_a: tuple[int, ...], wrong_b: tuple[int, ...]) ->
     folders = []
     for name, numbers in (("a", wrong_a), ("b", wrong_b)):
         for seed, number in enumerate(numbers, start=1):
-            folders.append(experiment(folder / f"{name}-seed{seed}", {"xx": number, "yy": 12}, seed=seed))
+            folders.append(
+                experiment(folder / f"{name}-seed{seed}", {"xx": number, "yy": 12}, seed=seed)
+            )
             replace_text(folders[-1] / "train.yaml", "head: hsoftmax", f"head: {name}")
     return folders
 
@@ -118,21 +157,30 @@ def systems(folder: Path, wrong_a: tuple[int, ...], wrong_b: tuple[int, ...]) ->
 def test_systems_over_seeds(tmp_path: Path) -> None:
     head, _, worst = verdict(*systems(tmp_path / "better", (8, 9, 8, 9, 10), (2, 4, 3, 3, 3)))
     assert (
-        head.startswith("b is better than a by 2.42 points [") and "] over 5 seeds. " in head and "; p = 0.00" in head
+        head.startswith("b is better than a by 2.42 points [")
+        and "] over 5 seeds. " in head
+        and "; p = 0.00" in head
     )
     assert worst == "Worst language: yy (a 10.00 %, b 10.00 %)."
     head, *_ = verdict(*systems(tmp_path / "equal", (8, 9, 8, 9, 10), (9, 8, 8, 10, 9)))
     assert head.startswith("No difference between b and a was detected over 5 seeds; ")
-    assert "points would have been, with a probability of 80 %. b 8.67 %, a 8.67 %; b − a +0.00 points [" in head
+    assert (
+        "points would have been, with a probability of 80 %. b 8.67 %, a 8.67 %; b − a +0.00 points ["
+        in head
+    )
     head, *_ = verdict(*systems(tmp_path / "few", (8, 9), (2, 4)))
     assert head.startswith(
         "b has fewer errors than a with each of 2 seeds. Two equal systems show this in 1 of 2 cases. A test"
     )
     assert head.endswith("b − a -2.29 points, each seed -2.50, -2.08.")
     head, *_ = verdict(*systems(tmp_path / "mixed", (8, 4), (2, 6)))
-    assert head.startswith("Neither b nor a has fewer errors with each of 2 seeds. A test needs 5 seeds. ")
+    assert head.startswith(
+        "Neither b nor a has fewer errors with each of 2 seeds. A test needs 5 seeds. "
+    )
     head, *_ = verdict(*systems(tmp_path / "one", (8, 9), ()))
-    assert head.startswith("The character error rate (CER) of a is 8.54 %, the mean of 2 seeds. Each seed: 1: 8.33, 2")
+    assert head.startswith(
+        "The character error rate (CER) of a is 8.54 %, the mean of 2 seeds. Each seed: 1: 8.33, 2"
+    )
 
 
 def test_trainings_that_cannot_be_compared_have_no_verdict(tmp_path: Path) -> None:
@@ -155,7 +203,9 @@ def test_a_difference_of_these_utterances_only_is_called_so() -> None:
         detectable=0.002,
         differences=(-0.01,) * 5,
     )
-    system = SystemSeeds(mode=MODE, name="b", rates={}, baseline="a", difference=difference, adjusted_p=0.001)
+    system = SystemSeeds(
+        mode=MODE, name="b", rates={}, baseline="a", difference=difference, adjusted_p=0.001
+    )
     sentence = _describe_test_over_seeds(system, difference, "")
     assert sentence.statement.startswith(
         "b is better than a by 1.00 points [-1.00, 3.00] over 5 seeds. This holds for "

@@ -28,9 +28,16 @@ def test_a_complete_folder(tmp_path: Path) -> None:
     assert curve[-1] == {"step": 60.0}, "an incomplete last line and texts are ignored"
     (softmax,) = read_experiments([write_experiment(tmp_path / "b", head="softmax")])
     assert (softmax.tree, softmax.absent) == (None, ()), "a softmax head needs no tree"
-    of_two = read_experiments([write_experiment(tmp_path / "x/exp/a"), write_experiment(tmp_path / "y/exp/a")])
+    of_two = read_experiments(
+        [write_experiment(tmp_path / "x/exp/a"), write_experiment(tmp_path / "y/exp/a")]
+    )
     assert [experiment.name for experiment in of_two] == ["x/exp/a", "y/exp/a"]
-    assert sort_modes(["zz", "attention", "aa", "ctc_greedy_search"]) == ["ctc_greedy_search", "attention", "aa", "zz"]
+    assert sort_modes(["zz", "attention", "aa", "ctc_greedy_search"]) == [
+        "ctc_greedy_search",
+        "attention",
+        "aa",
+        "zz",
+    ]
 
 
 def test_repeated_folders_and_damaged_files_are_refused(tmp_path: Path) -> None:
@@ -39,10 +46,22 @@ def test_repeated_folders_and_damaged_files_are_refused(tmp_path: Path) -> None:
         read_experiments([folder, folder / "../a"])
     for file, content, message in (
         ("test/rtf.json", "{", r"rtf.json: damaged \(Expecting property name.*\); decode again"),
-        ("test/rtf.json", '{"modes": [1]}', "rtf.json: not the rtf.json of `recognize`; decode again"),
+        (
+            "test/rtf.json",
+            '{"modes": [1]}',
+            "rtf.json: not the rtf.json of `recognize`; decode again",
+        ),
         ("test/rtf.json", "[]", "rtf.json: not the rtf.json of `recognize`; decode again"),
-        ("test/attention/score.json", "{", r"score.json: not written by `score --json` \(.*; run `wenet-hs score` a"),
-        ("metrics.jsonl", '{"loss": 1}\n{"kind": "train", "step": 1}\n', "metrics.jsonl:1: not a record of a training"),
+        (
+            "test/attention/score.json",
+            "{",
+            r"score.json: not written by `score --json` \(.*; run `wenet-hs score` a",
+        ),
+        (
+            "metrics.jsonl",
+            '{"loss": 1}\n{"kind": "train", "step": 1}\n',
+            "metrics.jsonl:1: not a record of a training",
+        ),
     ):
         before = (folder / file).read_text("utf-8")
         (folder / file).write_text(content)
@@ -51,7 +70,9 @@ def test_repeated_folders_and_damaged_files_are_refused(tmp_path: Path) -> None:
         (folder / file).write_text(before, "utf-8")
 
 
-def test_a_scoring_from_before_the_last_decoding_is_outdated(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_scoring_from_before_the_last_decoding_is_outdated(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = write_experiment(tmp_path / "a")
     path = folder / "test/attention/text"
     write_text(folder / "test/ctc_greedy_search/text", BAD)
@@ -62,5 +83,9 @@ def test_a_scoring_from_before_the_last_decoding_is_outdated(tmp_path: Path, cap
     assert caplog.messages == [f"a, {message}"] * 3
     # The scored text in another spelling, an utterance without a hypothesis, a hypothesis without a reference.
     write_text(path, BAD | {"ca1": "a\u0301  b\u00a0c ", "ca2": "", "xx": "?"})
-    write_report(folder, score(REF, read_text(path), rules=Rules(metric="cer"), allow_extra=True), "attention")
+    write_report(
+        folder,
+        score(REF, read_text(path), rules=Rules(metric="cer"), allow_extra=True),
+        "attention",
+    )
     assert read_experiments([folder])[0].outdated == ()

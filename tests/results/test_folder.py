@@ -23,7 +23,9 @@ def test_the_files_of_a_complete_folder(tmp_path: Path) -> None:
     settings = folder.read_settings()
     assert settings["encoder_conf"] == {"num_blocks": 4} and settings["seed"] == 777
     settings["seed"] = 1
-    assert folder.read_settings()["seed"] == 777, "a change of the result does not change what is read next"
+    assert folder.read_settings()["seed"] == 777, (
+        "a change of the result does not change what is read next"
+    )
     assert folder.read_run().seed == 7
     assert folder.read_run().last_start.commit == "1a2b3c4"
     curves = folder.read_curves()
@@ -36,7 +38,11 @@ def test_the_files_of_a_complete_folder(tmp_path: Path) -> None:
 def test_an_empty_folder(tmp_path: Path) -> None:
     folder = ExperimentFolder(tmp_path)
     assert not folder.has_settings() and not folder.is_language_model()
-    assert (folder.read_settings(), folder.read_run(), folder.read_curves()) == ({}, RunRecord(), {})
+    assert (folder.read_settings(), folder.read_run(), folder.read_curves()) == (
+        {},
+        RunRecord(),
+        {},
+    )
     assert folder.read_tree() is None and folder.scored_tests() == []
     test = folder.test()
     assert test == DecodedTest(tmp_path / "test")
@@ -48,7 +54,9 @@ def test_settings_and_curves_that_change_are_read_again(tmp_path: Path) -> None:
     folder = ExperimentFolder(tmp_path)
     for steps in ([1], [1, 2]):
         (tmp_path / "train.yaml").write_text(f"max_epoch: {len(steps)}\n{'# ' * len(steps)}\n")
-        (tmp_path / "metrics.jsonl").write_text("".join(f'{{"kind": "valid", "step": {step}}}\n' for step in steps))
+        (tmp_path / "metrics.jsonl").write_text(
+            "".join(f'{{"kind": "valid", "step": {step}}}\n' for step in steps)
+        )
         assert folder.read_settings() == {"max_epoch": len(steps)}
         assert [record["step"] for record in folder.read_curves()["valid"]] == steps
 
@@ -77,7 +85,9 @@ def test_the_results_on_a_test_set(tmp_path: Path) -> None:
     for mode in ("zz", "aa"):
         (test.path / mode).mkdir()
         test.score_path(mode).write_text("{}")
-    assert test.scored_modes() == ["ctc_greedy_search", "attention", "aa", "zz"], "unknown modes are last"
+    assert test.scored_modes() == ["ctc_greedy_search", "attention", "aa", "zz"], (
+        "unknown modes are last"
+    )
     (tmp_path / "a/dev/joint").mkdir(parents=True)
     assert folder.scored_tests() == [test], "a mode without a scoring"
     folder.test("dev").score_path("joint").write_text("{}")
@@ -89,14 +99,25 @@ def test_options_and_times_of_the_decoding(tmp_path: Path) -> None:
     speed = ModeSpeed(wall_seconds=25.0, rtf=0.25, sum_rtf_by_lang={"ca": 0.3, "ky": 0.2})
     assert record.modes == {"attention": speed}
     assert (record.audio_seconds, record.seconds, record.model) == (100.0, {"encoder": 9.0}, {})
-    assert list(record.options) == ["device", "num_threads", "beam_size", "finished_list", "nbest", "lm"]
+    assert list(record.options) == [
+        "device",
+        "num_threads",
+        "beam_size",
+        "finished_list",
+        "nbest",
+        "lm",
+    ]
     assert record.options["beam_size"] == 10 and record.options["nbest"] is None
-    both = DecodingRecord.model_validate({"modes": {"attention": {}, "ctc_greedy_search": {"rtf": 1}}})
+    both = DecodingRecord.model_validate(
+        {"modes": {"attention": {}, "ctc_greedy_search": {"rtf": 1}}}
+    )
     assert list(both.speeds) == ["ctc_greedy_search", "attention"]
     assert both.speeds["attention"] == ModeSpeed()
 
 
-@pytest.mark.parametrize("content", ["[]", "{}", '{"modes": [1]}', '{"modes": {}, "audio_seconds": "long"}'])
+@pytest.mark.parametrize(
+    "content", ["[]", "{}", '{"modes": [1]}', '{"modes": {}, "audio_seconds": "long"}']
+)
 def test_another_file_under_the_name_of_the_decoding_record(content: str, tmp_path: Path) -> None:
     test = DecodedTest(tmp_path)
     test.record_path.write_text(content)

@@ -82,7 +82,9 @@ def test_a_training_on_two_processors_has_no_pair() -> None:
 
 
 def test_a_training_that_was_resumed_with_another_torch_has_no_pair() -> None:
-    starts = tuple(Start(processors=("A",), packages={"torch": version}) for version in ("2.10.0", "2.11.0"))
+    starts = tuple(
+        Start(processors=("A",), packages={"torch": version}) for version in ("2.10.0", "2.11.0")
+    )
     resumed = training_of("a", {"seed": 1, "dtype": "fp32"}, RunRecord(starts=starts))
     with pytest.raises(DataError, match="torch '2.10.0; 2.11.0' and '2.11.0'"):
         check_pair(resumed, training())
@@ -115,9 +117,16 @@ def test_trainings_with_other_ctc_heads_start_from_models_of_their_own() -> None
         return training_of("x", flat if start == "d" else settings, run)
 
     assert check_pair(with_ctc("softmax", HASH), with_ctc("hsoftmax", "d")) == []
-    assert check_pair(with_ctc("hsoftmax", HASH, ctc_tree="1"), with_ctc("hsoftmax", "d", ctc_tree="2")) == []
+    assert (
+        check_pair(
+            with_ctc("hsoftmax", HASH, ctc_tree="1"), with_ctc("hsoftmax", "d", ctc_tree="2")
+        )
+        == []
+    )
     for head in ("softmax", "hsoftmax"):
-        with pytest.raises(DataError, match="x and x: weights of --checkpoint '0123456789ab' and 'd'; pair"):
+        with pytest.raises(
+            DataError, match="x and x: weights of --checkpoint '0123456789ab' and 'd'; pair"
+        ):
             check_pair(with_ctc(head, HASH, ctc_tree="1"), with_ctc(head, "d", ctc_tree="1"))
 
 

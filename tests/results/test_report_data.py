@@ -16,24 +16,34 @@ from wenet_hs.tree.errors import ConfigError, DataError
 
 
 def test_the_mode_is_never_chosen_by_its_result(tmp_path: Path) -> None:
-    experiments = read_experiments([write_experiment(tmp_path / "a"), write_experiment(tmp_path / "b", head="softmax")])
+    experiments = read_experiments(
+        [write_experiment(tmp_path / "a"), write_experiment(tmp_path / "b", head="softmax")]
+    )
     assert choose_mode(experiments, None) == "attention", "attention is before greedy search"
     assert choose_mode(experiments, "ctc_greedy_search") == "ctc_greedy_search"
     lacking = write_experiment(tmp_path / "c")
     (lacking / "test/attention/score.json").unlink()
     all_three = [*experiments, *read_experiments([lacking])]
     assert choose_mode(all_three, None) == "ctc_greedy_search", "the mode that all have"
-    assert [shown.name for _, shown, _ in gather_data(all_three, mode="attention").shown] == ["a", "b"]
+    assert [shown.name for _, shown, _ in gather_data(all_three, mode="attention").shown] == [
+        "a",
+        "b",
+    ]
     (lacking / "test/ctc_greedy_search").rename(lacking / "test/attention_rescoring")
     assert choose_mode(read_experiments([lacking]), None) == "attention_rescoring"
-    with pytest.raises(ConfigError, match="^--mode joint: no experiment is scored in this mode; scored modes are: c"):
+    with pytest.raises(
+        ConfigError,
+        match="^--mode joint: no experiment is scored in this mode; scored modes are: c",
+    ):
         choose_mode(experiments, "joint")
 
 
 def test_different_test_sets_are_refused(tmp_path: Path) -> None:
     folders = [write_experiment(tmp_path / "a"), write_experiment(tmp_path / "b", head="softmax")]
     other = {**REF, "ky2": "кыргызча", "ky3": "ооба"}
-    report = score(other, other, rules=Rules(metric="cer"), langs={**LANGS, "ky3": "ky"}, num_resamples=0)
+    report = score(
+        other, other, rules=Rules(metric="cer"), langs={**LANGS, "ky3": "ky"}, num_resamples=0
+    )
     write_report(folders[1], report, "attention")
     message = r"b/test/attention/score.json: another test set than .*: 2 utterances differ \(ky2, ky3\); report exp"
     with pytest.raises(DataError, match=message):
@@ -51,7 +61,10 @@ def test_stats_and_keys_mark_simulated_speech(tmp_path: Path) -> None:
     ):
         stats.write_text(json.dumps(marks))
         write_report(folder, score({key: "a"}, {key: "a"}, rules=Rules(metric="cer")))
-        assert gather_data(read_experiments([folder]), stats=stats).is_simulated is expected, (marks, key)
+        assert gather_data(read_experiments([folder]), stats=stats).is_simulated is expected, (
+            marks,
+            key,
+        )
 
 
 def test_stats_are_found_beside_the_lists_of_the_training(tmp_path: Path) -> None:
@@ -62,7 +75,9 @@ def test_stats_are_found_beside_the_lists_of_the_training(tmp_path: Path) -> Non
         valid=(DataFile(path=f"{data}/dev/data.list"),),
     )
     change_run(folder, lists=lists)
-    assert gather_data(read_experiments([folder])).is_simulated is None, "the data do not exist any more"
+    assert gather_data(read_experiments([folder])).is_simulated is None, (
+        "the data do not exist any more"
+    )
     stats = write_data(data, simulated=True)
     found = gather_data(read_experiments([folder]))
     assert (found.is_simulated, list(found.stats)) == (True, [stats])
@@ -84,5 +99,7 @@ def test_a_list_of_other_utterances_is_not_the_test_list(tmp_path: Path) -> None
         gather_data(experiments, data_list=short)
     assert gather_data(experiments, stats=stats).clips == {}, "a list that does not fit is not used"
     stats.write_text("[1]")
-    with pytest.raises(DataError, match=r"stats.json: not the stats.json of `prepare`; check --stats"):
+    with pytest.raises(
+        DataError, match=r"stats.json: not the stats.json of `prepare`; check --stats"
+    ):
         gather_data(experiments, stats=stats)

@@ -12,8 +12,14 @@ from wenet_hs.results.folder import DecodingRecord
 from wenet_hs.results.speeds import WorkTime, find_unequal_work, names_without_encoder_time
 
 
-def timed(experiment: ExperimentResults, name: str, audio_seconds: float, **seconds: float) -> ExperimentResults:
-    record: dict[str, Any] = {"modes": {"attention": {}}, "audio_seconds": audio_seconds, "seconds": seconds}
+def timed(
+    experiment: ExperimentResults, name: str, audio_seconds: float, **seconds: float
+) -> ExperimentResults:
+    record: dict[str, Any] = {
+        "modes": {"attention": {}},
+        "audio_seconds": audio_seconds,
+        "seconds": seconds,
+    }
     return replace(experiment, name=name, decoding=DecodingRecord.model_validate(record))
 
 
@@ -37,4 +43,7 @@ def test_experiments_without_encoder_time(tmp_path: Path) -> None:
     without_encoder = timed(experiment, "b", 100.0, features=1.0)
     without_audio = timed(experiment, "c", 0.0, encoder=8.0)
     not_decoded = replace(experiment, decoding=DecodingRecord(modes={}))
-    assert names_without_encoder_time([complete, without_encoder, without_audio, not_decoded]) == ["b", "c"]
+    assert names_without_encoder_time([complete, without_encoder, without_audio, not_decoded]) == [
+        "b",
+        "c",
+    ]

@@ -18,7 +18,9 @@ REF = {f"xx{i}": "abcdefghij" for i in range(8)}
 def experiment(
     name: str, seed: int | None, num_wrong: int, *, dtype: str = "fp32", run: RunRecord = NO_RECORD
 ) -> ExperimentResults:
-    hypothesis = {key: "abcdefghix" if i < num_wrong else text for i, (key, text) in enumerate(REF.items())}
+    hypothesis = {
+        key: "abcdefghix" if i < num_wrong else text for i, (key, text) in enumerate(REF.items())
+    }
     report = score(REF, hypothesis, rules=Rules(metric="cer"), num_resamples=0)
     settings = {"head": name[0], "dtype": dtype} | ({} if seed is None else {"seed": seed})
     return ExperimentResults(
@@ -71,7 +73,11 @@ def test_a_system_is_everything_but_the_seed() -> None:
 
 
 def test_systems_are_compared_with_the_first_one() -> None:
-    systems = (trainings("a", (1, 2, 3, 4, 5)), trainings("b", (2, 3, 5, 7, 6)), trainings("c", (1, 3, 2, 4, 6)))
+    systems = (
+        trainings("a", (1, 2, 3, 4, 5)),
+        trainings("b", (2, 3, 5, 7, 6)),
+        trainings("c", (1, 3, 2, 4, 6)),
+    )
     compared = compare_systems([*sum(systems, []), *trainings("d", (0, 1, 1))], ["joint"])
     rows = compared.systems
     faults = compared.faults
@@ -83,7 +89,9 @@ def test_systems_are_compared_with_the_first_one() -> None:
     _, b, c, d = rows
     assert b.difference is not None and c.difference is not None and d.difference is not None
     assert b.difference.differences == pytest.approx([1 / 80, 1 / 80, 2 / 80, 3 / 80, 1 / 80])
-    assert b.difference.p is not None and b.adjusted_p == 2 * b.difference.p < 0.05, "two comparisons have a p"
+    assert b.difference.p is not None and b.adjusted_p == 2 * b.difference.p < 0.05, (
+        "two comparisons have a p"
+    )
     assert (c.adjusted_p, d.difference.p, d.adjusted_p) == (c.difference.p, None, None)
 
 
@@ -95,7 +103,10 @@ def test_systems_are_compared_with_the_first_one() -> None:
             "a-seed1 and b-seed1: processor 'X' and 'Y'; pair trainings with eq",
         ),
         (trainings("b", (1, 2), dtype="bf16"), "a-seed1 and b-seed1: dtype 'fp32' and 'bf16'"),
-        ([experiment("b5", 5, 1), experiment("b6", 6, 1)], "seeds 1, 2 and 5, 6; train both with the same seeds"),
+        (
+            [experiment("b5", 5, 1), experiment("b6", 6, 1)],
+            "seeds 1, 2 and 5, 6; train both with the same seeds",
+        ),
     ],
 )
 def test_trainings_that_are_no_pairs_are_named(other: list[ExperimentResults], fault: str) -> None:

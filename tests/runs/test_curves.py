@@ -37,12 +37,20 @@ def test_over_fitting_is_a_validation_loss_above_its_minimum_and_a_training_loss
 
 
 def test_each_validation_has_the_mean_training_loss_since_the_last_one(tmp_path: Path) -> None:
-    steps = [{"kind": "train", "step": step, "loss": 9.0, "loss_ctc": float(step)} for step in (1, 2, 3)]
-    validations = [{"kind": "valid", "step": step, "loss": 9.0, "loss_ctc": 10.0 * step} for step in (2, 3, 4)]
+    steps = [
+        {"kind": "train", "step": step, "loss": 9.0, "loss_ctc": float(step)} for step in (1, 2, 3)
+    ]
+    validations = [
+        {"kind": "valid", "step": step, "loss": 9.0, "loss_ctc": 10.0 * step} for step in (2, 3, 4)
+    ]
     path = tmp_path / "metrics.jsonl"
-    path.write_text("".join(json.dumps(record) + "\n" for record in (*steps, *validations)) + '{"kind": "tr')
+    path.write_text(
+        "".join(json.dumps(record) + "\n" for record in (*steps, *validations)) + '{"kind": "tr'
+    )
     assert losses_by_validation(read_curves(path)) == ([1.5, 3.0], [20.0, 30.0])
-    without_ctc = {kind: [one | {"loss_ctc": 0.0} for one in rows] for kind, rows in read_curves(path).items()}
+    without_ctc = {
+        kind: [one | {"loss_ctc": 0.0} for one in rows] for kind, rows in read_curves(path).items()
+    }
     assert losses_by_validation(without_ctc) == ([9.0, 9.0], [9.0, 9.0])
     assert losses_by_validation(read_curves(tmp_path / "none")) == ([], [])
 
@@ -51,7 +59,9 @@ def test_a_long_training_costs_little_at_each_validation() -> None:
     rows = [{"step": float(step), "loss": 1.0} for step in range(20_000)]
     began = time.perf_counter()
     train, valid = losses_by_validation({"train": rows, "valid": rows[1::4]})
-    assert len(train) == len(valid) == 5_000 and time.perf_counter() - began < 1, "one pass, not one per validation"
+    assert len(train) == len(valid) == 5_000 and time.perf_counter() - began < 1, (
+        "one pass, not one per validation"
+    )
 
 
 def test_a_model_is_over_fitted_at_the_checkpoints_of_its_weights(tmp_path: Path) -> None:
@@ -62,11 +72,17 @@ def test_a_model_is_over_fitted_at_the_checkpoints_of_its_weights(tmp_path: Path
     ]
     weights = tmp_path / "final.pt"
     assert not is_model_overfitted(tmp_path, weights), "no records: a folder of WeNet"
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (tmp_path / "metrics.jsonl").write_text(
+        "".join(json.dumps(record) + "\n" for record in records)
+    )
     assert is_model_overfitted(tmp_path, weights)
-    assert [is_model_overfitted(tmp_path, tmp_path / "checkpoints" / f"step-{n}") for n in (20, 30)] == [False, True]
+    assert [
+        is_model_overfitted(tmp_path, tmp_path / "checkpoints" / f"step-{n}") for n in (20, 30)
+    ] == [False, True]
     for steps, expected in (([10, 20], False), ([20, 30], True), ([], True)):
-        (tmp_path / "final.json").write_text(json.dumps({"checkpoints": [{"step": step} for step in steps]}))
+        (tmp_path / "final.json").write_text(
+            json.dumps({"checkpoints": [{"step": step} for step in steps]})
+        )
         assert is_model_overfitted(tmp_path, weights) is expected
     (tmp_path / "final.json").unlink()
     (tmp_path / "metrics.jsonl").write_text("damaged\n{}\n")
@@ -74,10 +90,17 @@ def test_a_model_is_over_fitted_at_the_checkpoints_of_its_weights(tmp_path: Path
 
 
 def test_the_distance_of_ctc_from_its_plateau() -> None:
-    valid = [{"step": 4.0, "plateau_ctc": 3.0, "loss_ctc": 2.5}, {"step": 5.0, "plateau_ctc": 3.0, "loss_ctc": 2.0}]
+    valid = [
+        {"step": 4.0, "plateau_ctc": 3.0, "loss_ctc": 2.5},
+        {"step": 5.0, "plateau_ctc": 3.0, "loss_ctc": 2.0},
+    ]
     train = [{"step": 2.0, "loss_ctc": 2.25}, {"step": 3.0, "loss_ctc": 1.25}]
     assert ctc_take_off({"valid": valid[:1]}) == 0.5
-    assert ctc_take_off({"train": train, "valid": valid[:1]}) == 1.25, "the mean of the two records is 1.75"
-    assert ctc_take_off({"train": train[:1], "valid": valid}) == 1.0, "no record between the validations"
+    assert ctc_take_off({"train": train, "valid": valid[:1]}) == 1.25, (
+        "the mean of the two records is 1.75"
+    )
+    assert ctc_take_off({"train": train[:1], "valid": valid}) == 1.0, (
+        "no record between the validations"
+    )
     assert ctc_take_off({"valid": [{"step": 4.0, "loss_ctc": 2.5}]}) is None
     assert ctc_take_off({}) is None

@@ -93,7 +93,10 @@ def test_a_folder_without_the_file_has_no_record(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", r"damaged \(.*\); copy it again, or remove it: what the training was started with is then unknown"),
+        (
+            "{",
+            r"damaged \(.*\); copy it again, or remove it: what the training was started with is then unknown",
+        ),
         ("[]", r"no record of a training \(it has no format\); copy it again"),
         ("{}", r"no record of a training \(it has no format\); copy it again"),
         (
@@ -104,8 +107,14 @@ def test_a_folder_without_the_file_has_no_record(tmp_path: Path) -> None:
             '{"format": "wenet_hs.run/1", "starts": [{"time": "2026-11-28T09:00:00"}]}',
             r"no record of a training \(starts.0.time: .*no time zone.*\); copy it again",
         ),
-        ('{"format": "wenet_hs.run/1", "seed": "x"}', r"no record of a training \(seed: .*integer.*\); copy it"),
-        ('{"format": "wenet_hs.run/1", "sed": 1}', r"no record of a training \(sed: Extra inputs .*\); copy it"),
+        (
+            '{"format": "wenet_hs.run/1", "seed": "x"}',
+            r"no record of a training \(seed: .*integer.*\); copy it",
+        ),
+        (
+            '{"format": "wenet_hs.run/1", "sed": 1}',
+            r"no record of a training \(sed: Extra inputs .*\); copy it",
+        ),
         (
             '{"format": "wenet_hs.run/2", "new": 1}',
             "has the format wenet_hs.run/2; this version of wenet_hs reads wenet_hs.run/1; "
@@ -139,7 +148,9 @@ def test_a_record_that_is_cut_off_is_one_line(tmp_path: Path, length: int) -> No
         (None, None, "unknown"),
     ],
 )
-def test_the_state_is_the_end_or_that_of_the_lock(tmp_path: Path, start: str | None, end: Any, state: RunState) -> None:
+def test_the_state_is_the_end_or_that_of_the_lock(
+    tmp_path: Path, start: str | None, end: Any, state: RunState
+) -> None:
     end_of_record = None if end is None else End(state=end, time="2026-11-28T10:00:00Z")
     record = RunRecord(starts=(Start(time=start),), end=end_of_record)
     assert record.state(tmp_path) == state

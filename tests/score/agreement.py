@@ -14,7 +14,9 @@ from wenet_hs.score import Rules, count_errors, score, split_units
 
 
 def edit_distance(
-    ref: Sequence[object], hyp: Sequence[object], cost: Callable[[Any, Any], float] = lambda a, b: float(a != b)
+    ref: Sequence[object],
+    hyp: Sequence[object],
+    cost: Callable[[Any, Any], float] = lambda a, b: float(a != b),
 ) -> float:
     """The recursion, one row at a time; `cost` is the cost of a substitution, deletions and insertions cost 1."""
     row = [float(j) for j in range(len(hyp) + 1)]
@@ -44,7 +46,10 @@ def alphabet(script: str) -> list[str]:
 def random_pair(script: str, generator: random.Random) -> tuple[str, str]:
     """A text of one to six words, and the same text with errors; the first may be in NFC or NFD."""
     letters = alphabet(script)
-    words = ["".join(generator.choices(letters, k=generator.randint(1, 7))) for _ in range(generator.randint(1, 6))]
+    words = [
+        "".join(generator.choices(letters, k=generator.randint(1, 7)))
+        for _ in range(generator.randint(1, 6))
+    ]
     rate = generator.choice((0, 0.1, 0.3, 0.9))
     wrong = [
         generator.choice(("", " ", generator.choice(letters), letter + generator.choice(letters)))
@@ -69,4 +74,6 @@ def check_pairs(num_pairs: int) -> None:
             assert counts.num_units == theirs.hits + theirs.substitutions + theirs.deletions
             assert counts.rate is not None and math.isclose(counts.rate, theirs.wer)
             assert counts.errors == edit_distance(ref_units, hyp_units)
-            assert score({"k": ref}, {"k": hyp}, rules=rules, num_resamples=0).micro.counts == counts
+            assert (
+                score({"k": ref}, {"k": hyp}, rules=rules, num_resamples=0).micro.counts == counts
+            )

@@ -29,12 +29,19 @@ def test_costs_by_hand() -> None:
     assert cost("i", "u") == pytest.approx(3 * 0.25 / 7.75), "lips, back and round"
     # t and a: the opposite in syl, son, cons (1 each), cont 0.5, voi 0.125, cor, lo, back (0.25 each); ant and tense
     # (0.25), distr (0.125) are undefined in one of the two: half
-    assert cost("t", "a") == pytest.approx((3 + 0.5 + 0.125 + 0.75 + (0.25 + 0.25 + 0.125) / 2) / 7.75)
+    assert cost("t", "a") == pytest.approx(
+        (3 + 0.5 + 0.125 + 0.75 + (0.25 + 0.25 + 0.125) / 2) / 7.75
+    )
     assert cost("r", "ɾ") == 0.0, "panphon's table does not tell them apart"
     assert cost("aɪ", "a") == pytest.approx(cost("a", "ɪ") / 2), "end by end"
     assert cost("aɪ", "ɪa") == pytest.approx(cost("a", "ɪ"))
     costs = substitution_costs(["<unk>", "p", "tʃ", "aɪ", "ⁿd", "ǃ", "e˥", "ə̃", "r", "aː"])
-    assert (costs >= 0).all() and (costs <= 1).all() and (costs == costs.T).all() and not costs.diagonal().any()
+    assert (
+        (costs >= 0).all()
+        and (costs <= 1).all()
+        and (costs == costs.T).all()
+        and not costs.diagonal().any()
+    )
     assert (costs[0, 1:] == 1).all()
 
 
@@ -54,14 +61,27 @@ def test_rates_beside_the_phone_error_rates() -> None:
     langs = {key: key[0] for key in reference}
     report = with_pfer(score(reference, hypothesis, rules=PER, langs=langs, num_resamples=50))
     near = 0.125 / 7.75
-    assert [u.feature_distance for u in report.utterances.values()] == [pytest.approx(near), 1.0, 0.0, 1.0]
+    assert [u.feature_distance for u in report.utterances.values()] == [
+        pytest.approx(near),
+        1.0,
+        0.0,
+        1.0,
+    ]
     assert report.languages["x"].features is not None and report.macro.features is not None
     assert report.languages["x"].features.rate == pytest.approx((near + 1) / 5)
     assert report.macro.features.rate == pytest.approx(((near + 1) / 5 + 1 / 3) / 2)
     assert report.micro.features is not None and report.micro.features.interval is not None
     assert report.micro.counts.errors == 3 and "|features:panphon-" in report.signature
-    header = next(line for line in format_report(report).splitlines() if line.startswith("language"))
+    header = next(
+        line for line in format_report(report).splitlines() if line.startswith("language")
+    )
     assert header.split()[-4:] == ["PFER", "%", "95%", "interval"]
-    assert json.loads(report_to_json(report))["languages"]["x"]["pfer"]["rate"] == report.languages["x"].features.rate
-    with pytest.raises(ValueError, match="^PFER: the metric of the report is 'cer'; score phones with metric 'per'$"):
+    assert (
+        json.loads(report_to_json(report))["languages"]["x"]["pfer"]["rate"]
+        == report.languages["x"].features.rate
+    )
+    with pytest.raises(
+        ValueError,
+        match="^PFER: the metric of the report is 'cer'; score phones with metric 'per'$",
+    ):
         with_pfer(score(reference, hypothesis, rules=Rules(metric="cer"), num_resamples=0))

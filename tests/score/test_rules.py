@@ -26,7 +26,11 @@ SPACED = Rules(metric="cer", spaces="count")
         (CER, "a <unk>b", ["a", "<unk>", "b"]),
         (CER, "a<b", ["a", "<", "b"]),
         (CER, " \t\u00a0 ", []),
-        (CER, "a \u0303b", ["a", "\u0303", "b"]),  # a mark after a space does not join the letter before it
+        (
+            CER,
+            "a \u0303b",
+            ["a", "\u0303", "b"],
+        ),  # a mark after a space does not join the letter before it
         (SPACED, "  ab \t c\u3000", ["a", "b", " ", "c"]),
         (SPACED, "ə̃ b", ["ə̃", " ", "b"]),
         (Rules(metric="cer", normalization="nfc+lower"), "ÀB ß", ["à", "b", "ß"]),
@@ -63,7 +67,9 @@ def test_errors_of_wenets_scorer(rules: Rules, ref: str, hyp: str, counts: tuple
         ("?! …", "de", ""),
     ],
 )
-def test_punctuation_is_removed_except_inside_words(text: str, lang: str | None, cleaned: str) -> None:
+def test_punctuation_is_removed_except_inside_words(
+    text: str, lang: str | None, cleaned: str
+) -> None:
     assert split_units(text, Rules(metric="wer", punctuation="remove"), lang) == cleaned.split()
     assert split_units(text, WER, lang) == text.split()
 
@@ -71,7 +77,9 @@ def test_punctuation_is_removed_except_inside_words(text: str, lang: str | None,
 @pytest.mark.parametrize("unknown", ["<unk>", UNKNOWN_SHOWN])
 def test_an_unknown_unit_is_one_error_with_and_without_punctuation(unknown: str) -> None:
     for punctuation in ("keep", "remove"):
-        words, letters = (Rules(metric=metric, punctuation=punctuation) for metric in ("wer", "cer"))
+        words, letters = (
+            Rules(metric=metric, punctuation=punctuation) for metric in ("wer", "cer")
+        )
         for rules, hyp, counts in (
             (words, f"hello {unknown}", ErrorCounts(1, insertions=1)),
             (words, f"h{unknown}llo", ErrorCounts(1, substitutions=1)),
@@ -79,7 +87,9 @@ def test_an_unknown_unit_is_one_error_with_and_without_punctuation(unknown: str)
             (letters, f"hello{unknown} <unk>{UNKNOWN_SHOWN}", ErrorCounts(5, insertions=3)),
         ):
             assert count_errors(split_units("hello", rules), split_units(hyp, rules)) == counts
-    found = split_units(f"\U00020000{unknown}, l'{unknown}!", Rules(metric="wer", punctuation="remove"), "fr")
+    found = split_units(
+        f"\U00020000{unknown}, l'{unknown}!", Rules(metric="wer", punctuation="remove"), "fr"
+    )
     assert found == [f"\U00020000{unknown}", f"l'{unknown}"]
 
 
@@ -104,8 +114,16 @@ def test_a_letter_is_a_grapheme_cluster_of_unicode(text: str) -> None:
 def test_signature_names_every_choice() -> None:
     lower = Rules(metric="wer", normalization="nfc+lower", punctuation="remove")
     for rules, langs, signature in (
-        (CER, ["tt", "ba"], "CER|unit:grapheme|spaces:ignored|case:kept|punct:kept|norm:nfc|lang:ba,tt|v:"),
-        (SPACED, [], "CER|unit:grapheme|spaces:counted|case:kept|punct:kept|norm:nfc|lang:unspecified|v:"),
+        (
+            CER,
+            ["tt", "ba"],
+            "CER|unit:grapheme|spaces:ignored|case:kept|punct:kept|norm:nfc|lang:ba,tt|v:",
+        ),
+        (
+            SPACED,
+            [],
+            "CER|unit:grapheme|spaces:counted|case:kept|punct:kept|norm:nfc|lang:unspecified|v:",
+        ),
         (lower, ["ca"], "WER|unit:word|case:lower|punct:removed|norm:nfc|lang:ca|v:"),
         (PER, ["bin"], "PER|unit:phone|case:kept|punct:kept|norm:nfc|lang:bin|v:"),
     ):
@@ -131,7 +149,12 @@ def test_alignments_by_hand() -> None:
         ("kitten", "sitting", "SCCCSCI", ErrorCounts(6, 2, 0, 1)),
     ):
         assert "".join(operation.kind for operation in align(list(ref), list(hyp))) == kinds
-        assert count_errors(list(ref), list(hyp)) == count_errors(ref, hyp) == count_errors(ref, list(hyp)) == counts
+        assert (
+            count_errors(list(ref), list(hyp))
+            == count_errors(ref, hyp)
+            == count_errors(ref, list(hyp))
+            == counts
+        )
 
 
 @settings(max_examples=30, deadline=None)
@@ -152,6 +175,11 @@ def test_counts_equal_those_of_jiwer_and_the_textbook() -> None:
 
 def test_the_unit_space_in_a_result_is_a_space() -> None:
     """Results of older WeNet recipes have it; in phones it is a unit."""
-    for rules in (WER, CER, Rules(metric="cer", spaces="count"), Rules(metric="wer", punctuation="remove")):
+    for rules in (
+        WER,
+        CER,
+        Rules(metric="cer", spaces="count"),
+        Rules(metric="wer", punctuation="remove"),
+    ):
         assert [*split_units("ab<space>c", rules)] == [*split_units("ab c", rules)]
     assert split_units("a <space> b", PER) == ["a", "<space>", "b"]

@@ -18,9 +18,15 @@ def test_missing_and_additional_hypotheses_are_named() -> None:
     report = score(REF, {key: HYP[key] for key in ("a1", "b1")}, rules=CER, langs=LANGS)
     assert report.missing == ("a2", "b2")
     assert report.micro.counts == ErrorCounts(15, 3, 6, 1)
-    assert (report.utterances["a2"].hyp, report.utterances["a2"].counts) == (None, ErrorCounts(4, 0, 4))
+    assert (report.utterances["a2"].hyp, report.utterances["a2"].counts) == (
+        None,
+        ErrorCounts(4, 0, 4),
+    )
     assert score(REF, {}, rules=CER).micro.rate == 1.0
-    more, alone = score(REF, HYP | {"z9": "x"}, rules=CER, allow_extra=True), score(REF, HYP, rules=CER)
+    more, alone = (
+        score(REF, HYP | {"z9": "x"}, rules=CER, allow_extra=True),
+        score(REF, HYP, rules=CER),
+    )
     assert more.extra == ("z9",) and more.micro == alone.micro
     assert alone.languages == {"all": alone.micro} and alone.macro.rate == alone.micro.rate
 
@@ -34,9 +40,14 @@ def test_a_message_names_five_keys_and_the_number_of_the_others() -> None:
 
 
 def test_keys_and_order_change_nothing() -> None:
-    assert score({"ключ_é": "ab"}, {"ключ_é": "ab"}, rules=CER).micro.counts == ErrorCounts(2), "keys are not scored"
+    assert score({"ключ_é": "ab"}, {"ключ_é": "ab"}, rules=CER).micro.counts == ErrorCounts(2), (
+        "keys are not scored"
+    )
     backwards = dict(reversed(REF.items()))
-    one, other = score(REF, HYP, rules=CER, langs=LANGS), score(backwards, HYP, rules=CER, langs=LANGS)
+    one, other = (
+        score(REF, HYP, rules=CER, langs=LANGS),
+        score(backwards, HYP, rules=CER, langs=LANGS),
+    )
     assert (one.languages, one.macro, one.micro) == (other.languages, other.macro, other.micro)
 
 
@@ -56,24 +67,44 @@ def test_speakers_and_lengths_by_hand() -> None:
     hypothesis = {"a1": "abcx", "a2": "abcd", "b1": "abxxefgh", "b2": "z", "c1": "ab"}
     speakers_of = {"a1": "ann", "a2": "ann", "b1": "bob", "b2": "bob", "c1": "cas"}
     langs = {key: key[0] for key in reference}
-    report = by_length(by_speaker(score(reference, hypothesis, rules=CER, langs=langs, num_resamples=0), speakers_of))
+    report = by_length(
+        by_speaker(
+            score(reference, hypothesis, rules=CER, langs=langs, num_resamples=0), speakers_of
+        )
+    )
     speakers, lengths = report.by["speaker"], report.by["length"]
     counts = {name: found.counts for name, found in speakers.groups.items()}
-    assert counts == {"ann": ErrorCounts(8, 1), "bob": ErrorCounts(8, 2, 0, 1), "cas": ErrorCounts(2)}
+    assert counts == {
+        "ann": ErrorCounts(8, 1),
+        "bob": ErrorCounts(8, 2, 0, 1),
+        "cas": ErrorCounts(2),
+    }
     assert speakers.macro.rate == pytest.approx((1 / 8 + 3 / 8 + 0) / 3)
     assert (speakers.macro.num_languages, speakers.micro) == (3, report.micro)
     assert [(name, found.utterances, found.rate) for name, found in lengths.groups.items()] == [
         ("0", 1, None), ("1-5", 3, 0.1), ("6-10", 1, 0.25),
     ]  # fmt: skip
     assert lengths.macro.rate == pytest.approx((0.1 + 0.25) / 2)
-    for tables, expected in (([], ["language", "speaker", "graphemes"]), (["length"], ["graphemes"])):
+    for tables, expected in (
+        ([], ["language", "speaker", "graphemes"]),
+        (["length"], ["graphemes"]),
+    ):
         text = format_report(report, tables)
         assert [line.split()[0] for line in text.splitlines() if " utts " in line] == expected
         assert text.count("macro average") == text.count("micro average") == len(expected)
 
 
 def test_bins_double() -> None:
-    bins = {0: "0", 1: "1-5", 5: "1-5", 6: "6-10", 10: "6-10", 11: "11-20", 40: "21-40", 700: "641-1280"}
+    bins = {
+        0: "0",
+        1: "1-5",
+        5: "1-5",
+        6: "6-10",
+        10: "6-10",
+        11: "11-20",
+        40: "21-40",
+        700: "641-1280",
+    }
     assert {num_units: length_bin(num_units) for num_units in bins} == bins
 
 
@@ -83,9 +114,14 @@ def test_averages_over_speakers_draw_speakers() -> None:
     hypothesis = {key: "abcd" if key[0] in "pq" else "abxx" for key in reference}
     report = score(reference, hypothesis, rules=CER)
     grouping = by_speaker(report, {key: key[0] for key in reference}).by["speaker"]
-    assert grouping.groups["p"].interval == (0.0, 0.0) and grouping.groups["s"].interval == (0.5, 0.5)
+    assert grouping.groups["p"].interval == (0.0, 0.0) and grouping.groups["s"].interval == (
+        0.5,
+        0.5,
+    )
     for average in (grouping.macro, grouping.micro):
         assert average.interval == (0.0, 0.5)
     assert report.micro.interval is not None and report.micro.interval.low > 0.2
     alone = by_speaker(report, dict.fromkeys(reference, "ann")).by["speaker"]
-    assert (alone.macro.interval, alone.micro.interval) == (None, None) and alone.groups["ann"].interval is not None
+    assert (alone.macro.interval, alone.micro.interval) == (None, None) and alone.groups[
+        "ann"
+    ].interval is not None

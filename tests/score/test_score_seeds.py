@@ -28,27 +28,51 @@ SEEDS = ("1", "2", "3", "4", "5")
 
 def scored(num_wrong: int, *, rules: Rules | None = None, lacking: Sequence[str] = ()) -> Report:
     """One of four units wrong in the first utterances."""
-    texts = {key: "abcx" if i < num_wrong else "abcd" for i, key in enumerate(REF) if key not in lacking}
-    return score(REF, texts, rules=rules or Rules(metric="cer"), langs=LANGS, name=str(num_wrong), num_resamples=0)
+    texts = {
+        key: "abcx" if i < num_wrong else "abcd" for i, key in enumerate(REF) if key not in lacking
+    }
+    return score(
+        REF,
+        texts,
+        rules=rules or Rules(metric="cer"),
+        langs=LANGS,
+        name=str(num_wrong),
+        num_resamples=0,
+    )
 
 
 def compared(wrong_a: Sequence[int], wrong_b: Sequence[int], name: str = MACRO) -> SeedDifference:
-    pairs = {seed: (scored(a), scored(b)) for seed, a, b in zip(SEEDS, wrong_a, wrong_b, strict=False)}
+    pairs = {
+        seed: (scored(a), scored(b)) for seed, a, b in zip(SEEDS, wrong_a, wrong_b, strict=False)
+    }
     return compare_reports(pairs, num_resamples=200).differences[name]
 
 
 def test_a_comparison_by_hand() -> None:
     a, b = (5, 6, 8, 10, 7), (4, 7, 5, 6, 3)
     found = compared(a, b)
-    assert found.rates_a == tuple(number / 40 for number in a), "5 utterances of 4 units per language"
+    assert found.rates_a == tuple(number / 40 for number in a), (
+        "5 utterances of 4 units per language"
+    )
     assert found.differences == pytest.approx([-1 / 40, 1 / 40, -3 / 40, -4 / 40, -4 / 40])
-    assert (found.mean, found.deviation) == pytest.approx((-2.2 / 40, np.std([1, -1, 3, 4, 4], ddof=1) / 40))
+    assert (found.mean, found.deviation) == pytest.approx(
+        (-2.2 / 40, np.std([1, -1, 3, 4, 4], ddof=1) / 40)
+    )
     assert found.p == pytest.approx(stats.ttest_rel(b, a).pvalue)
     alone = stats.t.interval(0.95, 4, found.mean, found.deviation / 5**0.5)
-    assert found.interval is not None and found.interval.low < alone[0] < alone[1] < found.interval.high
-    assert compared(a, b, "es").differences == pytest.approx([-1 / 20, 0, 0, 0, -2 / 20]), "es is wrong first"
-    pairs = {seed: (scored(of_a), scored(of_b)) for seed, of_a, of_b in zip(SEEDS, a, b, strict=True)}
-    record = json.loads(comparison_to_json(compare_reports(pairs, num_resamples=200)), parse_constant=pytest.fail)
+    assert (
+        found.interval is not None
+        and found.interval.low < alone[0] < alone[1] < found.interval.high
+    )
+    assert compared(a, b, "es").differences == pytest.approx([-1 / 20, 0, 0, 0, -2 / 20]), (
+        "es is wrong first"
+    )
+    pairs = {
+        seed: (scored(of_a), scored(of_b)) for seed, of_a, of_b in zip(SEEDS, a, b, strict=True)
+    }
+    record = json.loads(
+        comparison_to_json(compare_reports(pairs, num_resamples=200)), parse_constant=pytest.fail
+    )
     assert record["differences"][MICRO]["differences"][3] == pytest.approx(-0.1)
     assert record["signature"].endswith("|boot:200|seed:20230")
     assert record["languages"].startswith("Languages are fixed")
@@ -58,11 +82,20 @@ def test_few_seeds_and_equal_differences_have_no_p() -> None:
     four = compared((5, 6, 8, 10), (4, 7, 5, 6))
     assert (four.p, four.detectable, four.interval) == (None, None, None) and four.deviation
     one = compared((5,), (4,))
-    assert (one.p, one.deviation, one.interval) == (None, None, None) and one.mean == pytest.approx(-1 / 40)
+    assert (one.p, one.deviation, one.interval) == (None, None, None) and one.mean == pytest.approx(
+        -1 / 40
+    )
     equal = compared((5, 6, 8, 9, 7), (5, 6, 8, 9, 7))
-    assert (equal.p, equal.deviation, equal.interval, equal.detectable) == (1.0, 0.0, (0.0, 0.0), None)
+    assert (equal.p, equal.deviation, equal.interval, equal.detectable) == (
+        1.0,
+        0.0,
+        (0.0, 0.0),
+        None,
+    )
     shifted = compared((5, 6, 8, 9, 7), (6, 7, 9, 10, 8))
-    assert (shifted.p, shifted.deviation, shifted.detectable) == (None, 0.0, None), "no spread: no t test"
+    assert (shifted.p, shifted.deviation, shifted.detectable) == (None, 0.0, None), (
+        "no spread: no t test"
+    )
     single = {seed: {"es": np.array([(int(seed), 2, 4)])} for seed in SEEDS}
     found = compare_seeds(single).differences
     assert found["es"].interval is found[MACRO].interval is None, "one utterance"
@@ -72,7 +105,11 @@ def test_the_detectable_difference_has_a_power_of_80_percent() -> None:
     draws = np.random.default_rng(0).normal(detectable_difference(1.0, 5), 1.0, (20_000, 5))
     power = (stats.ttest_1samp(draws, 0.0, axis=1).pvalue < 0.05).mean()
     assert power == pytest.approx(0.8, abs=0.01)
-    assert detectable_difference(2.0, 5) == 2 * detectable_difference(1.0, 5) > 4 * detectable_difference(1.0, 20)
+    assert (
+        detectable_difference(2.0, 5)
+        == 2 * detectable_difference(1.0, 5)
+        > 4 * detectable_difference(1.0, 20)
+    )
 
 
 @pytest.mark.parametrize(("over_seeds", "over_utterances"), [(0.1, 0.0), (0.1, 0.1), (0.0, 0.15)])
@@ -100,7 +137,9 @@ def test_a_mean_over_seeds_by_hand() -> None:
     assert found.num_seeds == 3
     assert found.mean == pytest.approx((0.5 + 0.25) / 2), "the mean of the languages"
     rates = (0.125, 0.375, 0.625)
-    assert found.interval == pytest.approx(stats.t.interval(0.95, 2, np.mean(rates), stats.sem(rates)))
+    assert found.interval == pytest.approx(
+        stats.t.interval(0.95, 2, np.mean(rates), stats.sem(rates))
+    )
 
 
 def test_a_mean_of_one_seed_has_the_interval_over_utterances() -> None:
@@ -124,8 +163,16 @@ def test_holm_by_hand() -> None:
 def test_scores_that_do_not_fit_are_refused() -> None:
     one, zeros = scored(1), np.zeros((2, 3), np.int64)
     for compare, message in (
-        (lambda: compare_reports({"1": (one, one), "2": (one, scored(1, lacking=["ky4"]))}), "B .*ky4.*same utter"),
-        (lambda: compare_reports({"1": (one, one), "2": (scored(1, rules=Rules(metric="wer")), one)}), "or rules"),
+        (
+            lambda: compare_reports({"1": (one, one), "2": (one, scored(1, lacking=["ky4"]))}),
+            "B .*ky4.*same utter",
+        ),
+        (
+            lambda: compare_reports(
+                {"1": (one, one), "2": (scored(1, rules=Rules(metric="wer")), one)}
+            ),
+            "or rules",
+        ),
         (
             lambda: compare_seeds({"1": {"es": zeros + 1}, "2": {"es": zeros[1:] + 1}}),
             "^seeds 1 and 2: other languages, utterances or reference units; test all seeds on the same list",
@@ -134,7 +181,10 @@ def test_scores_that_do_not_fit_are_refused() -> None:
             lambda: mean_over_seeds({"1": {"es": zeros + 1}, "2": {"es": zeros[1:] + 1}}),
             "^seeds 1 and 2: other languages, utterances or reference units",
         ),
-        (lambda: mean_over_seeds({"1": {"es": zeros[:, :2]}}), "^the reference of es: contains no units; leave this"),
+        (
+            lambda: mean_over_seeds({"1": {"es": zeros[:, :2]}}),
+            "^the reference of es: contains no units; leave this",
+        ),
         (lambda: compare_seeds({"1": {"es": zeros}}), "the reference: contains no units"),
     ):
         with pytest.raises(DataError, match=message):

@@ -17,7 +17,9 @@ from wenet_hs.text.articulatory import articulatory_vectors
 from wenet_hs.tree.errors import ConfigError
 from wenet_hs.tree_kinds.kinds import TreeSource, build_tree
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("panphon") is None, reason="needs the extra trees")
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("panphon") is None, reason="needs the extra trees"
+)
 
 
 CONSONANTS = str.split("p b t d k ɡ q ʔ m n ɲ ŋ f v θ ð s z ʃ ʒ x ɣ χ ʁ ħ ʕ h l ʎ r ɾ ʀ ɹ j w")
@@ -30,24 +32,74 @@ HARD = str.split(
 
 def test_a_plain_phone_is_panphons_row() -> None:
     # p of the table: + cons ant lab, 0 distr tense and tones, - the rest; scaled by the root of each weight.
-    signs = [-1, -1, 1, -1, -1, -1, -1, -1, -1, -1, -1, 1, -1, 0, 1, -1, -1, -1, -1, -1, 0, -1, 0, 0]
-    weights = [1, 1, 1, 0.5, *[0.25] * 3, *[0.125] * 4, 0.25, 0.25, 0.125, *[0.25] * 7, 0.125, 0.25, 0.25]
-    assert articulatory_vectors(["p"])[0].tolist() == [*(np.array(signs) * np.sqrt(weights)).tolist(), *[0.0] * 24]
+    signs = [
+        -1,
+        -1,
+        1,
+        -1,
+        -1,
+        -1,
+        -1,
+        -1,
+        -1,
+        -1,
+        -1,
+        1,
+        -1,
+        0,
+        1,
+        -1,
+        -1,
+        -1,
+        -1,
+        -1,
+        0,
+        -1,
+        0,
+        0,
+    ]
+    weights = [
+        1,
+        1,
+        1,
+        0.5,
+        *[0.25] * 3,
+        *[0.125] * 4,
+        0.25,
+        0.25,
+        0.125,
+        *[0.25] * 7,
+        0.125,
+        0.25,
+        0.25,
+    ]
+    assert articulatory_vectors(["p"])[0].tolist() == [
+        *(np.array(signs) * np.sqrt(weights)).tolist(),
+        *[0.0] * 24,
+    ]
 
 
-SPELLINGS = "g ɡ, t͡ʃ tʃ ʧ t͜ʃ, d͡z ʣ dz, ɚ ə˞, aː a:, kʼ k' k’, kʷʰ kʰʷ, ŋ̊ ŋ̥, bʱ b̤, e̞ e˕, tˤ tˁ, ⁿd nd"
+SPELLINGS = (
+    "g ɡ, t͡ʃ tʃ ʧ t͜ʃ, d͡z ʣ dz, ɚ ə˞, aː a:, kʼ k' k’, kʷʰ kʰʷ, ŋ̊ ŋ̥, bʱ b̤, e̞ e˕, tˤ tˁ, ⁿd nd"
+)
 
 
 def test_every_phone_has_a_vector_that_does_not_depend_on_spelling_and_unicode_form() -> None:
     for spellings in SPELLINGS.split(", "):
         first, *others = articulatory_vectors(spellings.split())
         for other in others:
-            assert np.array_equal(first, other), spellings  # `nd` has no sign that `ⁿd` has: both are n and d
+            assert np.array_equal(first, other), (
+                spellings
+            )  # `nd` has no sign that `ⁿd` has: both are n and d
     units = [*CONSONANTS, *VOWELS, *HARD, "ç", "ĩ", "ǘ", "ã̤"]
-    composed, decomposed = ([unicodedata.normalize(form, unit) for unit in units] for form in ("NFC", "NFD"))
+    composed, decomposed = (
+        [unicodedata.normalize(form, unit) for unit in units] for form in ("NFC", "NFD")
+    )
     assert composed != decomposed
     vectors = articulatory_vectors(composed)
-    assert [unit for unit, row in zip(units, vectors, strict=True) if not np.isfinite(row).all()] == []
+    assert [
+        unit for unit, row in zip(units, vectors, strict=True) if not np.isfinite(row).all()
+    ] == []
     assert np.array_equal(vectors, articulatory_vectors(decomposed))
 
 
@@ -63,7 +115,9 @@ def test_the_second_phone_is_nearer_to_the_first_than_the_third() -> None:
 
 
 def test_a_phone_with_an_unknown_diacritic_is_near_its_letter() -> None:
-    p, unreleased, strong, both, b, b_unreleased = vectors = articulatory_vectors(["p", "p̚", "p͈", "p͈̚", "b", "b̚"])
+    p, unreleased, strong, both, b, b_unreleased = vectors = articulatory_vectors(
+        ["p", "p̚", "p͈", "p͈̚", "b", "b̚"]
+    )
     assert 0 < np.linalg.norm(p - unreleased) == np.linalg.norm(p - strong)
     assert np.array_equal(unreleased - p, b_unreleased - b)
     assert np.linalg.norm(p - both) < np.linalg.norm(p - b)
@@ -92,7 +146,13 @@ def test_symbols_that_are_not_phones_have_no_vector() -> None:
 def test_similar_phones_share_a_branch() -> None:
     units = ["<blank>", "<unk>", *CONSONANTS, *VOWELS, "pʰ", "字"]
     found = units_below(build_tree("articulatory", TreeSource(units, np.ones(len(units)))))
-    for subtree in (["<blank>", "<unk>", "字"], VOWELS, ["p", "pʰ", "b"], ["s", "z"], ["m", "n", "ɲ", "ŋ"]):
+    for subtree in (
+        ["<blank>", "<unk>", "字"],
+        VOWELS,
+        ["p", "pʰ", "b"],
+        ["s", "z"],
+        ["m", "n", "ɲ", "ŋ"],
+    ):
         assert frozenset(map(units.index, subtree)) in found
 
 
@@ -106,10 +166,14 @@ def test_any_text_has_a_vector_or_none(text: str) -> None:
 def test_without_panphon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(articulatory, "_feature_table", articulatory._feature_table.__wrapped__)
     monkeypatch.setattr(articulatory, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r'panphon is not installed; run pip install "wenet_hs\[trees\]"'):
+    with pytest.raises(
+        ConfigError, match=r'panphon is not installed; run pip install "wenet_hs\[trees\]"'
+    ):
         articulatory_vectors(["a"])
     broken = ModuleSpec("panphon", None, is_package=True)
     broken.submodule_search_locations = [str(tmp_path)]
     monkeypatch.setattr(articulatory, "find_spec", lambda name: broken)
-    with pytest.raises(ConfigError, match=r'ipa_all.csv is missing; run pip install "wenet_hs\[trees\]" again'):
+    with pytest.raises(
+        ConfigError, match=r'ipa_all.csv is missing; run pip install "wenet_hs\[trees\]" again'
+    ):
         articulatory_vectors(["a"])

@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 
 from wenet_hs.text.matching import UnitMatcher
 
-LETTERS = [chr(point) for point in range(0x110000) if unicodedata.decomposition(chr(point))[:1] not in ("", "<")]
+LETTERS = [
+    chr(point)
+    for point in range(0x110000)
+    if unicodedata.decomposition(chr(point))[:1] not in ("", "<")
+]
 """All letters of Unicode that are canonically equivalent to other code points; without those of Hangul."""
 
 
@@ -23,7 +27,11 @@ LETTERS = [chr(point) for point in range(0x110000) if unicodedata.decomposition(
         (["é", "e", "\u0301"], "é", ["é"]),  # the letter before its parts
         (["e\u0301"], "é", ["e\u0301"]),  # as the table has it
         (["e"], "é", ["é"]),  # never a letter without its accent
-        (["e", "\u0301"], "éẹ", ["e", "\u0301", "ẹ"]),  # each word is divided as far as the table goes
+        (
+            ["e", "\u0301"],
+            "éẹ",
+            ["e", "\u0301", "ẹ"],
+        ),  # each word is divided as far as the table goes
         (["t", "ts", "s\u0303"], "ts\u0303", ["t", "s\u0303"]),
         (["t", "ts", "\u0303"], "ts\u0303", ["ts", "\u0303"]),
         (["a", "é", "ae", "\u0301"], "aé", ["a", "é"]),  # the letter that a reader sees
@@ -55,7 +63,10 @@ CHARACTERS = st.sampled_from("aeêéẹtsn\u0301\u0302\u0323\u09c7\u09be각\u110
 
 @settings(max_examples=150, deadline=None)
 @example(units=["ae", "e", "\u0301"], word="aé")
-@given(units=st.lists(st.text(CHARACTERS, min_size=1, max_size=3), max_size=8), word=st.text(CHARACTERS, max_size=8))
+@given(
+    units=st.lists(st.text(CHARACTERS, min_size=1, max_size=3), max_size=8),
+    word=st.text(CHARACTERS, max_size=8),
+)
 def test_parts_are_the_word(units: list[str], word: str) -> None:
     distinct = {unicodedata.normalize("NFC", unit): unit for unit in units}
     composed = unicodedata.normalize("NFC", word)

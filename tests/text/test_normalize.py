@@ -10,9 +10,30 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from wenet_hs.text.normalize import normalize, normalize_counted, normalize_phones, remove_punctuation
+from wenet_hs.text.normalize import (
+    normalize,
+    normalize_counted,
+    normalize_phones,
+    remove_punctuation,
+)
 
-PAPER_LANGS = ("ca", "es", "fr", "it", "pt", "be", "cs", "pl", "ru", "uk", "ba", "ky", "tr", "tt", "uz")
+PAPER_LANGS = (
+    "ca",
+    "es",
+    "fr",
+    "it",
+    "pt",
+    "be",
+    "cs",
+    "pl",
+    "ru",
+    "uk",
+    "ba",
+    "ky",
+    "tr",
+    "tt",
+    "uz",
+)
 APOSTROPHE_LETTERS = "ʼʻ"
 
 # Written for this test: input and its normalized text.
@@ -46,7 +67,9 @@ def letters(text: str, lang: str | None) -> Counter[str]:
         text = unicodedata.normalize("NFD", text.replace("I", "ı")).replace("\u0307", "")
     text = text.replace("Ŀ", "ŀ").replace("ŀl", "ll") if lang == "ca" else text
     folded = unicodedata.normalize("NFC", text.casefold())
-    kept = (c for c in folded if unicodedata.category(c)[0] in "LMN" and c not in APOSTROPHE_LETTERS)
+    kept = (
+        c for c in folded if unicodedata.category(c)[0] in "LMN" and c not in APOSTROPHE_LETTERS
+    )
     return Counter(unicodedata.normalize("NFD", "".join(kept)))
 
 
@@ -61,7 +84,9 @@ def test_a_sentence_of_each_language(lang: str) -> None:
 @pytest.mark.parametrize("step", [30, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("lang", PAPER_LANGS)
 def test_no_letter_of_real_sentences_is_lost(shared_dir: Path, lang: str, step: int) -> None:
-    sentences = (shared_dir / "data" / "cv_sentences" / f"{lang}.txt").read_text("utf-8").split("\n")[:1500]
+    sentences = (
+        (shared_dir / "data" / "cv_sentences" / f"{lang}.txt").read_text("utf-8").split("\n")[:1500]
+    )
     assert len(sentences) > 700
     for sentence in sentences[::step]:
         normalized, removed = normalize_counted(sentence, lang)
@@ -82,7 +107,13 @@ def test_every_letter_mark_and_number_of_unicode_is_kept(step: int) -> None:
 
 @pytest.mark.parametrize("lang", ["ca", "fr", "uk", "tr", "uz", "es"])
 def test_a_letter_is_kept_beside_any_other(lang: str) -> None:
-    for code in (*range(0x20, 0x180, 3), *range(0x2B0, 0x330, 3), *range(0x2010, 0x2040), 0x300C, 0xFF07):
+    for code in (
+        *range(0x20, 0x180, 3),
+        *range(0x2B0, 0x330, 3),
+        *range(0x2010, 0x2040),
+        0x300C,
+        0xFF07,
+    ):
         character = chr(code)
         for text in (f"a{character}b", f"o{character}", f"{character}l", f"l{character}l"):
             assert letters(normalize(text, lang), lang) == letters(text, lang), f"{text!r}"
@@ -100,7 +131,9 @@ def test_normalized_text_does_not_change(text: str, lang: str | None) -> None:
     without = remove_punctuation(text, lang)  # the same, except for the case
     assert remove_punctuation(without, lang) == without
     # A mark without its letter finds another one when punctuation goes: Turkish I’ and an acute become í, not ı́.
-    if not {"Mn", "Cf"} & {unicodedata.category(character) for character in unicodedata.normalize("NFC", text)}:
+    if not {"Mn", "Cf"} & {
+        unicodedata.category(character) for character in unicodedata.normalize("NFC", text)
+    }:
         assert normalize(without, lang) == once
 
 
@@ -151,7 +184,10 @@ def test_hard_cases(lang: str | None, text: str, expected: str) -> None:
 
 def test_removed_characters_are_counted_and_the_case_can_be_kept() -> None:
     removed = Counter({"«": 1, "»": 1, ",": 1, "-": 1, "!": 1})
-    assert normalize_counted("«Né en 1984 à 10h», dit-il !", "fr") == ("né en 1984 à 10h dit il", removed)
+    assert normalize_counted("«Né en 1984 à 10h», dit-il !", "fr") == (
+        "né en 1984 à 10h dit il",
+        removed,
+    )
     for lang, text, expected in (
         ("ca", "«L’Hospitalet», PARAĿLEL", "L'Hospitalet PARAL·LEL"),
         ("uz", "O‘ZBEKISTON Respublikasi", "OʻZBEKISTON Respublikasi"),

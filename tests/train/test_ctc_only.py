@@ -24,7 +24,11 @@ TREE = ("ctc_conf.head=hsoftmax", "ctc_conf.head_conf.tree={}/tree.json")
 
 
 def overrides(corpus: TinyCorpus, *more: str) -> tuple[str, ...]:
-    return (*CTC_ONLY, "save_interval=4", *(one.replace("{}/", f"{corpus.folder}/") for one in (*TREE, *more)))
+    return (
+        *CTC_ONLY,
+        "save_interval=4",
+        *(one.replace("{}/", f"{corpus.folder}/") for one in (*TREE, *more)),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -49,14 +53,18 @@ def test_the_records_have_no_values_of_a_decoder_and_a_resumed_run_ends_with_the
         assert record["loss_att"] is record["accuracy"] is record["bits_per_unit"] is None
     last = metrics(copy)[-1]["loss"]
     assert f"validation loss {last:.3f} (ctc {last:.3f}) | " in caplog.text
-    assert not [name for name in weights_of(copy) if name.startswith(("decoder.", "head.", "right_head."))]
+    assert not [
+        name for name in weights_of(copy) if name.startswith(("decoder.", "head.", "right_head."))
+    ]
     config = load_config(copy / "train.yaml")
     assert (config.decoder, config.model_conf.ctc_weight) == ("none", 1.0)
     with pytest.raises(ConfigError, match="decoder was 'none', is now 'transformer'"):
         tiny_corpus.train(copy)
 
 
-def test_checkpoints_are_averaged_by_the_loss(ctc_only: Path, tmp_path: Path, capsys: Capsys) -> None:
+def test_checkpoints_are_averaged_by_the_loss(
+    ctc_only: Path, tmp_path: Path, capsys: Capsys
+) -> None:
     out = ("--dst_model", tmp_path / "final.pt", "--model_dir", ctc_only)
     assert call(average, *out, "--num", "2") == 0
     assert capsys.readouterr().out.startswith(f"{tmp_path / 'final.pt'}: average of step-")
@@ -64,32 +72,54 @@ def test_checkpoints_are_averaged_by_the_loss(ctc_only: Path, tmp_path: Path, ca
     assert line.endswith("no checkpoint whose validation measured accuracy; use --by last")
 
 
-def test_intermediate_ctc_early_stopping_and_freeze(tiny_corpus: TinyCorpus, tmp_path: Path, ctc_only: Path) -> None:
+def test_intermediate_ctc_early_stopping_and_freeze(
+    tiny_corpus: TinyCorpus, tmp_path: Path, ctc_only: Path
+) -> None:
     more = ("model_conf={interctc_weight: 0.3, interctc_layer: 1}", "encoder_conf.num_blocks=2")
     more += ("freeze=[encoder.embed]", "early_stopping.metric=loss_ctc", "max_epoch=1")
     folder = tiny_corpus.train(tmp_path / "m", *overrides(tiny_corpus, *more))
     first = metrics(folder)[0]
     assert first["loss"] != first["loss_ctc"], "training has the loss of the lower layer"
-    with pytest.raises(ConfigError, match="freeze: 'decoder' is no parameter and no module with parameters"):
+    with pytest.raises(
+        ConfigError, match="freeze: 'decoder' is no parameter and no module with parameters"
+    ):
         tiny_corpus.train(tmp_path / "n", *overrides(tiny_corpus, "freeze=[decoder]"))
 
 
-def test_recognize_score_and_report(tiny_corpus: TinyCorpus, ctc_only: Path, tmp_path: Path, capsys: Capsys) -> None:
-    line = ("--model_dir", ctc_only, "--test_data", tiny_corpus.cv_data, "--result_dir", ctc_only / "test")
+def test_recognize_score_and_report(
+    tiny_corpus: TinyCorpus, ctc_only: Path, tmp_path: Path, capsys: Capsys
+) -> None:
+    line = (
+        "--model_dir",
+        ctc_only,
+        "--test_data",
+        tiny_corpus.cv_data,
+        "--result_dir",
+        ctc_only / "test",
+    )
     for mode in sorted(MODES.keys() - CTC_MODES):
         found = error_line(call(recognize, *line, "--modes", "ctc_greedy_search", mode), capsys)
         expected = f"{mode}: needs a decoder, and this model has none; use "
         assert found == expected + "ctc_greedy_search or ctc_prefix_beam_search"
     assert call(recognize, *line, "--length_bonus", "0.5") == 0
     assert {path.parent.name for path in (ctc_only / "test").glob("*/text")} == CTC_MODES
-    assert call(score, "--metric", "cer", "--ref", tiny_corpus.cv_data, "--hyp", ctc_only / "test") == 0
+    assert (
+        call(score, "--metric", "cer", "--ref", tiny_corpus.cv_data, "--hyp", ctc_only / "test")
+        == 0
+    )
     assert call(report, "--exp", ctc_only, "--out", tmp_path / "report.html") == 0
     page = (tmp_path / "report.html").read_text("utf-8")
-    assert "hsoftmax" in page and "CTC loss, nats per target" in page and "Attention accuracy" not in page
+    assert (
+        "hsoftmax" in page
+        and "CTC loss, nats per target" in page
+        and "Attention accuracy" not in page
+    )
     assert call(report, "--exp", ctc_only, "--results", tmp_path / "results") == 0
 
 
-def test_transcribe_and_align(tiny_corpus: TinyCorpus, ctc_only: Path, tmp_path: Path, capsys: Capsys) -> None:
+def test_transcribe_and_align(
+    tiny_corpus: TinyCorpus, ctc_only: Path, tmp_path: Path, capsys: Capsys
+) -> None:
     clip = json.loads(tiny_corpus.cv_data.read_text("utf-8").splitlines()[0])["wav"]
     assert call(transcribe, "--model_dir", ctc_only, clip, "--json") == 0
     found = json.loads(capsys.readouterr().out)
@@ -100,12 +130,27 @@ def test_transcribe_and_align(tiny_corpus: TinyCorpus, ctc_only: Path, tmp_path:
     assert len(recognizer.transcribe_recording(clip).segments) == 1
     with pytest.raises(ConfigError, match="joint: needs a decoder, and this model has none"):
         recognizer.transcribe(clip, mode="joint")
-    assert call(align, "--model_dir", ctc_only, "--data_list", tiny_corpus.cv_data, "--out", tmp_path / "a.jsonl") == 0
+    assert (
+        call(
+            align,
+            "--model_dir",
+            ctc_only,
+            "--data_list",
+            tiny_corpus.cv_data,
+            "--out",
+            tmp_path / "a.jsonl",
+        )
+        == 0
+    )
     assert len((tmp_path / "a.jsonl").read_text("utf-8").splitlines()) == 3
 
 
 def test_fine_tuning_to_a_model_with_a_decoder_and_back(
-    tiny_corpus: TinyCorpus, tmp_path: Path, ctc_only: Path, trained_tree: Path, caplog: pytest.LogCaptureFixture
+    tiny_corpus: TinyCorpus,
+    tmp_path: Path,
+    ctc_only: Path,
+    trained_tree: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     # The learning rate of the only step is so small that no weight changes.
     end = ("optim_conf.lr=1e-30", "max_minutes=1e-9")
@@ -133,6 +178,14 @@ def test_options_of_a_recipe(tmp_path: Path, capsys: Capsys) -> None:
     line = ("--config", tmp_path / "c.yaml", "--modes")
     assert call(check_options, *line, "ctc_greedy_search") == 0
     found = error_line(call(check_options, *line, "ctc_greedy_search", "attention"), capsys)
-    assert found == "decoder: none, --modes attention: must be one of ctc_greedy_search, ctc_prefix_beam_search"
-    found = error_line(call(check_options, *line, "ctc_greedy_search", "--head", "hsoftmax"), capsys)
-    assert "head: decoder: none has no output layer but that of CTC; remove it, and use ctc_conf.head" in found
+    assert (
+        found
+        == "decoder: none, --modes attention: must be one of ctc_greedy_search, ctc_prefix_beam_search"
+    )
+    found = error_line(
+        call(check_options, *line, "ctc_greedy_search", "--head", "hsoftmax"), capsys
+    )
+    assert (
+        "head: decoder: none has no output layer but that of CTC; remove it, and use ctc_conf.head"
+        in found
+    )

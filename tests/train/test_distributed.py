@@ -38,7 +38,12 @@ from wenet_hs.tree.errors import ConfigError, WenetHsError
 
 CPU = torch.device("cpu")
 NO_DROPOUT = {"dropout_rate": 0.0, "positional_dropout_rate": 0.0}
-PLAIN: dict[str, Any] = {"encoder_conf": NO_DROPOUT, "decoder_conf": NO_DROPOUT, "accum_grad": 2, "grad_clip": 1e9}
+PLAIN: dict[str, Any] = {
+    "encoder_conf": NO_DROPOUT,
+    "decoder_conf": NO_DROPOUT,
+    "accum_grad": 2,
+    "grad_clip": 1e9,
+}
 CHECKPOINTED = {"encoder_conf": {**NO_DROPOUT, "gradient_checkpointing": True}}
 SPARSE = {"head": "hsoftmax", "head_conf": {"tree": "t", "sparse_grad": True}}
 BIDIRECTIONAL = {"decoder": "bitransformer", "decoder_conf": {**NO_DROPOUT, "r_num_blocks": 1}}
@@ -50,27 +55,39 @@ CASES: dict[str, dict[str, Any]] = {
     "a right-to-left decoder of weight 0": BIDIRECTIONAL,
 }
 ROWS = small_batch([60, 41, 33, 52], [5, 2, 4, 6])
-ROWS = replace(ROWS, targets=ROWS.targets.where(ROWS.targets < 0, torch.tensor([[6], [10], [10], [10]])))
+ROWS = replace(
+    ROWS, targets=ROWS.targets.where(ROWS.targets < 0, torch.tensor([[6], [10], [10], [10]]))
+)
 """Unit 6 has its own cluster, which only the first utterance needs."""
 ALTERED = "config: rank 1 has another one than rank 0; start every rank with the same files, flags and versions"
 
 
-def gradients_of_a_step(name: str, micro_batches: list[Batch], world: World) -> tuple[dict[str, torch.Tensor], Any]:
+def gradients_of_a_step(
+    name: str, micro_batches: list[Batch], world: World
+) -> tuple[dict[str, torch.Tensor], Any]:
     """The gradients of a step (sparse rows made dense), and its SpeechStats."""
     sections = {**PLAIN, **CASES[name]}
     config, model = small_config(**sections), small_model(seed=1, **sections)
     model.encoder.embed.requires_grad_(False)
-    optimizer: Any = mock.Mock(param_groups=build_optimizer(model, config).param_groups)  # keeps the gradients
+    optimizer: Any = mock.Mock(
+        param_groups=build_optimizer(model, config).param_groups
+    )  # keeps the gradients
     state = TrainState(model, optimizer, CPU, world=world)
     (stats,) = run_epoch(state, micro_batches, config)
-    found = {key: value.grad.to_dense() for key, value in model.named_parameters() if value.grad is not None}
+    found = {
+        key: value.grad.to_dense()
+        for key, value in model.named_parameters()
+        if value.grad is not None
+    }
     found |= {key: value for key, value in model.state_dict().items() if "running" in key}
     return found, stats
 
 
 def check_step(name: str, world: World) -> None:
     """The gradients of two ranks are equal, and those of one process with the batches of both."""
-    found, stats = gradients_of_a_step(name, [row_of(ROWS, world.rank), row_of(ROWS, 2 + world.rank)], world)
+    found, stats = gradients_of_a_step(
+        name, [row_of(ROWS, world.rank), row_of(ROWS, 2 + world.rank)], world
+    )
     expected, of_one = gradients_of_a_step(name, [row_of(ROWS, 0, 1), row_of(ROWS, 2, 3)], World())
     other = world.all_gather(found)[1 - world.rank]
     assert found.keys() == other.keys() == expected.keys()
@@ -78,7 +95,9 @@ def check_step(name: str, world: World) -> None:
         assert torch.equal(found[key], other[key]), f"{name}: {key}"
         torch.testing.assert_close(found[key], value, rtol=2e-5, atol=2e-6, msg=f"{name}: {key}")
     for fact in ("loss", "num_targets", "grad_norm"):
-        assert getattr(stats, fact) == pytest.approx(getattr(of_one, fact), rel=1e-5), f"{name}: {fact}"
+        assert getattr(stats, fact) == pytest.approx(getattr(of_one, fact), rel=1e-5), (
+            f"{name}: {fact}"
+        )
 
 
 def check_collectives(world: World, folder: Path) -> None:
@@ -112,7 +131,9 @@ def check_skipped_step(world: World) -> None:
     batch = small_batch([40, 30], [5, 3], seed=world.rank)
     features = batch.features.clone()
     features[0, 3, 5] = math.nan if world.rank else 0.0
-    batch = replace(batch, features=features, keys=[f"rank {world.rank} {key}" for key in batch.keys])
+    batch = replace(
+        batch, features=features, keys=[f"rank {world.rank} {key}" for key in batch.keys]
+    )
     model, config = small_model(seed=1), small_config()
     state = TrainState(model, build_optimizer(model, config), CPU, world=world)
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -123,7 +144,10 @@ def check_skipped_step(world: World) -> None:
 
 def check_validation(world: World) -> None:
     batches = [small_batch([40, 33], [5, 2], seed=seed) for seed in range(3)]
-    own, whole = (validate(small_model(), part, small_config(), CPU) for part in (batches[world.rank :: 2], batches))
+    own, whole = (
+        validate(small_model(), part, small_config(), CPU)
+        for part in (batches[world.rank :: 2], batches)
+    )
     assert own.over_ranks(world).per_target() == pytest.approx(whole.per_target(), rel=1e-6)
 
 
@@ -148,7 +172,9 @@ def check_rank(rank: int, folder: Path) -> None:
     (folder / "died").write_text(ending(die))  # only rank 0 comes back from it
 
 
-def count_wrappers_at_the_end(counts: list[int], destroy: Callable[[], None] = dist.destroy_process_group) -> None:
+def count_wrappers_at_the_end(
+    counts: list[int], destroy: Callable[[], None] = dist.destroy_process_group
+) -> None:
     """Destroy the process group; append the number of DistributedDataParallel objects alive at that time."""
     counts.append(sum(isinstance(value, DistributedDataParallel) for value in gc.get_objects()))
     destroy()
@@ -177,9 +203,13 @@ def train_together(rank: int, folder: Path, corpus: TinyCorpus) -> None:
     speech.train(options(folder / "changed"))
     save = training.save_checkpoint
     os.environ[TIMEOUT_VARIABLE] = "8"
-    with mock.patch.object(training, "save_checkpoint", lambda *given: (time.sleep(10), save(*given))[1]):
+    with mock.patch.object(
+        training, "save_checkpoint", lambda *given: (time.sleep(10), save(*given))[1]
+    ):
         slow = options(folder / "slow", "save_interval=100", "max_epoch=1")
-        slow_end = ending(partial(speech.train, slow))  # the first rank saves for longer than a collective may last
+        slow_end = ending(
+            partial(speech.train, slow)
+        )  # the first rank saves for longer than a collective may last
     os.environ[TIMEOUT_VARIABLE] = "60"
     altered = ("optim_conf.lr=0.1",) if rank else ()
     found: dict[str, Any] = {
@@ -188,7 +218,9 @@ def train_together(rank: int, folder: Path, corpus: TinyCorpus) -> None:
     }
     config = folder / "nowhere.yaml" if rank else corpus.config
     found["missing"] = ending(partial(speech.train, options(folder / "missing", config=config)))
-    (folder / f"found{rank}.json").write_text(json.dumps({**found, "wrappers": wrappers, "reserved": len(reserved)}))
+    (folder / f"found{rank}.json").write_text(
+        json.dumps({**found, "wrappers": wrappers, "reserved": len(reserved)})
+    )
 
 
 def ending(run: Callable[[], object]) -> str:
@@ -202,8 +234,17 @@ def ending(run: Callable[[], object]) -> str:
 
 
 def run_rank(rank: int, port: int, work: Callable[..., None], folder: Path, *more: object) -> None:
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", TIMEOUT_VARIABLE: "60"}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": "2",
+        TIMEOUT_VARIABLE: "60",
+    }
+    os.environ |= {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+    }
     os.fsync = lambda descriptor: None
     distributed._GRACE_S = 0.0
     torch.set_num_threads(1)
@@ -217,11 +258,16 @@ def run_pair(work: Callable[..., None], folder: Path, *more: object) -> list[int
     # Threads of this process do not survive a fork; a server that has imported everything has none.
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(["wenet_hs.train.speech", "tiny_corpus", "torch._dynamo"])
-    ranks = [server.Process(target=run_rank, args=(rank, store.port, work, folder, *more)) for rank in range(2)]
+    ranks = [
+        server.Process(target=run_rank, args=(rank, store.port, work, folder, *more))
+        for rank in range(2)
+    ]
     for process in ranks:
         process.start()
     for process in ranks:
-        process.join(250)  # the two processes take 10 s on two idle cores, and many times as long on busy ones
+        process.join(
+            250
+        )  # the two processes take 10 s on two idle cores, and many times as long on busy ones
     exit_codes = [process.exitcode for process in ranks]
     for process in ranks:
         process.kill()
@@ -237,7 +283,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory, tiny_corpus: TinyCorpus) -> P
 
 
 @pytest.mark.slow
-def test_two_ranks_compute_what_one_process_does_and_a_dead_rank_is_reported(tmp_path: Path) -> None:
+def test_two_ranks_compute_what_one_process_does_and_a_dead_rank_is_reported(
+    tmp_path: Path,
+) -> None:
     assert run_pair(check_rank, tmp_path) == [0, 9], "rank 1 dies at the end; see its message above"
     line = (tmp_path / "died").read_text()
     assert line.startswith("RankLost: rank 0: another rank has died (")
@@ -257,7 +305,9 @@ def test_two_ranks_resume_with_the_same_bits_and_only_rank_0_writes_and_logs(pai
 
 
 @pytest.mark.slow
-def test_the_record_of_two_ranks_has_one_entry_per_start_with_its_number_of_ranks(pair: Path) -> None:
+def test_the_record_of_two_ranks_has_one_entry_per_start_with_its_number_of_ranks(
+    pair: Path,
+) -> None:
     whole = read_run(pair / "whole")
     cut = read_run(pair / "cut")
     changed = read_run(pair / "changed")
@@ -277,10 +327,15 @@ def test_the_order_of_batches_is_that_of_one_process(pair: Path, trained: Path) 
     )
     assert whole == [sum(one[0:2]), sum(one[2:4]), sum(one[4:6]), sum(one[6:8])]
     assert changed[:2] == [sum(one[0:2]), one[2]]
-    assert changed[2] in [one[3] + filler for filler in one[:4]], "the last batch, and one to fill the step"
+    assert changed[2] in [one[3] + filler for filler in one[:4]], (
+        "the last batch, and one to fill the step"
+    )
     assert changed[3:] == whole[2:]
     log = (pair / "log0").read_text()
-    assert "step-00000001: number of ranks was 2, is now 1: the order of batches is the same, batches per step" in log
+    assert (
+        "step-00000001: number of ranks was 2, is now 1: the order of batches is the same, batches per step"
+        in log
+    )
     assert "step-00000002: number of ranks was 1, is now 2: " in log
 
 
@@ -288,18 +343,25 @@ def test_the_order_of_batches_is_that_of_one_process(pair: Path, trained: Path) 
 def test_an_error_of_one_rank_ends_both_and_no_model_outlives_its_process_group(pair: Path) -> None:
     """Torch may otherwise wait for ever at the end of a training: gloo is closed while Python's lock is held."""
     results = [json.loads((pair / f"found{rank}.json").read_text()) for rank in range(2)]
-    assert [one["reserved"] for one in results] == [10, 0], "of five trainings, training and validation set"
+    assert [one["reserved"] for one in results] == [10, 0], (
+        "of five trainings, training and validation set"
+    )
     assert sorted(one["altered"] for one in results) == [f"ConfigError: {ALTERED}", "exit 2"]
     assert [one["slow"] for one in results] == ["done", "done"]
     assert results[0]["missing"] == "exit 2"
-    assert results[1]["missing"].startswith("ConfigError: ") and "nowhere.yaml" in results[1]["missing"]
+    assert (
+        results[1]["missing"].startswith("ConfigError: ")
+        and "nowhere.yaml" in results[1]["missing"]
+    )
     for one in results:
         assert len(one["wrappers"]) >= 4
         assert set(one["wrappers"]) == {0}
 
 
 @pytest.mark.slow
-def test_the_first_rank_may_take_any_time_as_long_as_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_rank_may_take_any_time_as_long_as_it_lives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(heartbeat, "BEAT_S", 0.02)
     monkeypatch.setenv(TIMEOUT_VARIABLE, "1")
     store, turns = dist.HashStore(), list[int]()
@@ -314,16 +376,26 @@ def test_the_first_rank_may_take_any_time_as_long_as_it_lives(monkeypatch: pytes
     take_turn(0)
     other.join(20)
     assert turns == [0, 1]
-    lost = pytest.raises(RankLost, match=r"rank 1: another rank has not answered for 1 s; .* to resume")
+    lost = pytest.raises(
+        RankLost, match=r"rank 1: another rank has not answered for 1 s; .* to resume"
+    )
     with lost, World(1, 2, CPU, store).first_before_others():
         pytest.fail("the first rank was killed, and did not take its turn")
 
 
 @pytest.mark.slow
-def test_a_rank_that_shows_no_life_or_reports_an_error_ends_the_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_shows_no_life_or_reports_an_error_ends_the_collectives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(heartbeat, "BEAT_S", 0.02)
     monkeypatch.setattr(heartbeat, "LOST_S", 0.4)
-    for key, lasts in (("beat/1", False), ("beat/1", True), ("error", True), ("store", True), ("left", False)):
+    for key, lasts in (
+        ("beat/1", False),
+        ("beat/1", True),
+        ("error", True),
+        ("store", True),
+        ("left", False),
+    ):
         store, lost = dist.HashStore(), Event()
         watch = heartbeat.Watch(0, 2, store, lost.set)
         with watch:
@@ -332,7 +404,9 @@ def test_a_rank_that_shows_no_life_or_reports_an_error_ends_the_collectives(monk
                 time.sleep(0.02)
             assert not lost.is_set()
             if key == "store":
-                watch._store = mock.Mock(add=mock.Mock(side_effect=RuntimeError("the launcher has ended")))
+                watch._store = mock.Mock(
+                    add=mock.Mock(side_effect=RuntimeError("the launcher has ended"))
+                )
             elif key == "left":
                 with heartbeat.Watch(1, 2, store, lost.set):
                     pass
@@ -366,13 +440,36 @@ def test_wrong_variables_of_the_launcher(monkeypatch: pytest.MonkeyPatch) -> Non
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
     for name, value, device, message in (
-        ("WORLD_SIZE", "two", "cpu", "WORLD_SIZE=two: must be a whole number of at least 1; set it so, or unset it$"),
-        ("WORLD_SIZE", "2", "cpu", "WORLD_SIZE=2 without MASTER_ADDR and MASTER_PORT; start it with torchrun$"),
-        ("WORLD_SIZE", "2", "cuda:1", "--device cuda:1: is one GPU for several processes; use --device cuda"),
-        ("LOCAL_RANK", "99", "cuda", r"LOCAL_RANK=99: there are \d+ CUDA devices here; use --nproc_per_node"),
+        (
+            "WORLD_SIZE",
+            "two",
+            "cpu",
+            "WORLD_SIZE=two: must be a whole number of at least 1; set it so, or unset it$",
+        ),
+        (
+            "WORLD_SIZE",
+            "2",
+            "cpu",
+            "WORLD_SIZE=2 without MASTER_ADDR and MASTER_PORT; start it with torchrun$",
+        ),
+        (
+            "WORLD_SIZE",
+            "2",
+            "cuda:1",
+            "--device cuda:1: is one GPU for several processes; use --device cuda",
+        ),
+        (
+            "LOCAL_RANK",
+            "99",
+            "cuda",
+            r"LOCAL_RANK=99: there are \d+ CUDA devices here; use --nproc_per_node",
+        ),
     ):
         monkeypatch.setenv(name, value)
-        with pytest.raises(ConfigError, match=f"^{message}"), join_process_group(torch.device(device)):
+        with (
+            pytest.raises(ConfigError, match=f"^{message}"),
+            join_process_group(torch.device(device)),
+        ):
             pass
 
 
@@ -381,7 +478,12 @@ def test_a_missing_rank_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    for name, value in {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}.items():
+    for name, value in {
+        "WORLD_SIZE": "2",
+        "RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv(TIMEOUT_VARIABLE, "1")
     monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)

@@ -45,7 +45,10 @@ TABLE = UnitTable.from_units("abcdefgh")
 COUNTS = [9.0, 0.0, 30.0, 25.0, 4.0, 17.0, 3.0, 8.0, 1.0, 2.0, 6.0]
 BINARY = Tree.huffman(COUNTS, units=TABLE.units)
 OTHER = Tree.huffman(COUNTS[::-1], units=TABLE.units)
-BIDIRECTIONAL: dict[str, Any] = {"decoder": "bitransformer", "decoder_conf": {"r_num_blocks": 1, "num_blocks": 1}}
+BIDIRECTIONAL: dict[str, Any] = {
+    "decoder": "bitransformer",
+    "decoder_conf": {"r_num_blocks": 1, "num_blocks": 1},
+}
 Trees = tuple[AnyTree | None, AnyTree | None]
 Weights = dict[str, torch.Tensor]
 
@@ -55,14 +58,22 @@ def sections(kind: str, ctc_kind: str = "softmax", **more: Any) -> dict[str, Any
     conf, ctc_conf = ({"tree": f"{name}.json"} for name in ("tree", "ctc_tree"))
     ctc = {"head": ctc_kind, "head_conf": ctc_conf if has_tree(ctc_kind) else {}}
     one_layer = {"encoder_conf": {"num_blocks": 1}, "decoder_conf": {"num_blocks": 1}}
-    return {"head": kind, "head_conf": conf if has_tree(kind) else {}, "ctc_conf": ctc, **one_layer, **more}
+    return {
+        "head": kind,
+        "head_conf": conf if has_tree(kind) else {},
+        "ctc_conf": ctc,
+        **one_layer,
+        **more,
+    }
 
 
 SOFTMAX = sections("softmax")
 HSOFTMAX = sections("hsoftmax")
 
 
-def built(table: UnitTable, trees: Trees = (None, None), *, seed: int = 0, **chosen: Any) -> AsrModel:
+def built(
+    table: UnitTable, trees: Trees = (None, None), *, seed: int = 0, **chosen: Any
+) -> AsrModel:
     torch.manual_seed(seed)
     config = small_config(**chosen)
     return build_model(config, len(table), table.special, tree=trees[0], ctc_tree=trees[1])
@@ -74,7 +85,10 @@ def take_weights(model: AsrModel, path: Path, table: UnitTable) -> FineTuneRepor
 
 
 def loaded(
-    path: Path, trees: Trees = (None, None), chosen: dict[str, Any] = SOFTMAX, table: UnitTable = TABLE
+    path: Path,
+    trees: Trees = (None, None),
+    chosen: dict[str, Any] = SOFTMAX,
+    table: UnitTable = TABLE,
 ) -> tuple[Weights, FineTuneReport]:
     """The weights of a model, another one's copied into it, and the report."""
     model = built(table, trees, **chosen)
@@ -82,7 +96,9 @@ def loaded(
     return model.state_dict(), report
 
 
-def write_base(folder: Path, trees: Trees = (None, None), chosen: dict[str, Any] = SOFTMAX) -> Weights:
+def write_base(
+    folder: Path, trees: Trees = (None, None), chosen: dict[str, Any] = SOFTMAX
+) -> Weights:
     """A model folder over TABLE; its weights."""
     folder.mkdir(parents=True)
     for name, tree in zip(("tree.json", "ctc_tree.json"), trees, strict=True):
@@ -96,7 +112,11 @@ def write_base(folder: Path, trees: Trees = (None, None), chosen: dict[str, Any]
 
 
 def same_names(state: Weights, theirs: Weights) -> list[str]:
-    return [name for name, value in state.items() if torch.equal(value, theirs.get(name, torch.empty(0)))]
+    return [
+        name
+        for name, value in state.items()
+        if torch.equal(value, theirs.get(name, torch.empty(0)))
+    ]
 
 
 @pytest.mark.parametrize("kind", HEADS)
@@ -110,13 +130,24 @@ def test_an_equal_model_is_copied_completely_and_another_tree_in_part(
     for folder, name in ((step, "model.pt"), (tmp_path / "weights-only", "other.pt")):
         folder.mkdir(parents=True)
         shutil.copy(tmp_path / "exp" / "final.pt", folder / name)
-    for checkpoint in (tmp_path / "exp", tmp_path / "exp" / "final.pt", step, tmp_path / "weights-only" / "other.pt"):
+    for checkpoint in (
+        tmp_path / "exp",
+        tmp_path / "exp" / "final.pt",
+        step,
+        tmp_path / "weights-only" / "other.pt",
+    ):
         state, report = loaded(checkpoint, trees, chosen)
         assert same_names(state, theirs) == list(theirs)
         assert (report.units_kept, report.units_new, report.units_dropped) == (11, [], [])
-        assert (report.parameters_taken, report.parameters_in_part, report.parameters_new) == (len(theirs), {}, [])
+        assert (report.parameters_taken, report.parameters_in_part, report.parameters_new) == (
+            len(theirs),
+            {},
+            [],
+        )
         is_assumed = checkpoint.name == "other.pt" and kind != "softmax"
-        warning = re.search(r"ctc_conf\.head_conf: no (tree of it|train\.yaml) next to .*other\.pt; ", caplog.text)
+        warning = re.search(
+            r"ctc_conf\.head_conf: no (tree of it|train\.yaml) next to .*other\.pt; ", caplog.text
+        )
         assert (warning is not None) == is_assumed
     if has_tree(kind):
         state, report = loaded(tmp_path / "exp", (OTHER, OTHER), chosen)
@@ -157,7 +188,9 @@ def test_new_and_dropped_units_of_a_bidirectional_decoder(tmp_path: Path) -> Non
         assert torch.equal(state[name][-2:], fresh[name][-2:])
         assert report.parameters_in_part[name] == RowCount(10, 12)
     outputs = match_units(TABLE, table).outputs
-    rows = map_head(HSoftmaxHead(16, BINARY), HSoftmaxHead(16, tree), outputs)["inner_vector.weight"]
+    rows = map_head(HSoftmaxHead(16, BINARY), HSoftmaxHead(16, tree), outputs)[
+        "inner_vector.weight"
+    ]
     assert 0 < (rows.source >= 0).sum() < 11
     for name in ("head.inner_vector.weight", "right_head.inner_vector.weight"):
         assert torch.equal(state[name], mix_rows(fresh[name], theirs[name], rows)[0])
@@ -171,7 +204,10 @@ def test_new_and_dropped_units_of_a_bidirectional_decoder(tmp_path: Path) -> Non
 def test_between_models_with_and_without_a_decoder(tmp_path: Path, kind: str) -> None:
     trees: Trees = (None, BINARY if has_tree(kind) else None)
     both, none = sections("softmax", kind), sections("softmax", kind, **CTC_ONLY)
-    theirs = {name: write_base(tmp_path / name, trees, of) for name, of in (("both", both), ("none", none))}
+    theirs = {
+        name: write_base(tmp_path / name, trees, of)
+        for name, of in (("both", both), ("none", none))
+    }
     of_decoder = [name for name in theirs["both"] if name.startswith(("decoder.", "head."))]
     for base, chosen, new, dropped in (
         ("none", none, [], []),
@@ -184,7 +220,9 @@ def test_between_models_with_and_without_a_decoder(tmp_path: Path, kind: str) ->
         assert report.parameters_taken == len(theirs["none"])
     assert load_experiment(tmp_path / "none").model.num_units == len(TABLE)
     table = UnitTable.from_units("bcdefghi")
-    _, report = loaded(tmp_path / "none", (None, Tree.huffman(COUNTS, units=table.units)), none, table)
+    _, report = loaded(
+        tmp_path / "none", (None, Tree.huffman(COUNTS, units=table.units)), none, table
+    )
     assert (report.units_new, report.units_dropped) == (["i"], ["a"])
     if kind == "softmax":
         assert report.parameters_in_part["ctc.head.output.weight"] == RowCount(10, 11)
@@ -193,7 +231,9 @@ def test_between_models_with_and_without_a_decoder(tmp_path: Path, kind: str) ->
     if kind in ("softmax", "hsoftmax"):  # their shapes tell the number of units
         assert loaded(tmp_path / "none", trees, none)[1].parameters_new == []
     else:
-        with pytest.raises(CheckpointError, match=r"and its unit table is not next to it; put its units\.txt into"):
+        with pytest.raises(
+            CheckpointError, match=r"and its unit table is not next to it; put its units\.txt into"
+        ):
             loaded(tmp_path / "none", trees, none)
 
 
@@ -216,8 +256,15 @@ def test_a_checkpoint_of_the_original_tree_head_contains_its_tree(tmp_path: Path
     """Its train.yaml does not describe the tree head, and its softmax layer is not used."""
     old = built(TABLE, (BINARY, None), seed=1, **HSOFTMAX)
     nodes, turns = BINARY.paths()
-    state = {name: value for name, value in old.state_dict().items() if not name.startswith(("head.", "ctc.head."))}
-    state |= {f"ctc.ctc_lo.{name}": old.state_dict()[f"ctc.head.output.{name}"] for name in ("weight", "bias")}
+    state = {
+        name: value
+        for name, value in old.state_dict().items()
+        if not name.startswith(("head.", "ctc.head."))
+    }
+    state |= {
+        f"ctc.ctc_lo.{name}": old.state_dict()[f"ctc.head.output.{name}"]
+        for name in ("weight", "bias")
+    }
     state["decoder.output_layer.weight"] = torch.zeros(11, 16)
     state["hsoftmax.inner_vector.weight"] = old.state_dict()["head.inner_vector.weight"]
     for name, values in (("index", nodes), ("sign", turns), ("bias", turns != 1)):
@@ -225,13 +272,18 @@ def test_a_checkpoint_of_the_original_tree_head_contains_its_tree(tmp_path: Path
     torch.save(state, tmp_path / "final.pt")
     TABLE.write(tmp_path / "units.txt")
     Tree.huffman([1, 2]).save(tmp_path / "tree.json")  # it does not belong to these weights
-    dump_config(small_config(tokenizer_conf={"special_tokens": {"<sos>": 2, "<eos>": 2}}), tmp_path / "train.yaml")
+    dump_config(
+        small_config(tokenizer_conf={"special_tokens": {"<sos>": 2, "<eos>": 2}}),
+        tmp_path / "train.yaml",
+    )
     permuted = UnitTable((*TABLE.units[:3], *reversed(TABLE.units[3:])), SPECIAL)
     children = np.where(BINARY.children >= 13, 33 - BINARY.children, BINARY.children)
     tree = Tree("t", permuted.units, children, np.ones(11))
     loaded_state, report = loaded(tmp_path, (tree, None), HSOFTMAX, permuted)
     assert report.parameters_new == []
-    assert torch.equal(loaded_state["head.inner_vector.weight"], old.state_dict()["head.inner_vector.weight"])
+    assert torch.equal(
+        loaded_state["head.inner_vector.weight"], old.state_dict()["head.inner_vector.weight"]
+    )
 
 
 def test_weights_without_a_unit_table(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -252,8 +304,18 @@ def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
     write_base(exp, (BINARY, None), HSOFTMAX)
     others = UnitTable.from_units("abc")
     for config, sums, table, message in (
-        (sections("class"), {}, TABLE, r"final.pt: its head.\* are not those of the ClassHead that .*exp/train.yaml"),
-        ({}, {"units.txt": "0"}, TABLE, "exp/units.txt: changed since the training .*; put the old file"),
+        (
+            sections("class"),
+            {},
+            TABLE,
+            r"final.pt: its head.\* are not those of the ClassHead that .*exp/train.yaml",
+        ),
+        (
+            {},
+            {"units.txt": "0"},
+            TABLE,
+            "exp/units.txt: changed since the training .*; put the old file",
+        ),
         ({}, {}, others, "final.pt: trained with 11 units, but .*units.txt has 6; use the same"),
     ):
         dump_config(small_config(**config), exp / "train.yaml")
@@ -267,8 +329,14 @@ def test_another_encoder_or_decoder_is_refused(tmp_path: Path) -> None:
     write_base(tmp_path / "exp")
     both = sections("softmax", **BIDIRECTIONAL)
     for chosen, message in (
-        (sections("softmax", encoder_conf={"num_blocks": 2}), "weights of another model: missing encoder.encoders.1."),
-        (sections("softmax", encoder_conf={"num_blocks": 1, "output_size": 8}), "of another shape .*, expected "),
+        (
+            sections("softmax", encoder_conf={"num_blocks": 2}),
+            "weights of another model: missing encoder.encoders.1.",
+        ),
+        (
+            sections("softmax", encoder_conf={"num_blocks": 1, "output_size": 8}),
+            "of another shape .*, expected ",
+        ),
         (both, "missing decoder.left_decoder"),
     ):
         with pytest.raises(CheckpointError, match=f"final.pt: .*{message}"):
@@ -276,11 +344,16 @@ def test_another_encoder_or_decoder_is_refused(tmp_path: Path) -> None:
     state = built(TABLE, **both).state_dict()
     for name in ("decoder.right_decoder.embed.0.weight", "right_head.output.weight"):
         torch.save({**state, name: state[name][:7]}, tmp_path / "odd.pt")
-        with pytest.raises(CheckpointError, match=rf"odd.pt: .*of another shape {name} \(7, 16\), expected \(11, 16\)"):
+        with pytest.raises(
+            CheckpointError,
+            match=rf"odd.pt: .*of another shape {name} \(7, 16\), expected \(11, 16\)",
+        ):
             loaded(tmp_path / "odd.pt", chosen=both)
 
 
-def test_feature_statistics_of_the_checkpoint_are_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_feature_statistics_of_the_checkpoint_are_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     config = small_config(cmvn="global_cmvn", cmvn_conf={"cmvn_file": "global_cmvn"}, **SOFTMAX)
     means = (torch.full((20,), mean) for mean in (1.0, 1.0, 2.0))
     models = [build_model(config, 11, SPECIAL, cmvn=(mean, torch.ones(20))) for mean in means]
@@ -288,8 +361,14 @@ def test_feature_statistics_of_the_checkpoint_are_used(tmp_path: Path, caplog: p
     take_weights(models[1], tmp_path, TABLE)
     assert not caplog.records
     take_weights(models[2], tmp_path, TABLE)
-    assert "final.pt: features are normalised with its own statistics, not with those of cmvn_conf.cm" in caplog.text
-    assert models[2].encoder.global_cmvn is not None and float(models[2].encoder.global_cmvn.mean[0]) == 1.0
+    assert (
+        "final.pt: features are normalised with its own statistics, not with those of cmvn_conf.cm"
+        in caplog.text
+    )
+    assert (
+        models[2].encoder.global_cmvn is not None
+        and float(models[2].encoder.global_cmvn.mean[0]) == 1.0
+    )
 
 
 def test_training_starts_with_the_weights_of_a_model_with_other_units(
@@ -300,18 +379,26 @@ def test_training_starts_with_the_weights_of_a_model_with_other_units(
     newest = list_checkpoints(trained / "checkpoints")[-1]
     with caplog.at_level(logging.INFO):
         # The learning rate of its only step is so small that no weight changes.
-        settings = ("optim_conf.lr=1e-30", "max_minutes=1e-9", "dataset_conf.max_unknown_units=0.2")  # 'c'
+        settings = (
+            "optim_conf.lr=1e-30",
+            "max_minutes=1e-9",
+            "dataset_conf.max_unknown_units=0.2",
+        )  # 'c'
         folder = corpus.train(tmp_path / "m", *settings, checkpoint=newest)
     assert f"weights from {newest}; new: none" in caplog.text
     assert f"units of {trained / 'units.txt'}: 7 kept; new: 'x'; dropped: 'c'" in caplog.text
-    parts = [f"{head}.output.{kind}" for head in ("ctc.head", "head") for kind in ("weight", "bias")]
+    parts = [
+        f"{head}.output.{kind}" for head in ("ctc.head", "head") for kind in ("weight", "bias")
+    ]
     parts.append("decoder.embed.0.weight")
     report = json.loads((folder / "fine_tune.json").read_text("utf-8"))
     assert report["parameters_in_part"] == {name: {"taken": 7, "rows": 8} for name in parts}
     final, started = weights_of(trained), weights_of(folder)
     assert all(torch.equal(started[name][:7], final[name][[0, 1, 2, 3, 4, 6, 7]]) for name in parts)
     differing = [name for name, value in final.items() if not torch.equal(started[name], value)]
-    assert sorted(name for name in differing if "running_" not in name and "num_batches" not in name) == sorted(parts)
+    assert sorted(
+        name for name in differing if "running_" not in name and "num_batches" not in name
+    ) == sorted(parts)
 
 
 @pytest.mark.parametrize(
@@ -320,23 +407,33 @@ def test_training_starts_with_the_weights_of_a_model_with_other_units(
         ("model.pt", b"x", "sha256 of model.pt differs from the manifest"),
         ("model.pt", None, "model.pt cannot be read .*"),
         ("manifest.json", b"{", "manifest.json is damaged"),
-        ("manifest.json", b'{"format": "other/1"}', "manifest.json is of format 'other/1', expected .*"),
+        (
+            "manifest.json",
+            b'{"format": "other/1"}',
+            "manifest.json is of format 'other/1', expected .*",
+        ),
     ],
 )
 def test_a_damaged_checkpoint_is_refused(
     tmp_path: Path, trained: Path, name: str, content: bytes | None, message: str
 ) -> None:
-    damaged = shutil.copytree(list_checkpoints(trained / "checkpoints")[-1], tmp_path / "step-00000001")
+    damaged = shutil.copytree(
+        list_checkpoints(trained / "checkpoints")[-1], tmp_path / "step-00000001"
+    )
     (damaged / name).unlink()
     if content is not None:
         (damaged / name).write_bytes(content)
     for path in (damaged, damaged / "model.pt"):
-        with pytest.raises(CheckpointError, match=f"^--checkpoint {path}: {message}; use another checkpoint$"):
+        with pytest.raises(
+            CheckpointError, match=f"^--checkpoint {path}: {message}; use another checkpoint$"
+        ):
             take_weights(built(TABLE, **SOFTMAX), path, TABLE)
 
 
 @pytest.mark.slow
-def test_a_resume_does_not_load_the_weights_again(tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path) -> None:
+def test_a_resume_does_not_load_the_weights_again(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path
+) -> None:
     whole = tiny_corpus.train(tmp_path / "whole", checkpoint=trained / "final.pt")
     assert outcome(whole) != outcome(trained)
     copy = cut_back(whole, tmp_path / "m", 3)
@@ -366,16 +463,22 @@ def test_the_first_weights_are_recorded_and_a_resume_must_have_the_same(
     now = file_sha256(base / "final.pt")
     for resumed in (folder, part):
         message = f"sha256 of checkpoint was {first[:12]}, is now {now[:12]} ({base}); a resumed run must be the same: "
-        with pytest.raises(ConfigError, match=rf"^{resumed}/[\w.]+: {re.escape(message)}.*, or use another"):
+        with pytest.raises(
+            ConfigError, match=rf"^{resumed}/[\w.]+: {re.escape(message)}.*, or use another"
+        ):
             tiny_corpus.train(resumed, "max_epoch=1", checkpoint=base)
-    with pytest.raises(CheckpointError, match="gone: cannot be read .*; a resumed run needs no --checkpoint$"):
+    with pytest.raises(
+        CheckpointError, match="gone: cannot be read .*; a resumed run needs no --checkpoint$"
+    ):
         tiny_corpus.train(part, "max_epoch=1", checkpoint=tmp_path / "gone")
     with pytest.raises(ConfigError, match="sha256 of checkpoint was none, is now"):
         tiny_corpus.train(cut_back(trained, tmp_path / "fresh", 2), checkpoint=base)
     (without_record / "run.json").unlink()  # as its message for a damaged file says
     tiny_corpus.train(without_record, "max_epoch=1", checkpoint=base)
     unchecked = FirstWeights(kind="checkpoint", name=str(base))
-    assert recorded(without_record) == unchecked, "no weights are recorded, so they cannot be checked"
+    assert recorded(without_record) == unchecked, (
+        "no weights are recorded, so they cannot be checked"
+    )
     tiny_corpus.train(part, "max_epoch=1")
     assert recorded(part) == weights_of_base, "that command named no weights"
     assert outcome(part) == outcome(folder)
@@ -393,7 +496,10 @@ def tree_of(nested: Nested, units: Sequence[str], counts: Sequence[float]) -> Na
     for node in nodes:  # grows as it is read
         nodes += [child for child in node if isinstance(child, list)]
     numbers = {id(node): number for number, node in enumerate(nodes)}
-    rows = [[numbers.get(id(child)) or len(nodes) + units.index(child) for child in node] for node in nodes]
+    rows = [
+        [numbers.get(id(child)) or len(nodes) + units.index(child) for child in node]
+        for node in nodes
+    ]
     return NaryTree.from_rows(rows, counts, units=units)
 
 
@@ -407,7 +513,11 @@ def random_nested(units: Sequence[str], rng: np.random.Generator, most: int) -> 
 
 def shuffled(nested: Nested, rng: np.random.Generator) -> Nested:
     """The same tree with the branches of each node in another order."""
-    return [shuffled(nested[i], rng) for i in rng.permutation(len(nested))] if isinstance(nested, list) else nested
+    return (
+        [shuffled(nested[i], rng) for i in rng.permutation(len(nested))]
+        if isinstance(nested, list)
+        else nested
+    )
 
 
 def grafted(nested: Nested, unit: str, new: str) -> Nested:
@@ -417,14 +527,20 @@ def grafted(nested: Nested, unit: str, new: str) -> Nested:
     return [new, unit] if nested == unit else nested
 
 
-def head_of(kind: str, nested: Nested, units: Sequence[str], counts: dict[str, float]) -> OutputHead:
+def head_of(
+    kind: str, nested: Nested, units: Sequence[str], counts: dict[str, float]
+) -> OutputHead:
     tree = tree_of(nested, units, [counts[unit] for unit in units])
     if kind == "hsoftmax":
         binary = Tree("t", tree.units, tree.children.reshape(-1, 2), tree.frequencies)
         return HSoftmaxHead(4, binary, bias=True)
     if kind == "class":
         return ClassHead(4, tree)
-    return AdaptiveHead(4, tree.frequencies, div_value=2.0) if kind == "adaptive" else SoftmaxHead(4, len(units))
+    return (
+        AdaptiveHead(4, tree.frequencies, div_value=2.0)
+        if kind == "adaptive"
+        else SoftmaxHead(4, len(units))
+    )
 
 
 def table_of(units: Sequence[str]) -> UnitTable:
@@ -453,19 +569,25 @@ def test_another_order_of_units_and_branches_changes_no_probability(number: int,
     for name, rows in map_head(old, new, match_units(*tables).outputs).items():
         state[name] = mix_rows(state[name], theirs[rows.name], rows)[0]
     new.load_state_dict(state)
-    hidden = torch.randn(3, 4, dtype=torch.float64)  # float32 would load the kernels, which takes longer than the test
+    hidden = torch.randn(
+        3, 4, dtype=torch.float64
+    )  # float32 would load the kernels, which takes longer than the test
     probs = [head.log_probs(hidden).exp().detach() for head in (old, new)]
     for unit in units:
         names = [unit, "new"] if unit == beside else [unit]
         both = [
-            torch.stack([prob[:, ids] for name in names if (ids := table.id_of(name)) is not None]).sum(0)
+            torch.stack(
+                [prob[:, ids] for name in names if (ids := table.id_of(name)) is not None]
+            ).sum(0)
             for prob, table in zip(probs, tables, strict=True)
         ]
         torch.testing.assert_close(both[0], both[1])
 
 
 def test_special_units_are_matched_by_role() -> None:
-    one = UnitTable(("<sos/eos>", "a", "<blank>", "<unk>"), SpecialIds(blank=2, unk=3, sos=0, eos=0))
+    one = UnitTable(
+        ("<sos/eos>", "a", "<blank>", "<unk>"), SpecialIds(blank=2, unk=3, sos=0, eos=0)
+    )
     two = UnitTable(("<blank>", "a", "<sos>", "<eos>"), SpecialIds(blank=0, unk=None, sos=2, eos=3))
     apart, joined = match_units(one, two), match_units(two, one)
     assert (apart.inputs.tolist(), apart.outputs.tolist()) == ([2, 1, 0, 0], [2, 1, -1, 0])

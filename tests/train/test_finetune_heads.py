@@ -17,7 +17,12 @@ from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, SoftmaxHead
 from wenet_hs.model.asr_model import AsrModel
 from wenet_hs.model.build import build_model
 from wenet_hs.model.experiment import load_experiment
-from wenet_hs.model.foreign_weights import find_num_units, is_binary_tree, is_softmax, require_num_units
+from wenet_hs.model.foreign_weights import (
+    find_num_units,
+    is_binary_tree,
+    is_softmax,
+    require_num_units,
+)
 from wenet_hs.text.units import UnitTable
 from wenet_hs.train.finetune import FineTuneReport, load_base_weights, read_base_model
 from wenet_hs.tree import NaryTree, Tree
@@ -97,7 +102,9 @@ def test_another_width_is_a_fault_of_the_encoder_and_not_of_the_files(tmp_path: 
 
 
 @pytest.mark.parametrize("files", [("train.yaml", "units.txt"), ("units.txt",)])
-def test_the_unit_table_is_needed_if_the_weights_do_not_tell_the_number(tmp_path: Path, files: tuple[str, ...]) -> None:
+def test_the_unit_table_is_needed_if_the_weights_do_not_tell_the_number(
+    tmp_path: Path, files: tuple[str, ...]
+) -> None:
     config = cosine_config(has_decoder=False)
     write_model(tmp_path / "exp", config)
     for name in files:
@@ -137,9 +144,14 @@ def test_a_head_without_its_config_is_assumed_to_be_the_new_one(
     theirs = write_model(tmp_path / "exp", config)
     (tmp_path / "exp/train.yaml").unlink()
     state, report = start_from(tmp_path / "exp", config)
-    assert torch.equal(state["ctc.head.weight"], theirs["ctc.head.weight"]) and report.parameters_new == []
+    assert (
+        torch.equal(state["ctc.head.weight"], theirs["ctc.head.weight"])
+        and report.parameters_new == []
+    )
     place = f"ctc_conf.head_conf: no train.yaml next to {tmp_path}/exp/final.pt"
-    assert warnings_of(caplog) == [f"{place}; its head is not recognized: it is assumed to be that of the new model"]
+    assert warnings_of(caplog) == [
+        f"{place}; its head is not recognized: it is assumed to be that of the new model"
+    ]
 
 
 def test_the_file_beside_the_weights_decides_what_a_head_is(tmp_path: Path) -> None:
@@ -147,7 +159,10 @@ def test_the_file_beside_the_weights_decides_what_a_head_is(tmp_path: Path) -> N
     write_model(tmp_path / "exp", cosine_config(has_decoder=False))
     softmax = build(small_config(**CTC_ONLY), seed=1).state_dict()
     torch.save(softmax, tmp_path / "exp/final.pt")
-    with pytest.raises(CheckpointError, match=r"its ctc\.head\.\* are not those of the CosineHead that .*train\.yaml"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"its ctc\.head\.\* are not those of the CosineHead that .*train\.yaml",
+    ):
         start_from(tmp_path / "exp", cosine_config(has_decoder=False))
 
 
@@ -163,7 +178,10 @@ def test_heads_by_the_names_of_their_parameters() -> None:
         "class": ClassHead(4, NaryTree.frequency_bins(COUNTS)).state_dict().keys(),
     }
     assert [kind for kind, of_kind in names.items() if is_softmax(of_kind)] == ["softmax", "class"]
-    assert [kind for kind, of_kind in names.items() if is_binary_tree(of_kind)] == ["tree", "tree+bias"]
+    assert [kind for kind, of_kind in names.items() if is_binary_tree(of_kind)] == [
+        "tree",
+        "tree+bias",
+    ]
 
 
 def test_the_number_of_units() -> None:
@@ -173,5 +191,8 @@ def test_the_number_of_units() -> None:
     assert find_num_units(tree) == 8
     assert find_num_units({**softmax, "ctc.head.more": torch.zeros(3)}) is None
     assert find_num_units({"decoder.left_decoder.embed.0.weight": torch.zeros(9, 4), **tree}) == 9
-    with pytest.raises(CheckpointError, match="^final.pt: contains no decoder embedding, and no output layer of CTC"):
+    with pytest.raises(
+        CheckpointError,
+        match="^final.pt: contains no decoder embedding, and no output layer of CTC",
+    ):
         require_num_units({"ctc.head.weight": torch.zeros(7, 4)}, "final.pt")

@@ -17,11 +17,20 @@ pytestmark = pytest.mark.slow
 BY_HEART = (
     "encoder_conf={output_size: 32, linear_units: 64, attention_heads: 2, num_blocks: 1, cnn_module_kernel: 3}",
     "decoder_conf={linear_units: 64, attention_heads: 2, num_blocks: 1}",
-    *(f"{side}_conf.{kind}dropout_rate=0.0" for side in ("encoder", "decoder") for kind in ("", "positional_")),
+    *(
+        f"{side}_conf.{kind}dropout_rate=0.0"
+        for side in ("encoder", "decoder")
+        for kind in ("", "positional_")
+    ),
     "encoder_conf.cnn_module_norm=layer_norm",
     "dataset_conf={spec_aug: false, cache_features: true, fbank_conf: {num_mel_bins: 20}, batch_conf: {batch_size: 8}}",
     "model_conf={ctc_weight: 0.3}",
-    *("optim_conf.lr=0.005", "scheduler_conf.warmup_steps=20", "max_epoch=400", "save_interval=400"),
+    *(
+        "optim_conf.lr=0.005",
+        "scheduler_conf.warmup_steps=20",
+        "max_epoch=400",
+        "save_interval=400",
+    ),
 )
 
 
@@ -50,10 +59,16 @@ def test_all_heads_of_one_seed_have_the_same_ctc_losses_until_ctc_only_steps_end
     losses, weights = {}, {}
     for kind in HEADS:
         folder = tiny_corpus.train(tmp_path / kind, "model_conf.ctc_only_steps=5", head=kind)
-        losses[kind] = [record["loss_ctc"] for record in metrics(folder) if record["kind"] == "train"]
+        losses[kind] = [
+            record["loss_ctc"] for record in metrics(folder) if record["kind"] == "train"
+        ]
         state = torch.load(folder / "checkpoints" / "step-00000001" / "model.pt", weights_only=True)
-        weights[kind] = {name: value for name, value in state.items() if not name.startswith("head.")}
+        weights[kind] = {
+            name: value for name, value in state.items() if not name.startswith("head.")
+        }
     for kind in HEADS:
         assert losses[kind][:5] == losses["softmax"][:5], kind
         torch.testing.assert_close(weights[kind], weights["softmax"], rtol=0, atol=0)
-    assert len({tuple(of_head) for of_head in losses.values()}) == len(HEADS), "later steps train the head too"
+    assert len({tuple(of_head) for of_head in losses.values()}) == len(HEADS), (
+        "later steps train the head too"
+    )

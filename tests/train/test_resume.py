@@ -30,7 +30,11 @@ from wenet_hs.tree.errors import CheckpointError, ConfigError, Stopped
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 SPARSE = ("head_conf.sparse_grad=true", "model_conf.lsm_kind=node")
-COSINE = ("scheduler=warmup_cosine", "scheduler_conf.total_steps=7", "encoder_conf.cnn_module_norm=layer_norm")
+COSINE = (
+    "scheduler=warmup_cosine",
+    "scheduler_conf.total_steps=7",
+    "encoder_conf.cnn_module_norm=layer_norm",
+)
 RAMP = "model_conf={ctc_weight_final: 0.1, ctc_weight_steps: 5, attention_guide: 1.0, attention_guide_steps: 4}"
 DYNAMIC = "dataset_conf.batch_conf={batch_type: dynamic, max_frames_in_batch: 130}"
 VARIANTS: tuple[tuple[str, ...], ...] = (
@@ -56,7 +60,9 @@ def test_resume_after_every_step(
     assert num_steps == expected["step"] >= 6
     if "num_workers=2" in overrides:
         assert expected == outcome(trained), "as without processes"
-    middle = num_steps // 2  # of all variants two have each step, the others the first, the last two and two in between
+    middle = (
+        num_steps // 2
+    )  # of all variants two have each step, the others the first, the last two and two in between
     some = {1, middle, middle + 1, num_steps - 1, num_steps}
     for step in range(1, num_steps + 1) if variant in VARIANTS[::5] else sorted(some):
         copy = cut_back(whole, tmp_path / f"from-{step}", step)
@@ -84,7 +90,9 @@ def test_resume_skips_a_damaged_checkpoint_and_keeps_the_newest_and_the_best(
     tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     copy = cut_back(trained, tmp_path / "m", 7)
-    damaged, incomplete = (copy / "checkpoints" / name for name in ("step-00000007", ".step-00000008.tmp"))
+    damaged, incomplete = (
+        copy / "checkpoints" / name for name in ("step-00000007", ".step-00000008.tmp")
+    )
     (damaged / "model.pt").write_bytes((damaged / "model.pt").read_bytes()[:-1] + b"x")
     incomplete.mkdir()
     (incomplete / "model.pt").write_bytes(b"half")
@@ -95,7 +103,11 @@ def test_resume_skips_a_damaged_checkpoint_and_keeps_the_newest_and_the_best(
     assert f"{fault}; using step-00000006 (1 steps older); kept as step-00000007.bad" in caplog.text
     assert "step-00000006 (epoch 1, step 6)" in caplog.text
     assert damaged.with_name("step-00000007.bad").is_dir() and not incomplete.exists()
-    losses = {record["step"]: record["loss"] for record in outcome(trained)["metrics"] if record["kind"] == "valid"}
+    losses = {
+        record["step"]: record["loss"]
+        for record in outcome(trained)["metrics"]
+        if record["kind"] == "valid"
+    }
     best = sorted(losses, key=lambda step: losses[step])[:2]
     kept = {path.name for path in list_checkpoints(copy / "checkpoints")}
     assert kept == {f"step-{step:08d}" for step in {7, 8, *best}}
@@ -113,8 +125,14 @@ def test_restart_after_a_kill_while_final_pt_was_written(
     assert outcome(copy) == outcome(trained)
 
 
-def test_training_ends_with_its_schedule_or_its_time(tiny_corpus: TinyCorpus, tmp_path: Path) -> None:
-    cosine = ("scheduler=warmup_cosine", "scheduler_conf.total_steps=2", "scheduler_conf.warmup_steps=1")
+def test_training_ends_with_its_schedule_or_its_time(
+    tiny_corpus: TinyCorpus, tmp_path: Path
+) -> None:
+    cosine = (
+        "scheduler=warmup_cosine",
+        "scheduler_conf.total_steps=2",
+        "scheduler_conf.warmup_steps=1",
+    )
     for num_steps, settings in ((2, cosine), (1, ("max_minutes=1e-9",))):
         folder = tiny_corpus.train(tmp_path / f"m{num_steps}", *settings, "save_interval=null")
         assert [step_of(path) for path in list_checkpoints(folder / "checkpoints")] == [num_steps]
@@ -126,33 +144,54 @@ def test_training_resumes_from_a_named_checkpoint(
 ) -> None:
     copy = cut_back(trained, tmp_path / "m", 8)
     with pytest.raises(ConfigError, match="optim_conf.lr was"):
-        tiny_corpus.train(copy, "optim_conf.lr=0.1", resume=str(copy / "checkpoints" / "step-00000006"))
+        tiny_corpus.train(
+            copy, "optim_conf.lr=0.1", resume=str(copy / "checkpoints" / "step-00000006")
+        )
     assert not [*(copy / "checkpoints").glob("*.old")], "a refused resume sets no checkpoint aside"
     with caplog.at_level(logging.INFO):
         tiny_corpus.train(copy, resume=str(copy / "checkpoints" / "step-00000006"))
     assert "step-00000006 (epoch 1, step 6)" in caplog.text
-    assert "step-00000007: newer than the one to resume from; kept as step-00000007.old" in caplog.text
+    assert (
+        "step-00000007: newer than the one to resume from; kept as step-00000007.old" in caplog.text
+    )
     assert outcome(copy) == outcome(trained)
-    assert sorted(path.name[-6:] for path in (copy / "checkpoints").glob("*.old")) == ["07.old", "08.old"]
+    assert sorted(path.name[-6:] for path in (copy / "checkpoints").glob("*.old")) == [
+        "07.old",
+        "08.old",
+    ]
 
 
 def test_wrong_values_of_resume(tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path) -> None:
     copy = cut_back(trained, tmp_path / "m", 2)
     (newest(copy) / "rng.pt").write_bytes(b"")
     for resume, message in (
-        ("atuo", "^--resume atuo: not auto, never or one of .*/m/checkpoints/step-.; to start from its weights use"),
+        (
+            "atuo",
+            "^--resume atuo: not auto, never or one of .*/m/checkpoints/step-.; to start from its weights use",
+        ),
         (newest(trained), "^--resume .*step-00000008: not auto, never or one of"),
         (copy, "^--resume .*m: not auto"),
-        ("never", "checkpoints: holds checkpoints and --resume is never; use another --model_dir or remove it$"),
-        (newest(copy), "step-00000002: sha256 of rng.pt differs from the manifest; use an earlier checkpoint$"),
+        (
+            "never",
+            "checkpoints: holds checkpoints and --resume is never; use another --model_dir or remove it$",
+        ),
+        (
+            newest(copy),
+            "step-00000002: sha256 of rng.pt differs from the manifest; use an earlier checkpoint$",
+        ),
     ):
         with pytest.raises(CheckpointError, match=message):
             tiny_corpus.train(copy, resume=str(resume))
     shutil.copytree(trained, tmp_path / "final", ignore=shutil.ignore_patterns("checkpoints"))
     for resume in ("auto", "never"):
-        with pytest.raises(CheckpointError, match="final/final.pt: a model without checkpoints, so it cannot be resu"):
+        with pytest.raises(
+            CheckpointError,
+            match="final/final.pt: a model without checkpoints, so it cannot be resu",
+        ):
             tiny_corpus.train(tmp_path / "final", "seed=5", resume=resume)
-        assert (tmp_path / "final" / "train.yaml").read_bytes() == (trained / "train.yaml").read_bytes()
+        assert (tmp_path / "final" / "train.yaml").read_bytes() == (
+            trained / "train.yaml"
+        ).read_bytes()
 
 
 # Signals
@@ -160,7 +199,10 @@ def test_wrong_values_of_resume(tiny_corpus: TinyCorpus, tmp_path: Path, trained
 
 @contextlib.contextmanager
 def sent_when(
-    owner: object, name: str, number: signal.Signals, is_now: Callable[..., bool] = lambda *args: True
+    owner: object,
+    name: str,
+    number: signal.Signals,
+    is_now: Callable[..., bool] = lambda *args: True,
 ) -> Iterator[None]:
     """Send the signal to this process within the call of `owner.name` for which `is_now` is true."""
     original = getattr(owner, name)
@@ -180,22 +222,39 @@ def test_a_signal_ends_training_with_a_checkpoint_and_the_resumed_run_has_the_sa
 ) -> None:
     folder, handlers = tmp_path / "m", [signal.getsignal(number) for number in training.SIGNALS]
     settings = ("max_epoch=1", "save_interval=2", "keep_checkpoints=1", "keep_best=0")
-    with sent_when(Monitor, "step", signal.SIGTERM, lambda monitor, stats: monitor._progress.step == 1):
+    with sent_when(
+        Monitor, "step", signal.SIGTERM, lambda monitor, stats: monitor._progress.step == 1
+    ):
         assert run_command(command, tiny_corpus.arguments(folder, *settings)) == 143
     line = f"{newest(folder)}: stopped by SIGTERM after step 1, which is saved; run the same command again to resume"
     assert line in capsys.readouterr().err.splitlines()
     progress = read_checkpoint_progress(newest(folder))
-    assert (progress.step, progress.interim, progress.validation_due, progress.validations) == (1, True, False, [])
+    assert (progress.step, progress.interim, progress.validation_due, progress.validations) == (
+        1,
+        True,
+        False,
+        [],
+    )
     assert not (folder / "final.pt").exists()
     for number, exit_code in ((signal.SIGINT, 130), (signal.SIGUSR1, 138)):
         in_validation = sent_when(speech, "validate", number)
-        with in_validation, pytest.raises(Stopped, match=f"by {number.name} after step 2") as stopped:
+        with (
+            in_validation,
+            pytest.raises(Stopped, match=f"by {number.name} after step 2") as stopped,
+        ):
             tiny_corpus.train(folder, *settings)
         assert stopped.value.exit_code == exit_code
-        assert (read_checkpoint_progress(newest(folder)).validation_due, step_of(newest(folder))) == (True, 2)
+        assert (
+            read_checkpoint_progress(newest(folder)).validation_due,
+            step_of(newest(folder)),
+        ) == (True, 2)
     assert [signal.getsignal(number) for number in training.SIGNALS] == handlers
     with pytest.MonkeyPatch.context() as patch:  # as if another rank had received a signal
-        patch.setattr(training.TrainingLoop, "_is_asked_to_stop", lambda running, **_: running.state.progress.step == 3)
+        patch.setattr(
+            training.TrainingLoop,
+            "_is_asked_to_stop",
+            lambda running, **_: running.state.progress.step == 3,
+        )
         with pytest.raises(Stopped, match="stopped by SIGTERM after step 3"):
             tiny_corpus.train(folder, *settings)
     tiny_corpus.train(folder, *settings)
@@ -203,11 +262,19 @@ def test_a_signal_ends_training_with_a_checkpoint_and_the_resumed_run_has_the_sa
     for name in ("model.pt", "optimizer.pt", "rng.pt"):
         whole = trained / "checkpoints" / "step-00000004" / name
         assert (newest(folder) / name).read_bytes() == whole.read_bytes(), name
-    at_steps = [record for record in metrics(trained) if (record["kind"], record["step"] % 2) != ("valid", 1)]
-    assert metrics(folder) == [record for record in at_steps if record["step"] <= 4], "validated before the third step"
+    at_steps = [
+        record
+        for record in metrics(trained)
+        if (record["kind"], record["step"] % 2) != ("valid", 1)
+    ]
+    assert metrics(folder) == [record for record in at_steps if record["step"] <= 4], (
+        "validated before the third step"
+    )
 
 
-def test_a_signal_while_final_pt_is_written_is_ignored(tiny_corpus: TinyCorpus, tmp_path: Path) -> None:
+def test_a_signal_while_final_pt_is_written_is_ignored(
+    tiny_corpus: TinyCorpus, tmp_path: Path
+) -> None:
     with sent_when(training, "write_final", signal.SIGTERM):
         folder = tiny_corpus.train(tmp_path / "m", "max_minutes=1e-9")
     assert (folder / "checkpoints" / "finished.json").exists()
@@ -271,8 +338,13 @@ def changed(saved: Path, folder: Path, name: str, content: Content) -> Path:
     return save_checkpoint(folder, 4, {**read_checkpoint(saved), name: content})
 
 
-def test_checkpoints_of_other_units_models_or_programs_are_refused(saved: Path, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="step-00000003: was trained with another units.txt; use another --model"):
+def test_checkpoints_of_other_units_models_or_programs_are_refused(
+    saved: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        CheckpointError,
+        match="step-00000003: was trained with another units.txt; use another --model",
+    ):
         state_of(units="b").restore(saved)
     message = r"step-0000000.: does not fit this training \(.*\); use an earlier checkpoint, or another --model_dir$"
     with pytest.raises(CheckpointError, match=message):
@@ -282,11 +354,15 @@ def test_checkpoints_of_other_units_models_or_programs_are_refused(saved: Path, 
             state_of().restore(changed(saved, tmp_path / name, name, {"a": 1}))
     for text in ("", "[]", '{"progress": {"steps": 3}}', '{"progress": 3}'):
         (tmp_path / "state.json").write_text(text)
-        with pytest.raises(CheckpointError, match="state.json cannot be read; use an earlier checkpoint$"):
+        with pytest.raises(
+            CheckpointError, match="state.json cannot be read; use an earlier checkpoint$"
+        ):
             read_checkpoint_progress(tmp_path)
 
 
-def test_another_environment_is_reported(saved: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_another_environment_is_reported(
+    saved: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     record = json.loads((saved / "state.json").read_text())
     assert record["environment"] == {"torch": torch.__version__, "threads": "1", "device": "cpu"}
     record["environment"] |= {"torch": "2.0.0", "threads": "64"}

@@ -46,7 +46,12 @@ def stop_at(step: int) -> pytest.MonkeyPatch:
 
 def test_the_record_of_a_whole_training(tiny_corpus: TinyCorpus, trained_tree: Path) -> None:
     record = record_of(trained_tree)
-    assert (record.model, record.head, record.ctc_head, record.seed) == ("recogniser", "hsoftmax", "softmax", 1)
+    assert (record.model, record.head, record.ctc_head, record.seed) == (
+        "recogniser",
+        "hsoftmax",
+        "softmax",
+        1,
+    )
     assert record.trees == {"tree.json": "huffman"}
     assert record.lists.train_paths == [str(tiny_corpus.train_data)]
     assert record.lists.train_sums == [file_sha256(tiny_corpus.train_data)]
@@ -54,11 +59,22 @@ def test_the_record_of_a_whole_training(tiny_corpus: TinyCorpus, trained_tree: P
     assert record.first_weights == FirstWeights(kind="random")
     assert [start.step for start in record.starts] == [0]
     assert record.steps is not None
-    assert (record.steps.planned, record.steps.per_epoch, record.steps.warmup) == (TRAINED_STEPS, 4, 4)
+    assert (record.steps.planned, record.steps.per_epoch, record.steps.warmup) == (
+        TRAINED_STEPS,
+        4,
+        4,
+    )
     assert record.resources is not None
-    assert [(size.name, size.utterances) for size in record.resources.lists] == [("training", 10), ("validation", 3)]
+    assert [(size.name, size.utterances) for size in record.resources.lists] == [
+        ("training", 10),
+        ("validation", 3),
+    ]
     assert record.progress is not None
-    assert (record.progress.step, record.progress.epoch, record.progress.dev_step) == (TRAINED_STEPS, 2, TRAINED_STEPS)
+    assert (record.progress.step, record.progress.epoch, record.progress.dev_step) == (
+        TRAINED_STEPS,
+        2,
+        TRAINED_STEPS,
+    )
     assert record.progress.losses.keys() >= {"loss", "loss_att", "loss_ctc"}
     assert record.progress.dev_error_rate is not None
     assert record.end is not None and record.end.state == "trained"
@@ -75,7 +91,10 @@ def test_a_stop_and_a_resume_are_one_entry_each(tiny_corpus: TinyCorpus, tmp_pat
         patch.undo()
     stopped = record_of(folder)
     assert stopped.state(folder) == "stopped"
-    assert stopped.end is not None and stopped.end.text == "stopped by SIGTERM after step 2, which is saved"
+    assert (
+        stopped.end is not None
+        and stopped.end.text == "stopped by SIGTERM after step 2, which is saved"
+    )
     tiny_corpus.train(folder)
     resumed = record_of(folder)
     assert [start.step for start in resumed.starts] == [0, 2]
@@ -87,7 +106,9 @@ def record_at_resume(corpus: TinyCorpus, folder: Path) -> RunRecord:
     """The record with which a resumed training begins."""
     request = read_request(corpus.options(folder), None, 1, ExperimentConfig)
     earlier = find_earlier_training(folder, "auto", World(), ExperimentConfig)
-    config = resolve_auto(request.config, torch.device("cpu"), where=request.config_file, earlier=earlier)
+    config = resolve_auto(
+        request.config, torch.device("cpu"), where=request.config_file, earlier=earlier
+    )
     hardware = Hardware(processors=("P",), ranks=1)
     record = prepare_folder(replace(request, config=config), earlier, hardware).record
     assert record is not None
@@ -100,12 +121,18 @@ def test_a_resume_does_not_promise_the_time_of_the_start_before(
     folder = cut_back(trained, tmp_path / "m", 3)
     before = record_of(folder)
     assert before.progress is not None
-    slow = before.progress.model_copy(update={"first_seconds_per_step": 9.0, "seconds_left": 99.0, "speed": 0.1})
+    slow = before.progress.model_copy(
+        update={"first_seconds_per_step": 9.0, "seconds_left": 99.0, "speed": 0.1}
+    )
     write_run(folder, before.model_copy(update={"progress": slow}))
     record = record_at_resume(tiny_corpus, folder)
     assert record.progress is not None
     assert (record.progress.step, record.progress.seconds) == (slow.step, slow.seconds)
-    assert (record.progress.first_seconds_per_step, record.progress.seconds_left, record.progress.speed) == (
+    assert (
+        record.progress.first_seconds_per_step,
+        record.progress.seconds_left,
+        record.progress.speed,
+    ) == (
         None,
         None,
         None,
@@ -113,7 +140,9 @@ def test_a_resume_does_not_promise_the_time_of_the_start_before(
     assert record.resources is None
 
 
-def test_a_training_that_has_ended_is_not_started_again(tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path) -> None:
+def test_a_training_that_has_ended_is_not_started_again(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path
+) -> None:
     folder = shutil.copytree(trained, tmp_path / "m")
     before = (folder / "run.json").read_bytes()
     tiny_corpus.train(folder)
@@ -133,7 +162,9 @@ def test_an_end_that_a_kill_has_prevented_is_written_by_the_next_run(
     assert record.starts == killed.starts
 
 
-def test_a_resume_that_is_refused_leaves_the_record(tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path) -> None:
+def test_a_resume_that_is_refused_leaves_the_record(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path
+) -> None:
     folder = cut_back(trained, tmp_path / "m", 3)
     before = (folder / "run.json").read_bytes()
     with pytest.raises(ConfigError, match="seed was 1, is now 2"):
@@ -189,7 +220,11 @@ def test_the_newest_warnings_are_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "state", "text"),
     [
-        (DataError("a.list", "is empty", "give another one"), "failed", "a.list: is empty; give another one"),
+        (
+            DataError("a.list", "is empty", "give another one"),
+            "failed",
+            "a.list: is empty; give another one",
+        ),
         (ZeroDivisionError("division\nby zero"), "failed", "ZeroDivisionError: division by zero"),
         (Stopped("x", "stopped by SIGINT", "run it again", 130), "stopped", "stopped by SIGINT"),
         (KeyboardInterrupt(), "stopped", "KeyboardInterrupt"),
@@ -217,11 +252,15 @@ def test_a_resume_keeps_the_last_validation_until_the_next_one(
 
     monkeypatch.setattr(run_recorder, "write_run", write)
     tiny_corpus.train(folder)
-    assert seen[0] == (5, TRAINED_STEPS), "the validations of the killed run, at the position of the checkpoint"
+    assert seen[0] == (5, TRAINED_STEPS), (
+        "the validations of the killed run, at the position of the checkpoint"
+    )
     assert (6, 6) in seen and None not in [dev_step for _, dev_step in seen]
 
 
-def test_a_stop_between_two_log_intervals_is_at_its_step(tiny_corpus: TinyCorpus, tmp_path: Path) -> None:
+def test_a_stop_between_two_log_intervals_is_at_its_step(
+    tiny_corpus: TinyCorpus, tmp_path: Path
+) -> None:
     patch = stop_at(3)
     try:
         with pytest.raises(Stopped):
@@ -263,7 +302,9 @@ def test_a_wrong_call_of_the_logger_does_not_end_the_training(
 
 
 def test_nothing_is_written_before_the_begin(tmp_path: Path) -> None:
-    with RunRecorder(tmp_path, RunRecord(end=End(state="trained", time="2026-11-28T10:00:00Z"))) as recorder:
+    with RunRecorder(
+        tmp_path, RunRecord(end=End(state="trained", time="2026-11-28T10:00:00Z"))
+    ) as recorder:
         recorder.record_warning("general", "text")
         recorder.confirm_end()
     assert not (tmp_path / "run.json").exists()

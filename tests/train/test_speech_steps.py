@@ -49,7 +49,9 @@ PAIR = small_batch([40, 33], [5, 2])
 
 def state_of(config: ExperimentConfig, **sections: Any) -> TrainState:
     model = small_model(seed=1, **(sections or ONE_LAYER))
-    return TrainState(model, build_optimizer(model, config), CPU, precision=Precision(config.dtype, CPU))
+    return TrainState(
+        model, build_optimizer(model, config), CPU, precision=Precision(config.dtype, CPU)
+    )
 
 
 def weights(model: AsrModel) -> dict[str, Tensor]:
@@ -96,8 +98,12 @@ def test_micro_batches_of_unequal_size_give_the_clipped_gradient_of_one_batch(
         assert stats.audio_seconds == pytest.approx(1.86)
         expected = expected or (grads, stats)
         torch.testing.assert_close(grads, expected[0], rtol=1e-5, atol=1e-7)
-        clipped_norm = math.sqrt(sum(float(grad.double().square().sum()) for grad in grads.values()))
-        assert stats.grad_norm > clipped_norm == pytest.approx(0.125, rel=1e-4), "the norm before clipping is reported"
+        clipped_norm = math.sqrt(
+            sum(float(grad.double().square().sum()) for grad in grads.values())
+        )
+        assert stats.grad_norm > clipped_norm == pytest.approx(0.125, rel=1e-4), (
+            "the norm before clipping is reported"
+        )
         assert stats.loss == pytest.approx(expected[1].loss, rel=1e-5)
         assert stats.grad_norm == pytest.approx(expected[1].grad_norm, rel=1e-5)
 
@@ -113,7 +119,9 @@ def test_the_loss_of_a_step_is_the_mean_over_its_targets() -> None:
     bits = stats.bits_per_unit * math.log(2)
     found = (stats.loss, stats.loss_att, stats.loss_ctc, stats.accuracy, bits)
     for mean, name in zip(found, ("total", "attention", "ctc", "num_correct", "nll"), strict=True):
-        assert mean == pytest.approx(sum(float(getattr(part, name)) for part in losses) / num_targets, rel=1e-6), name
+        assert mean == pytest.approx(
+            sum(float(getattr(part, name)) for part in losses) / num_targets, rel=1e-6
+        ), name
     assert stats.loss == pytest.approx(0.3 * stats.loss_ctc + 0.7 * stats.loss_att, rel=1e-6)
 
 
@@ -123,8 +131,14 @@ def test_position_learning_rate_ctc_weight_and_attention_guide_follow_the_steps(
     config = small_config(accum_grad=2, **ramp)
     state = state_of(config, **ramp)
     batches = [small_batch([40], [5], seed=seed) for seed in range(5)]
-    for stats, share, guide in zip(run_epoch(state, batches, config), (0.8, 0.5, 0.2), (2.0, 1.0, 0.0), strict=True):
-        assert stats.lr == state.optimizer.param_groups[0]["lr"] == learning_rate(state.progress.step, config)
+    for stats, share, guide in zip(
+        run_epoch(state, batches, config), (0.8, 0.5, 0.2), (2.0, 1.0, 0.0), strict=True
+    ):
+        assert (
+            stats.lr
+            == state.optimizer.param_groups[0]["lr"]
+            == learning_rate(state.progress.step, config)
+        )
         assert state.model.loss_weights.ctc == pytest.approx(share)
         expected = (1 - share) * stats.loss_att + share * stats.loss_ctc + guide * stats.guide
         assert stats.loss == pytest.approx(expected, rel=1e-6)
@@ -134,14 +148,19 @@ def test_position_learning_rate_ctc_weight_and_attention_guide_follow_the_steps(
 
 
 def test_validation_changes_nothing_and_uses_the_final_ctc_weight_without_guide() -> None:
-    ramp = {**ONE_LAYER, "model_conf": {"ctc_weight": 1.0, "ctc_weight_final": 0.25, "ctc_weight_steps": 100}}
+    ramp = {
+        **ONE_LAYER,
+        "model_conf": {"ctc_weight": 1.0, "ctc_weight_final": 0.25, "ctc_weight_steps": 100},
+    }
     config = small_config(**ramp)
     model = small_model(seed=1, **ramp).train()
     model.loss_weights = replace(model.loss_weights, ctc=0.9, guide=2.0)
     before, random_state = weights(model), torch.get_rng_state()
     sums = validate(model, [PAIR, PAIR], config, CPU)
     assert model.training and model.loss_weights.ctc == 0.9
-    assert torch.equal(torch.get_rng_state(), random_state), "or a run that validates more often would differ"
+    assert torch.equal(torch.get_rng_state(), random_state), (
+        "or a run that validates more often would differ"
+    )
     assert is_unchanged(model, before)
     assert sums.num_targets == 2 * 9
     assert sums.total == pytest.approx(0.25 * sums.ctc + 0.75 * sums.attention, rel=1e-6)
@@ -162,9 +181,14 @@ def test_validation_has_the_share_of_frames_at_which_blank_is_best(head: str) ->
     sums = validate(model, [PAIR, PAIR], config, CPU)
     assert (sums.num_blank, sums.num_frames) == (2 * num_blank, 2 * num_frames)
     assert sums.per_target()["blank_share"] == num_blank / num_frames
-    written: list[list[int]] = [[unit for unit, _ in groupby(units.tolist()) if unit != 0] for units in best]
+    written: list[list[int]] = [
+        [unit for unit, _ in groupby(units.tolist()) if unit != 0] for units in best
+    ]
     labels = [row[:n].tolist() for row, n in zip(PAIR.targets, PAIR.target_lengths, strict=True)]
-    counts = [count_errors([*map(str, ref)], [*map(str, hyp)]) for ref, hyp in zip(labels, written, strict=True)]
+    counts = [
+        count_errors([*map(str, ref)], [*map(str, hyp)])
+        for ref, hyp in zip(labels, written, strict=True)
+    ]
     assert (sums.num_errors, sums.num_labels) == (2 * sum(one.errors for one in counts), 2 * 7)
     assert sums.per_target()["ctc_error_rate"] == sum(one.errors for one in counts) / 7
     without = {**sections, "model_conf": {"ctc_weight": 0.0}}
@@ -196,7 +220,9 @@ def test_a_step_that_is_not_finite_changes_nothing() -> None:
     assert not math.isfinite(stats.grad_norm)
     assert stats.suspects == ("utt0",)
     assert (state.progress.skipped_steps, state.progress.skipped_in_a_row) == (1, 1)
-    assert state.progress.step == 2, "the step counts, so that the schedule does not depend on what was skipped"
+    assert state.progress.step == 2, (
+        "the step counts, so that the schedule does not depend on what was skipped"
+    )
     assert is_unchanged(state.model, before)
     assert str(state.optimizer.state_dict()["state"]) == moments
     (stats,) = run_epoch(state, [PAIR], config)
@@ -216,7 +242,9 @@ def test_ten_skipped_steps_in_a_row_end_training_also_across_epochs(dtype: str) 
         list(run_epoch(state, [bad, bad, bad], config))
 
 
-def test_an_infinite_loss_with_a_finite_gradient_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_infinite_loss_with_a_finite_gradient_is_skipped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     config = small_config(accum_grad=2, **ONE_LAYER)
     state = state_of(config)
     before, forward = weights(state.model), AsrModel.forward
@@ -232,14 +260,28 @@ def test_an_infinite_loss_with_a_finite_gradient_is_skipped(monkeypatch: pytest.
     assert math.isfinite(stats.grad_norm)
     assert (stats.suspects, state.progress.skipped_steps) == (first, 1)
     assert is_unchanged(state.model, before)
-    assert find_suspects([PAIR, bad], [1.0, 1.0], World()) == ("utt0", "utt1", *first), "only the gradient is infinite"
+    assert find_suspects([PAIR, bad], [1.0, 1.0], World()) == ("utt0", "utt1", *first), (
+        "only the gradient is infinite"
+    )
 
 
-def test_an_out_of_memory_error_names_the_batch_and_the_step_or_the_validation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_out_of_memory_error_names_the_batch_and_the_step_or_the_validation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     line = "out of memory with 2 utterances of up to 40 frames and 5 units, the longest utt0; lower batch_size or max_"
-    of_gpu = ("CUDA error: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
-    for error in (torch.OutOfMemoryError("CUDA out of memory."), *map(RuntimeError, of_gpu), MemoryError()):
-        with pytest.raises(ConfigError, match=f"^step 812: {line}"), translate_torch_errors(PAIR, "step 812"):
+    of_gpu = (
+        "CUDA error: out of memory",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    )
+    for error in (
+        torch.OutOfMemoryError("CUDA out of memory."),
+        *map(RuntimeError, of_gpu),
+        MemoryError(),
+    ):
+        with (
+            pytest.raises(ConfigError, match=f"^step 812: {line}"),
+            translate_torch_errors(PAIR, "step 812"),
+        ):
             raise error
     config = small_config(**ONE_LAYER)
     state = state_of(config)
@@ -264,7 +306,9 @@ def test_an_error_of_the_compiler_is_one_line_and_others_are_unchanged() -> None
 def test_every_dtype_learns_the_same_from_a_batch() -> None:
     losses = {}
     for dtype in ("fp32", "bf16", "fp16"):
-        config = small_config(dtype=dtype, optim_conf={"lr": 0.01}, scheduler_conf={"warmup_steps": 0}, **ONE_LAYER)
+        config = small_config(
+            dtype=dtype, optim_conf={"lr": 0.01}, scheduler_conf={"warmup_steps": 0}, **ONE_LAYER
+        )
         torch.manual_seed(3)
         state = state_of(config)
         losses[dtype] = [step.loss for step in run_epoch(state, [PAIR] * 2, config)]
@@ -281,7 +325,9 @@ def test_steps_skipped_for_the_loss_scale_do_not_end_training() -> None:
     """The first scale is so high that the gradient overflows; then the scale is halved, and doubled later."""
     config = small_config(dtype="fp16", **ONE_LAYER)
     state, scale, skipped = state_of(config), 2.0**32, 0
-    state.precision.load_state_dict({**state.precision.state_dict(), "scale": scale, "_growth_tracker": 7})
+    state.precision.load_state_dict(
+        {**state.precision.state_dict(), "scale": scale, "_growth_tracker": 7}
+    )
     before = weights(state.model)
     for step in run_epoch(state, [PAIR] * 60, config):
         assert step.loss_scale == scale
@@ -297,7 +343,9 @@ def test_steps_skipped_for_the_loss_scale_do_not_end_training() -> None:
     assert state.precision.state_dict()["_growth_tracker"] == 1
 
 
-def test_the_loss_scale_is_restored_from_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loss_scale_is_restored_from_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(optim, "STEPS_TO_DOUBLE", 2)
     config = small_config(dtype="fp16", **ONE_LAYER)
     state, other = state_of(config), state_of(config)
@@ -306,13 +354,18 @@ def test_the_loss_scale_is_restored_from_a_checkpoint(tmp_path: Path, monkeypatc
     files = state.to_files()
     path = save_checkpoint(tmp_path, 1, files)
     other.restore(path)
-    assert [step.loss_scale for step in run_epoch(other, [PAIR] * 2, config)] == [1024.0, 2048.0], "doubled after two"
+    assert [step.loss_scale for step in run_epoch(other, [PAIR] * 2, config)] == [1024.0, 2048.0], (
+        "doubled after two"
+    )
     state.restore(path)
     list(run_epoch(state, [PAIR] * 2, config))
     assert is_unchanged(other.model, state.model.state_dict())
     record = {**json.loads(files["state.json"]), "loss_scale": {}}
     path = save_checkpoint(tmp_path, 3, {**files, "state.json": json.dumps(record).encode()})
-    with pytest.raises(CheckpointError, match=r"step-0*3: does not fit this training \(only fp16 has the state of a l"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"step-0*3: does not fit this training \(only fp16 has the state of a l",
+    ):
         other.restore(path)
 
 
@@ -327,12 +380,19 @@ def test_auto_is_bf16_where_it_is_native_and_the_model_wide_enough(
     for native, expected in ((True, ["bf16", "fp32", "bf16"]), (False, ["fp32"] * 3)):
         monkeypatch.setattr(model_folder, "has_native_bf16", lambda device, native=native: native)
         assert [resolved("auto", *size) for size in sizes] == expected
-    assert resolved("fp16", 256, "cuda") == "fp16"  # bin/test_bin_train.py: refused where it is emulated
+    assert (
+        resolved("fp16", 256, "cuda") == "fp16"
+    )  # bin/test_bin_train.py: refused where it is emulated
     monkeypatch.setattr(model_folder, "has_native_fp16", lambda device: False)
-    with pytest.raises(ConfigError, match="train.yaml: dtype: fp16 is emulated by this processor, .*; use --device c"):
+    with pytest.raises(
+        ConfigError,
+        match="train.yaml: dtype: fp16 is emulated by this processor, .*; use --device c",
+    ):
         earlier = EarlierTraining(
             checkpoint=tmp_path / "checkpoints/step-00000001",
             config_file=tmp_path / "train.yaml",
             config=small_config(dtype="fp16"),
         )
-        model_folder.resolve_auto(small_config(dtype="auto"), CPU, where=Path("c.yaml"), earlier=earlier)
+        model_folder.resolve_auto(
+            small_config(dtype="auto"), CPU, where=Path("c.yaml"), earlier=earlier
+        )

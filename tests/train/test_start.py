@@ -9,11 +9,22 @@ from tiny_corpus import TinyCorpus
 
 from wenet_hs.config.load import config_changes, load_config
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.train.start import BasePath, TrainOptions, choose_checkpoint, find_base, read_config, read_request
+from wenet_hs.train.start import (
+    BasePath,
+    TrainOptions,
+    choose_checkpoint,
+    find_base,
+    read_config,
+    read_request,
+)
 from wenet_hs.tree.errors import CheckpointError, ConfigError
 
 DYNAMIC = "dataset_conf.batch_conf={batch_type: dynamic, max_frames_in_batch: 600}"
-PRETRAINED = ["encoder=pretrained", "encoder_conf={path: e, freeze: all}", "dataset_conf={spec_aug: false}"]
+PRETRAINED = [
+    "encoder=pretrained",
+    "encoder_conf={path: e, freeze: all}",
+    "dataset_conf={spec_aug: false}",
+]
 
 
 def options_of(
@@ -41,13 +52,17 @@ def test_the_settings_of_the_flags_are_in_the_config(tiny_corpus: TinyCorpus) ->
     changed = read_config(options_of(tiny_corpus, "seed=9", cmvn="c.json"), 1, ExperimentConfig)
     changes = {key: new for key, _, new in config_changes(plain, changed)}
     assert changes == {"seed": 9, "cmvn_conf.cmvn_file": "c.json"}
-    of_user = read_config(options_of(tiny_corpus, "cmvn_conf.cmvn_file=d", cmvn="c.json"), 1, ExperimentConfig)
+    of_user = read_config(
+        options_of(tiny_corpus, "cmvn_conf.cmvn_file=d", cmvn="c.json"), 1, ExperimentConfig
+    )
     assert of_user.cmvn_conf.cmvn_file == "d"
     without = read_config(options_of(tiny_corpus, "cmvn=null", cmvn="c.json"), 1, ExperimentConfig)
     assert without.cmvn is None
 
 
-def test_the_statistics_of_a_pretrained_encoder_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_statistics_of_a_pretrained_encoder_are_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     config = tmp_path / "a.yaml"
     config.write_text("encoder: conformer\n")
     options = TrainOptions(
@@ -60,17 +75,24 @@ def test_the_statistics_of_a_pretrained_encoder_are_left_out(tmp_path: Path, cap
     )
     with caplog.at_level(logging.INFO):
         assert read_config(options, 1, ExperimentConfig).cmvn is None
-    assert caplog.messages == ["--cmvn c.json: not used, a pretrained encoder normalizes its input itself"]
+    assert caplog.messages == [
+        "--cmvn c.json: not used, a pretrained encoder normalizes its input itself"
+    ]
 
 
 def test_a_batch_is_divided_by_the_ranks(tiny_corpus: TinyCorpus, yaml_reads: list[Path]) -> None:
     divided = options_of(tiny_corpus, DYNAMIC, divide_batch=True)
-    assert frames_in_batch(read_config(options_of(tiny_corpus, DYNAMIC), 2, ExperimentConfig)) == 600
+    assert (
+        frames_in_batch(read_config(options_of(tiny_corpus, DYNAMIC), 2, ExperimentConfig)) == 600
+    )
     assert frames_in_batch(read_config(divided, 1, ExperimentConfig)) == 600
     yaml_reads.clear()
     assert frames_in_batch(read_config(divided, 2, ExperimentConfig)) == 300
     assert yaml_reads == [tiny_corpus.config]
-    with pytest.raises(ConfigError, match="^--divide_batch: .*: 600 cannot be divided by 601 ranks; raise it, or use"):
+    with pytest.raises(
+        ConfigError,
+        match="^--divide_batch: .*: 600 cannot be divided by 601 ranks; raise it, or use",
+    ):
         read_config(divided, 601, ExperimentConfig)
 
 
@@ -88,16 +110,24 @@ def test_a_checkpoint_to_resume_is_one_of_the_folder(trained: Path, tmp_path: Pa
     assert choose_checkpoint(trained, "auto") == newest
     assert choose_checkpoint(trained, str(newest)) == newest
     assert choose_checkpoint(tmp_path, "never") is None
-    with pytest.raises(CheckpointError, match="^--resume .*: not auto, never or one of .*/checkpoints/step-"):
+    with pytest.raises(
+        CheckpointError, match="^--resume .*: not auto, never or one of .*/checkpoints/step-"
+    ):
         choose_checkpoint(tmp_path, str(newest))
-    with pytest.raises(CheckpointError, match="holds checkpoints and --resume is never; use another --model_dir or"):
+    with pytest.raises(
+        CheckpointError, match="holds checkpoints and --resume is never; use another --model_dir or"
+    ):
         choose_checkpoint(trained, "never")
     (tmp_path / "final.pt").touch()
-    with pytest.raises(CheckpointError, match="a model without checkpoints, so it cannot be resumed; use another"):
+    with pytest.raises(
+        CheckpointError, match="a model without checkpoints, so it cannot be resumed; use another"
+    ):
         choose_checkpoint(tmp_path, "auto")
 
 
-def test_a_training_reads_each_config_once(tiny_corpus: TinyCorpus, tmp_path: Path, yaml_reads: list[Path]) -> None:
+def test_a_training_reads_each_config_once(
+    tiny_corpus: TinyCorpus, tmp_path: Path, yaml_reads: list[Path]
+) -> None:
     folder = tmp_path / "m"
     settings = ("max_epoch=1", "save_interval=null")
     tiny_corpus.train(folder, *settings)

@@ -17,14 +17,21 @@ from wenet_hs.tree.brown import brown_children
 Class = frozenset[int]
 
 
-def tree_of(sequences: Sequence[Sequence[int]], frequencies: Sequence[float], window: int | None = None) -> Tree:
+def tree_of(
+    sequences: Sequence[Sequence[int]], frequencies: Sequence[float], window: int | None = None
+) -> Tree:
     """The tree; `window` limits the classes."""
     weights = np.array(frequencies, dtype=np.float64)
     with pytest.MonkeyPatch.context() as patch:
         if window is not None:
             patch.setattr(brown, "FULL_UP_TO", 0)
             patch.setattr(brown, "WINDOW", window)
-        return Tree("brown", tuple(map(str, range(len(weights)))), brown_children(sequences, weights), weights)
+        return Tree(
+            "brown",
+            tuple(map(str, range(len(weights)))),
+            brown_children(sequences, weights),
+            weights,
+        )
 
 
 def counted(sequences: Sequence[Sequence[int]], num_units: int) -> list[int]:
@@ -49,7 +56,9 @@ def brute_force(sequences: Sequence[Sequence[int]], num_units: int, window: int)
     """
     bigrams = Counter(pair for sequence in sequences for pair in itertools.pairwise(sequence))
     counts = counted(sequences, num_units)
-    waiting = sorted({unit for pair in bigrams for unit in pair}, key=lambda unit: (-counts[unit], unit))
+    waiting = sorted(
+        {unit for pair in bigrams for unit in pair}, key=lambda unit: (-counts[unit], unit)
+    )
     classes, merged = list[Class](), set[Class]()
     while waiting or len(classes) > 1:
         if waiting:
@@ -59,7 +68,13 @@ def brute_force(sequences: Sequence[Sequence[int]], num_units: int, window: int)
             for pair in itertools.combinations(classes, 2):
                 union = pair[0] | pair[1]
                 after = [*(c for c in classes if not c <= union), union]
-                tried.append((information(bigrams, [*after, frozenset(waiting)]), sorted(map(min, pair)), after))
+                tried.append(
+                    (
+                        information(bigrams, [*after, frozenset(waiting)]),
+                        sorted(map(min, pair)),
+                        after,
+                    )
+                )
             most = max(tried)[0]
             classes = min((ids, after) for kept, ids, after in tried if kept > most - 1e-7)[1]
             if not waiting and len(classes) <= window:
@@ -84,7 +99,11 @@ def test_three_units_worked_by_hand() -> None:
 def test_equals_brute_force(sequences: list[list[int]], window: int) -> None:
     counts = counted(sequences, 8)
     seen = {unit for sequence in sequences if len(sequence) > 1 for unit in sequence}
-    found = {members & seen for members in units_below(tree_of(sequences, counts, window)) if len(members & seen) > 1}
+    found = {
+        members & seen
+        for members in units_below(tree_of(sequences, counts, window))
+        if len(members & seen) > 1
+    }
     between = brute_force(sequences, 8, window)
     assert between <= found
     if window >= len(seen):  # no class of the window has a tree of its own
@@ -94,7 +113,9 @@ def test_equals_brute_force(sequences: list[list[int]], window: int) -> None:
 def test_a_class_of_the_window_is_a_huffman_tree() -> None:
     # Two classes alternate: 0, and all the others in falling numbers.
     counts = [0, 32, 16, 8, 4, 2, 1]
-    sequences = [[part for unit, count in enumerate(counts) for _ in range(count) for part in (0, unit)]]
+    sequences = [
+        [part for unit, count in enumerate(counts) for _ in range(count) for part in (0, unit)]
+    ]
     frequencies = counted(sequences, 7)
     tree = tree_of(sequences, frequencies, 2)
     assert {1, 2, 3, 4, 5, 6} in units_below(tree)
@@ -107,13 +128,18 @@ def test_a_class_of_the_window_is_a_huffman_tree() -> None:
 def test_units_in_no_bigram_cost_the_others_as_little_as_they_can() -> None:
     # 4, 5 have no frequency and stand beside the least frequent; 6 has one, but stands in no bigram.
     sequences = [[0, 1, 3], [0, 2, 3], [0, 1, 3], [0, 2, 3], [6]]
-    for weight, subtrees in ((1, [{4, 5}, {6, 4, 5}, {1, 2}, {0, 1, 2, 3}]), (100, [{1, 4, 5}, {1, 2, 4, 5}])):
+    for weight, subtrees in (
+        (1, [{4, 5}, {6, 4, 5}, {1, 2}, {0, 1, 2, 3}]),
+        (100, [{1, 4, 5}, {1, 2, 4, 5}]),
+    ):
         found = units_below(tree_of(sequences, [4, 2, 3, 4, 0, 0, weight]))
         assert set(map(frozenset, subtrees)) <= set(found)
 
 
 def test_bigrams_that_are_left_out() -> None:
-    assert tree_of([[0, 2, 1], [0, 1]], [2, 2, 0]) == tree_of([[0, 1]], [2, 2, 0])  # unit 2 has no frequency
+    assert tree_of([[0, 2, 1], [0, 1]], [2, 2, 0]) == tree_of(
+        [[0, 1]], [2, 2, 0]
+    )  # unit 2 has no frequency
     apart = tree_of([[0, 1], [], [2, 3]], [1, 1, 1, 1])  # none across two sequences
     assert apart == tree_of([[2, 3], [0, 1], []], [1, 1, 1, 1])
     assert brute_force([[0, 1], [2, 3]], 4, 4) == set(units_below(apart))

@@ -58,15 +58,23 @@ def test_without_a_safe_temporary_folder_code_is_compiled_without_a_cache(
     assert temporary_cache_folder() is None
     with caplog.at_level(logging.WARNING):
         assert njit(double)(21) == 42
-    assert caplog.messages == ["double is compiled in each process: set NUMBA_CACHE_DIR to a folder to write to"]
+    assert caplog.messages == [
+        "double is compiled in each process: set NUMBA_CACHE_DIR to a folder to write to"
+    ]
     assert not [*elsewhere.iterdir()]
 
 
 def test_every_kernel_has_this_decorator() -> None:
     sources = {path: path.read_text("utf-8") for path in (ROOT / "wenet_hs").rglob("*.py")}
-    kernels = [path for path, text in sources.items() if "from wenet_hs.tree.compiled import njit" in text]
+    kernels = [
+        path for path, text in sources.items() if "from wenet_hs.tree.compiled import njit" in text
+    ]
     assert len(kernels) == 8
-    direct = [path.name for path, text in sources.items() if "numba import njit" in text or "numba.njit" in text]
+    direct = [
+        path.name
+        for path, text in sources.items()
+        if "numba import njit" in text or "numba.njit" in text
+    ]
     assert direct == ["compiled.py"]
 
 
@@ -75,7 +83,9 @@ def test_kernels_call_those_of_shared_files_only() -> None:
     package = ROOT / "wenet_hs"
     shared = {path for pattern in SHARED_KERNELS for path in package.glob(pattern)}
     using = {path for path in package.rglob("*.py") if "import njit" in path.read_text("utf-8")}
-    names = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in using - shared}
+    names = {
+        path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in using - shared
+    }
     assert len(names) == 3
     for path in using:
         text = path.read_text("utf-8")
@@ -99,5 +109,7 @@ def test_code_is_compiled_again_after_a_change_of_another_file_with_kernels(
 def test_kernels_run_without_a_compiler() -> None:
     code = "from wenet_hs.tree.compiled import njit; print(njit(nogil=True)(lambda value: 2 * value)(21))"
     environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
     assert done.stdout == "42\n"

@@ -11,7 +11,11 @@ from wenet_hs.tree.errors import ConfigError, DataError, Stopped, WenetHsError
 
 def test_the_line_has_the_three_fields() -> None:
     error = ConfigError(Path("a/train.yaml"), "no setting `x`", "remove it")
-    assert (error.where, error.found, error.to_do) == ("a/train.yaml", "no setting `x`", "remove it")
+    assert (error.where, error.found, error.to_do) == (
+        "a/train.yaml",
+        "no setting `x`",
+        "remove it",
+    )
     assert str(error) == "a/train.yaml: no setting `x`; remove it"
     assert str(DataError("list", "empty")) == "list: empty"
     assert str(DataError("one: fault\nanother: fault")) == "one: fault\nanother: fault"
@@ -27,4 +31,8 @@ def test_errors_are_equal_in_another_process() -> None:
     ]
     for error in errors:
         copy = pickle.loads(pickle.dumps(error))
-        assert type(copy) is type(error) and str(copy) == str(error) and copy.exit_code == error.exit_code
+        assert (
+            type(copy) is type(error)
+            and str(copy) == str(error)
+            and copy.exit_code == error.exit_code
+        )

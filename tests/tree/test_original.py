@@ -52,27 +52,38 @@ def test_a_folder_written_by_hand_is_read_and_written(tmp_path: Path) -> None:
     assert found.rows.tolist() == [0, 1, 3, 2]
     write_original_tree(tree, tmp_path / "new")
     assert json.loads((tmp_path / "new" / "tree_struct").read_text("utf-8")) == json.loads(STRUCT)
-    assert json.loads((tmp_path / "new" / "tree_info").read_text("utf-8")) == {"depth": 4, "leaf_cnt": 5}
+    assert json.loads((tmp_path / "new" / "tree_info").read_text("utf-8")) == {
+        "depth": 4,
+        "leaf_cnt": 5,
+    }
     for name, values in PATHS.items():
         array = np.load(tmp_path / "new" / f"path_{name}.npy", allow_pickle=False)
         assert (array.dtype, array.tolist()) == (np.int64 if name == "index" else np.int8, values)
 
 
 @pytest.mark.parametrize("num_units", [1, 2, 40])
-def test_a_written_tree_is_read_back(tmp_path: Path, num_units: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_written_tree_is_read_back(
+    tmp_path: Path, num_units: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tree = Tree.huffman(np.random.default_rng(num_units).exponential(size=num_units) ** 3)
     write_original_tree(tree, tmp_path)
     back = read_original_tree(tmp_path, tree.units)
     assert np.array_equal(back.frequencies, tree.frequencies)
-    found = tree_from_paths(np.load(tmp_path / "path_index.npy"), np.load(tmp_path / "path_sign.npy"))
+    found = tree_from_paths(
+        np.load(tmp_path / "path_index.npy"), np.load(tmp_path / "path_sign.npy")
+    )
     assert tree.children.tolist() == back.children.tolist() == found.children.tolist()
     assert sorted(found.rows) == list(range(num_units - 1))
     monkeypatch.setattr("wenet_hs.tree.tree.MAX_PATH_CELLS", 10)
-    with pytest.raises(DataError, match="new: tree: 20 units at depth 19 are too deep for a table of paths; the orig"):
+    with pytest.raises(
+        DataError,
+        match="new: tree: 20 units at depth 19 are too deep for a table of paths; the orig",
+    ):
         write_original_tree(comb(20), tmp_path / "new")
     monkeypatch.undo()
     with pytest.raises(
-        DataError, match="new: a tree of 1499 levels cannot be written; the original.s format has no other"
+        DataError,
+        match="new: a tree of 1499 levels cannot be written; the original.s format has no other",
     ):
         write_original_tree(comb(1500), tmp_path / "new")
 
@@ -84,18 +95,32 @@ LEAF = '{"freq": 7.0, "tokenid": 2, "idx": 6, "left": null, "right": null}'
     ("text", "message"),
     [
         ("", "Expecting value: line 1"),
-        (STRUCT.replace('"freq": 4,', '"freq": [4],'), r"tokenid 3: two leaves, or freq \[4\] is not a number"),
-        (STRUCT.replace('"idx": 8, "left": null', '"idx": 8, "left": 3'), "3 is not a node with freq"),
+        (
+            STRUCT.replace('"freq": 4,', '"freq": [4],'),
+            r"tokenid 3: two leaves, or freq \[4\] is not a number",
+        ),
+        (
+            STRUCT.replace('"idx": 8, "left": null', '"idx": 8, "left": 3'),
+            "3 is not a node with freq",
+        ),
         (STRUCT.replace('"freq": 7.0', '"freq": NaN'), "frequencies: unit 2 has nan"),
         (STRUCT.replace('"tokenid": 4', '"tokenid": 2'), "tokenid 2: two leaves, or freq"),
-        (STRUCT.replace('"tokenid": 4', '"tokenid": 5'), "a leaf has tokenid 5; with 5 units it is 0…4"),
+        (
+            STRUCT.replace('"tokenid": 4', '"tokenid": 5'),
+            "a leaf has tokenid 5; with 5 units it is 0…4",
+        ),
         (STRUCT.replace(LEAF, "null"), "None is not a node"),
-        (STRUCT.replace(LEAF, '{"left": ' * 100_000), "nested too deeply; a tree of counts has less than a hundred"),
+        (
+            STRUCT.replace(LEAF, '{"left": ' * 100_000),
+            "nested too deeply; a tree of counts has less than a hundred",
+        ),
         (LEAF, "has 1 leaves, but the unit table 5 units; copy the folder again"),
         (None, "cannot be read"),
     ],
 )
-def test_each_fault_of_the_structure_is_one_line(tmp_path: Path, text: str | None, message: str) -> None:
+def test_each_fault_of_the_structure_is_one_line(
+    tmp_path: Path, text: str | None, message: str
+) -> None:
     if text is not None:
         (tmp_path / "tree_struct").write_text(text, "utf-8")
     with pytest.raises(DataError, match=message) as caught:
@@ -112,15 +137,29 @@ def test_each_fault_of_the_structure_is_one_line(tmp_path: Path, text: str | Non
     [
         ([[0, 1], [0, 1], [0, 0]], [[1, 1], [1, 0], [-1, 0]], "unit 0 contradicts"),
         ([[0, 1], [1, 1], [0, 0]], [[1, 1], [1, -1], [-1, 0]], "unit 0 contradicts"),  # two roots
-        ([[0, 1], [0, 2], [0, 0]], [[1, 1], [1, -1], [-1, 0]], "unit 1 is empty, has a gap, or has an inner .* 0…1"),
-        ([[0, 1], [0, 1], [0, 2], [2, 0]], [[1, 1], [1, -1], [-1, 1], [-1, 0]], "unit 3 contradicts"),
+        (
+            [[0, 1], [0, 2], [0, 0]],
+            [[1, 1], [1, -1], [-1, 0]],
+            "unit 1 is empty, has a gap, or has an inner .* 0…1",
+        ),
+        (
+            [[0, 1], [0, 1], [0, 2], [2, 0]],
+            [[1, 1], [1, -1], [-1, 1], [-1, 0]],
+            "unit 3 contradicts",
+        ),
         ([[0, 1], [0, 1], [0, 0]], [[1, 1], [1, -1], [0, 0]], "unit 2 is empty"),
-        ([[0, 0, 1], [0, 1, 0], [0, 0, 0]], [[1, 0, 1], [1, -1, 0], [-1, 0, 0]], "unit 0 is empty, has a gap"),
+        (
+            [[0, 0, 1], [0, 1, 0], [0, 0, 0]],
+            [[1, 0, 1], [1, -1, 0], [-1, 0, 0]],
+            "unit 0 is empty, has a gap",
+        ),
         ([[0, 1], [0, 1], [0, 1]], [[1, 1], [1, -1], [1, -1]], "unit 1 contradicts"),
         ([[0], [0], [0]], [[1], [-1], [-1]], "unit 1 contradicts"),
     ],
 )
-def test_paths_that_are_not_a_tree_are_refused(nodes: list[list[int]], turns: list[list[int]], message: str) -> None:
+def test_paths_that_are_not_a_tree_are_refused(
+    nodes: list[list[int]], turns: list[list[int]], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         tree_from_paths(np.array(nodes), np.array(turns))
 
@@ -136,7 +175,9 @@ def original(tmp_path: Path) -> tuple[dict[str, Tensor], Tree]:
     state["hsoftmax.inner_vector.weight"] = torch.randn(NUM_UNITS - 1, 16)
     write_original_tree(tree, tmp_path)
     for name in PATHS:
-        state[f"hsoftmax.path_{name}"] = torch.from_numpy(np.load(tmp_path / f"path_{name}.npy").ravel())
+        state[f"hsoftmax.path_{name}"] = torch.from_numpy(
+            np.load(tmp_path / f"path_{name}.npy").ravel()
+        )
     return state, tree
 
 
@@ -147,19 +188,27 @@ def test_a_model_of_the_original_has_the_same_probabilities(
     state, tree = original
     state |= {name: value * factor for name, value in state.items() if "hsoftmax.path_" in name}
     assert is_wenet(state)
-    dump_config(small_config(head="hsoftmax", head_conf={"tree": "tree.json"}, cmvn=None), tmp_path / "train.yaml")
+    dump_config(
+        small_config(head="hsoftmax", head_conf={"tree": "tree.json"}, cmvn=None),
+        tmp_path / "train.yaml",
+    )
     head = load_wenet_model(tmp_path / "train.yaml", state).head
     assert isinstance(head, HSoftmaxHead)
     assert np.array_equal(head.tree.children, tree.children)
     # The original's formula without its clip: the product of sigmoid·sign + bias along the paths.
     hidden = torch.randn(9, 16)
-    index, sign, bias = (state[f"hsoftmax.path_{name}"].long().reshape(NUM_UNITS, -1) for name in PATHS)
+    index, sign, bias = (
+        state[f"hsoftmax.path_{name}"].long().reshape(NUM_UNITS, -1) for name in PATHS
+    )
     decisions = torch.sigmoid(hidden.double() @ state["hsoftmax.inner_vector.weight"].double().T)
     expected = (decisions[:, index] * sign + bias).prod(-1)
-    torch.testing.assert_close(head.log_probs(hidden).double().exp(), expected, rtol=1e-5, atol=1e-9)
+    torch.testing.assert_close(
+        head.log_probs(hidden).double().exp(), expected, rtol=1e-5, atol=1e-9
+    )
     state["decoder.embed.0.weight"] = state["decoder.embed.0.weight"][:-2]
     with pytest.raises(
-        CheckpointError, match="^state_dict: its tree has 11 units, but its decoder has 9; take another"
+        CheckpointError,
+        match="^state_dict: its tree has 11 units, but its decoder has 9; take another",
     ):
         load_wenet_model(tmp_path / "train.yaml", state)
 
@@ -167,15 +216,38 @@ def test_a_model_of_the_original_has_the_same_probabilities(
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("path_bias", lambda bias: bias * 0, "hsoftmax.path_sign and hsoftmax.path_bias contradict"),
-        ("path_index", lambda index: index * 0, "the path of unit . contradicts that of another unit"),
-        ("inner_vector.weight", lambda _: torch.zeros(()), r"inner_vector.weight has shape \(\), expected \(N, D\)"),
-        ("path_sign", lambda sign: sign[:-1], r"hsoftmax.path_\* of 99, 98, 99 numbers for 11 units"),
-        ("path_sign", None, "hsoftmax.inner_vector.weight without hsoftmax.path_sign; take the compl"),
+        (
+            "path_bias",
+            lambda bias: bias * 0,
+            "hsoftmax.path_sign and hsoftmax.path_bias contradict",
+        ),
+        (
+            "path_index",
+            lambda index: index * 0,
+            "the path of unit . contradicts that of another unit",
+        ),
+        (
+            "inner_vector.weight",
+            lambda _: torch.zeros(()),
+            r"inner_vector.weight has shape \(\), expected \(N, D\)",
+        ),
+        (
+            "path_sign",
+            lambda sign: sign[:-1],
+            r"hsoftmax.path_\* of 99, 98, 99 numbers for 11 units",
+        ),
+        (
+            "path_sign",
+            None,
+            "hsoftmax.inner_vector.weight without hsoftmax.path_sign; take the compl",
+        ),
     ],
 )
 def test_faults_of_a_checkpoint(
-    original: tuple[dict[str, Tensor], Tree], name: str, change: Callable[[Tensor], Tensor] | None, message: str
+    original: tuple[dict[str, Tensor], Tree],
+    name: str,
+    change: Callable[[Tensor], Tensor] | None,
+    message: str,
 ) -> None:
     state, _ = original
     value = state.pop(f"hsoftmax.{name}")

@@ -51,7 +51,9 @@ def test_walking_a_path_ends_at_its_leaf(tree: Tree) -> None:
     nodes, turns = tree.paths()
     for unit in range(tree.num_units):
         here = 0
-        for node, turn in itertools.takewhile(lambda step: step[1], zip(nodes[unit], turns[unit], strict=True)):
+        for node, turn in itertools.takewhile(
+            lambda step: step[1], zip(nodes[unit], turns[unit], strict=True)
+        ):
             assert node == here
             here = int(tree.children[node, 0 if turn > 0 else 1])
         assert here == tree.num_units - 1 + unit
@@ -61,12 +63,20 @@ def test_walking_a_path_ends_at_its_leaf(tree: Tree) -> None:
 
 def test_figures_worked_by_hand() -> None:
     tree = Tree.huffman([1, 1, 2])
-    assert (tree.depth, tree.entropy(), tree.mean_code_length()) == (2, pytest.approx(1.5), pytest.approx(1.5))
+    assert (tree.depth, tree.entropy(), tree.mean_code_length()) == (
+        2,
+        pytest.approx(1.5),
+        pytest.approx(1.5),
+    )
     assert tree.probabilities().tolist() == [0.25, 0.25, 0.5]
     unseen = Tree.huffman([0, 0, 0, 0])
     assert (unseen.entropy(), unseen.mean_code_length()) == (2.0, 2.0)
     single = Tree.huffman([4.0], units=["a"])
-    assert [table.shape for table in (*single.paths(), single.first_leaves())] == [(1, 0), (1, 0), (1,)]
+    assert [table.shape for table in (*single.paths(), single.first_leaves())] == [
+        (1, 0),
+        (1, 0),
+        (1,),
+    ]
     flat = NaryTree.frequency_bins([4.0])
     for one in (single, flat, flat.binary(), NaryTree.from_binary(single)):
         assert (one.depth, one.num_inner, one.mean_code_length(), one.entropy()) == (0, 0, 0.0, 0.0)
@@ -94,7 +104,11 @@ def test_a_tree_is_compared_by_its_content_which_nobody_can_change() -> None:
     for array in (FIVE.children, FIVE.frequencies):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
-    changes: list[dict[str, Any]] = [{"frequencies": np.ones(5)}, {"units": tuple("abcdf")}, {"options": {"a": 1}}]
+    changes: list[dict[str, Any]] = [
+        {"frequencies": np.ones(5)},
+        {"units": tuple("abcdf")},
+        {"options": {"a": 1}},
+    ]
     assert all(dataclasses.replace(FIVE, **change) != FIVE for change in changes)
 
 
@@ -103,7 +117,9 @@ def test_a_tree_is_compared_by_its_content_which_nobody_can_change() -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(NARY)
-def test_the_numbering_is_breadth_first_and_the_binary_tree_keeps_every_node(tree: NaryTree) -> None:
+def test_the_numbering_is_breadth_first_and_the_binary_tree_keeps_every_node(
+    tree: NaryTree,
+) -> None:
     for node, row in enumerate(tree.rows()):
         assert tree.parents[row].tolist() == [node] * len(row)
         assert tree.children[tree.edges[row]].tolist() == row
@@ -148,7 +164,9 @@ def test_classes_worked_by_hand_and_of_a_deep_tree() -> None:
     assert mass.options == {"bins": "mass", "num_classes": 4}
     assert NaryTree.frequency_bins([0, 0, 0, 0], 2).rows() == [[1, 2], [3, 4], [5, 6]]
     assert NaryTree.frequency_bins([1] * 100).num_inner == 11
-    assert NaryTree.frequency_bins([1] * 4, 1).rows() == [[1, 2, 3, 4]]  # a single class is a flat softmax
+    assert NaryTree.frequency_bins([1] * 4, 1).rows() == [
+        [1, 2, 3, 4]
+    ]  # a single class is a flat softmax
     two_levels = NaryTree.from_binary(comb(3000), 50)  # thousands of levels need no recursion
     assert len(two_levels.rows()[0]) == 50
     assert two_levels.binary().num_units == 3000
@@ -157,11 +175,20 @@ def test_classes_worked_by_hand_and_of_a_deep_tree() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: dataclasses.replace(SIX, offsets=np.array([0, 3])), "offsets: expected the start of each .* end, 8"),
-        (lambda: NaryTree.from_rows([[2, 1], [3, 4], [5, 6]], [1.0] * 4), "inner node 2 where breadth-first .* has 1"),
+        (
+            lambda: dataclasses.replace(SIX, offsets=np.array([0, 3])),
+            "offsets: expected the start of each .* end, 8",
+        ),
+        (
+            lambda: NaryTree.from_rows([[2, 1], [3, 4], [5, 6]], [1.0] * 4),
+            "inner node 2 where breadth-first .* has 1",
+        ),
         (lambda: NaryTree.from_binary(FIVE, 0), "num_classes: must be at least 1, got 0"),
         (lambda: Tree.huffman([1e308, 1e308]), "their sum is not finite; scale them down"),
-        (lambda: Tree.huffman([[1.0, 2.0]]), r"one number per unit, got an array of shape \(1, 2\)"),  # type: ignore
+        (
+            lambda: Tree.huffman([[1.0, 2.0]]),
+            r"one number per unit, got an array of shape \(1, 2\)",
+        ),  # type: ignore
         (lambda: Tree.huffman([1.0, 2.0], ["a", ""]), "unit 1 is ''; expected a non-empty text"),
         (lambda: Tree.huffman([1.0, 2.0], ["a", "\ud800"]), "half of a surrogate pair"),
     ],
@@ -185,8 +212,14 @@ def test_saves_and_loads_the_documented_format(tmp_path: Path) -> None:
 
 
 @settings(max_examples=10, deadline=None)
-@given(tree=st.one_of(NARY, TREES, st.lists(st.floats(0, 1e30), min_size=1, max_size=30).map(Tree.huffman)))
-def test_every_bit_and_the_type_of_a_tree_are_saved(tmp_path_factory: pytest.TempPathFactory, tree: Tree) -> None:
+@given(
+    tree=st.one_of(
+        NARY, TREES, st.lists(st.floats(0, 1e30), min_size=1, max_size=30).map(Tree.huffman)
+    )
+)
+def test_every_bit_and_the_type_of_a_tree_are_saved(
+    tmp_path_factory: pytest.TempPathFactory, tree: Tree
+) -> None:
     path = tmp_path_factory.getbasetemp() / "tree.json"
     tree.save(path)
     assert load_tree(path) == tree
@@ -194,7 +227,9 @@ def test_every_bit_and_the_type_of_a_tree_are_saved(tmp_path_factory: pytest.Tem
 
 def test_the_tree_of_the_documentation_loads(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "heads.md").read_text("utf-8")
-    block = page.partition("## Write a tree by hand")[2].partition("```json\n")[2].partition("```")[0]
+    block = (
+        page.partition("## Write a tree by hand")[2].partition("```json\n")[2].partition("```")[0]
+    )
     (tmp_path / "tree.json").write_text(block, "utf-8")
     tree = load_tree(tmp_path / "tree.json")
     assert isinstance(tree, NaryTree)
@@ -218,27 +253,54 @@ def changed(**fields: Any) -> str:
         ("[" * 200_000, r"not JSON \(maximum recursion depth exceeded.*\); build the tree again"),
         (TEXT.replace('"pooled"', "1e999"), "options: a number that is not finite"),
         (TEXT.replace("2.5", "1e999"), "frequencies: 1: expected a finite number, found inf"),
-        (TEXT.replace('"pooled"', '"pooled", "weighting": 1'), "the key 'weighting' occurs twice; keep one"),
-        (changed(format="wenet_hs.tree/2"), "format: .* 'wenet_hs.tree/1', found 'wenet_hs.tree/2'; build the tree"),
-        (changed(kind="two\nlines"), r"kind: 'two\\nlines' is not the name of a kind; expected one such as 'huffman'"),
-        (changed(options={"a": {"b": "\ud800"}}), "options: half of a surrogate pair, which is not text"),
+        (
+            TEXT.replace('"pooled"', '"pooled", "weighting": 1'),
+            "the key 'weighting' occurs twice; keep one",
+        ),
+        (
+            changed(format="wenet_hs.tree/2"),
+            "format: .* 'wenet_hs.tree/1', found 'wenet_hs.tree/2'; build the tree",
+        ),
+        (
+            changed(kind="two\nlines"),
+            r"kind: 'two\\nlines' is not the name of a kind; expected one such as 'huffman'",
+        ),
+        (
+            changed(options={"a": {"b": "\ud800"}}),
+            "options: half of a surrogate pair, which is not text",
+        ),
         (TEXT.replace('"units"', '"names"'), "units: this field is missing; build the tree again"),
         (changed(surplus=1), "surplus: not a field of a tree, which has format, kind, units"),
         (changed(units=["a", "b"]), "2 names for 3 frequencies; there must be one per unit"),
         (changed(units=["a", "b", "a"]), "'a' is both unit 0 and unit 2; names must differ"),
         (changed(frequencies=[1, -2, 3]), "unit 1 has -2.0; each must be finite and not negative"),
-        (changed(frequencies=[], units=[], children=[]), "the list is empty; a tree needs at least one unit"),
+        (
+            changed(frequencies=[], units=[], children=[]),
+            "the list is empty; a tree needs at least one unit",
+        ),
         (changed(children=[[1, 4]]), "1 inner nodes with 2 children for 3 units; every node"),
-        (changed(children=[[1, 4], [2, 2]]), "node 2 is a child 2 times; each must be one exactly once"),
+        (
+            changed(children=[[1, 4], [2, 2]]),
+            "node 2 is a child 2 times; each must be one exactly once",
+        ),
         (changed(children=[[2, 3], [1, 4]]), r"inner node 1 is not under the root \(a cycle\)"),
         (changed(children=[[1, 4], [2, 99]]), "inner node 1 has child 99; a child is 1…4"),
-        (changed(children=[[1, 4], [2]]), "node 1 has one child; .* two or more, put the child in its parent's list"),
-        (changed(children=[[1, 4], []]), "inner node 1 has no children; .* two or more, name them, or leave"),
+        (
+            changed(children=[[1, 4], [2]]),
+            "node 1 has one child; .* two or more, put the child in its parent's list",
+        ),
+        (
+            changed(children=[[1, 4], []]),
+            "inner node 1 has no children; .* two or more, name them, or leave",
+        ),
         (
             changed(children=[[1, 4], [2, 2**70]]),
             r"children: 1: expected a list of numbers from 0 to 2\^31-1, found \[2, 1180591620",
         ),
-        (changed(children=[[1, 2, 3]]), r"n-ary tree \(kind huffman, up to 3 children\), not a binary one; read"),
+        (
+            changed(children=[[1, 2, 3]]),
+            r"n-ary tree \(kind huffman, up to 3 children\), not a binary one; read",
+        ),
     ],
 )
 def test_each_fault_of_a_file_is_one_line(tmp_path: Path, text: str, message: str) -> None:

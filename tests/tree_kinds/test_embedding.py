@@ -37,33 +37,66 @@ def written(tmp_path: Path, content: str | bytes, name: str = "vectors.vec") -> 
         "\ufeff4 2 \r\na 1 2 \r\n▁  3 4 \r\né 5 6.5 \r\nother 0 0 \r\n",
     ],
 )
-def test_text_with_and_without_a_first_line(tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_text_with_and_without_a_first_line(
+    tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture
+) -> None:
     path = written(tmp_path, content)
     vectors = read_embeddings(path, UNITS)
     assert np.isnan(vectors[[0, 2]]).all()
     assert vectors[[1, 4, 3]].tolist() == [[1, 2], [3, 4], [5, 6.5]]
-    assert f"2 of 5 units have no vector in {path}; they are placed by their frequency" in caplog.text
+    assert (
+        f"2 of 5 units have no vector in {path}; they are placed by their frequency" in caplog.text
+    )
     assert caplog.messages[0].endswith(": <blank> b")
     spaces = ("\u3000", "\u2028")  # only an ASCII space separates
-    assert read_embeddings(written(tmp_path, "\u3000 1 2\n\u2028 3 4\n"), spaces).tolist() == [[1, 2], [3, 4]]
+    assert read_embeddings(written(tmp_path, "\u3000 1 2\n\u2028 3 4\n"), spaces).tolist() == [
+        [1, 2],
+        [3, 4],
+    ]
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.txt", "a 1 2\nb 3\n", ":2: 1 numbers, expected a unit and 2 numbers, separated by spaces"),
+        (
+            "x.txt",
+            "a 1 2\nb 3\n",
+            ":2: 1 numbers, expected a unit and 2 numbers, separated by spaces",
+        ),
         ("x.txt", "2 3\na 1 2\nb 3 4\n", ":2: 2 numbers, expected a unit and 3 numbers"),
-        ("x.txt", "a 1 2\nb 3 nan\n", ":2: a value is NaN or infinite; leave the unit out if it has no vector"),
+        (
+            "x.txt",
+            "a 1 2\nb 3 nan\n",
+            ":2: a value is NaN or infinite; leave the unit out if it has no vector",
+        ),
         ("x.txt", "a 1 two\n", ":1: 'two' is not a number; expected a unit and its vector"),
         ("x.txt", "é 1 2\ne\u0301 3 4\n", ":2: 'é' occurs a second time; keep one"),
-        ("x.txt", "9 2\na 1 2\nb 3 4\n", ":1: the first line says 9 vectors, but there are 2; copy the file again"),
-        ("x.txt", "2 2\nx 1 2\ny 3 4\n", ": has none of the 5 units; its names must be those of units.txt"),
-        ("x.txt", "9" * 5000 + " 2\na 1 2\n", ":1: vectors of one number; a table of units is no file of vectors"),
-        ("x.txt", b"1 2\na \x00\x80\x3f\xff\xfe\n", ": not UTF-8 text; save the vectors in word2vec's text form"),
+        (
+            "x.txt",
+            "9 2\na 1 2\nb 3 4\n",
+            ":1: the first line says 9 vectors, but there are 2; copy the file again",
+        ),
+        (
+            "x.txt",
+            "2 2\nx 1 2\ny 3 4\n",
+            ": has none of the 5 units; its names must be those of units.txt",
+        ),
+        (
+            "x.txt",
+            "9" * 5000 + " 2\na 1 2\n",
+            ":1: vectors of one number; a table of units is no file of vectors",
+        ),
+        (
+            "x.txt",
+            b"1 2\na \x00\x80\x3f\xff\xfe\n",
+            ": not UTF-8 text; save the vectors in word2vec's text form",
+        ),
         ("x.txt", None, ": cannot be read (No such file"),
     ],
 )
-def test_each_fault_of_a_file_is_one_line(tmp_path: Path, name: str, content: str | bytes | None, message: str) -> None:
+def test_each_fault_of_a_file_is_one_line(
+    tmp_path: Path, name: str, content: str | bytes | None, message: str
+) -> None:
     path = tmp_path / name if content is None else written(tmp_path, content, name)
     with pytest.raises(DataError) as caught:
         read_embeddings(path, UNITS)
@@ -77,16 +110,29 @@ def test_each_fault_of_a_file_is_one_line(tmp_path: Path, name: str, content: st
 def test_output_rows_of_a_softmax() -> None:
     for layer in ("head.output", "decoder.output_layer", "decoder.left_decoder.output_layer"):
         weight = torch.arange(6, dtype=torch.bfloat16).reshape(3, 2).requires_grad_()
-        state = {"ctc.ctc_lo.weight": torch.zeros(3, 2), f"{layer}.weight": weight, f"{layer}.bias": torch.ones(3)}
+        state = {
+            "ctc.ctc_lo.weight": torch.zeros(3, 2),
+            f"{layer}.weight": weight,
+            f"{layer}.bias": torch.ones(3),
+        }
         assert checkpoint_vectors(state, 3, "final.pt").tolist() == [[0, 1], [2, 3], [4, 5]]
 
 
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        ({"head.inner_vector.weight": torch.zeros(2, 4)}, "has no flat softmax; give the checkpoint of a model with"),
-        ({"head.output.weight": torch.zeros(4, 2)}, r"output.weight has shape \(4, 2\), but there are 3 units; use"),
-        ({"head.output.weight": torch.full((3, 2), torch.nan)}, "has a value that is NaN or infinite; use an earlier"),
+        (
+            {"head.inner_vector.weight": torch.zeros(2, 4)},
+            "has no flat softmax; give the checkpoint of a model with",
+        ),
+        (
+            {"head.output.weight": torch.zeros(4, 2)},
+            r"output.weight has shape \(4, 2\), but there are 3 units; use",
+        ),
+        (
+            {"head.output.weight": torch.full((3, 2), torch.nan)},
+            "has a value that is NaN or infinite; use an earlier",
+        ),
     ],
 )
 def test_faults_of_a_checkpoint(state: dict[str, torch.Tensor], message: str) -> None:
@@ -97,11 +143,15 @@ def test_faults_of_a_checkpoint(state: dict[str, torch.Tensor], message: str) ->
 # ---- clustering
 
 
-def built(vectors: object, frequencies: Sequence[float] | None = None, cosine: bool = False) -> Tree:
+def built(
+    vectors: object, frequencies: Sequence[float] | None = None, cosine: bool = False
+) -> Tree:
     """The tree; its constructor checks it. A flat list of numbers is one number per unit."""
     array = np.asarray(vectors, dtype=np.float64)
     array = array[:, None] if array.ndim == 1 else array
-    weights = np.ones(len(array)) if frequencies is None else np.array(frequencies, dtype=np.float64)
+    weights = (
+        np.ones(len(array)) if frequencies is None else np.array(frequencies, dtype=np.float64)
+    )
     children = ward_children(array, weights, cosine=cosine)
     return Tree("embedding", tuple(map(str, range(len(array)))), children, weights)
 
@@ -114,15 +164,24 @@ def test_clusterings_worked_by_hand() -> None:
     assert frozenset([4, 5, 6]) in units_below(built([0, 0.1, 0.2, 0.3, 1, 1.6, 2.9]))
     assert frozenset([0, 1, 2, 3, 4, 5]) in units_below(built([0, 0.1, 0.2, 0.3, 1, 1.6, 3]))
     # Ties depend only on the unit ids.
-    assert units_below(built([0, 1, 2, 3])) == [frozenset(range(4)), frozenset([0, 1]), frozenset([2, 3])]
+    assert units_below(built([0, 1, 2, 3])) == [
+        frozenset(range(4)),
+        frozenset([0, 1]),
+        frozenset([2, 3]),
+    ]
     assert frozenset([0, 1]) in units_below(built([0, 1, -1]))
     assert frozenset([0, 1]) in units_below(built([0, -1, 1]))
     assert built([[0.0, 1], [1, 0]]).num_units == 2  # looks like a matrix of distances
 
 
 @settings(max_examples=10, deadline=None)
-@given(st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), min_size=1, max_size=30), st.randoms())
-def test_any_input_gives_a_tree_with_the_lighter_child_left(points: list[tuple[int, int]], rng: object) -> None:
+@given(
+    st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), min_size=1, max_size=30),
+    st.randoms(),
+)
+def test_any_input_gives_a_tree_with_the_lighter_child_left(
+    points: list[tuple[int, int]], rng: object
+) -> None:
     frequencies = [float(rng.randint(0, 3)) for _ in points]  # type: ignore[attr-defined]
     tree = built(points, frequencies)
     weights = tree.weights()
@@ -134,13 +193,19 @@ def test_units_without_a_vector_are_placed_by_their_frequency() -> None:
     tree = built([[0.0, 1], [NAN, NAN], [0, 2], [NAN, NAN], [NAN, NAN]], [10, 1, 10, 2, 4])
     assert tree.codes() == ["10", "000", "11", "001", "01"]
     assert frozenset([1, 3, 4]) in units_below(tree)
-    assert built([0, NAN, 1], [1, 9, 1]).codes() == ["00", "1", "01"]  # a single one is a leaf at the root
+    assert built([0, NAN, 1], [1, 9, 1]).codes() == [
+        "00",
+        "1",
+        "01",
+    ]  # a single one is a leaf at the root
 
 
 def test_without_different_vectors_it_is_huffmans_tree() -> None:
     frequencies = [5.0, 9, 12, 13, 16]
     expected = Tree.huffman(frequencies).children
-    for cosine, vectors in itertools.product((False, True), (np.full((5, 3), NAN), np.full((5, 3), 0.1), [[]] * 5)):
+    for cosine, vectors in itertools.product(
+        (False, True), (np.full((5, 3), NAN), np.full((5, 3), 0.1), [[]] * 5)
+    ):
         assert np.array_equal(built(vectors, frequencies, cosine).children, expected)
     for cosine, pair in itertools.product((False, True), ([1, 2], [1, 1], [NAN, 1], [0, -0.0])):
         assert built(pair, [3, 1], cosine).codes() == ["1", "0"]
@@ -171,11 +236,16 @@ def test_scale_and_offset_change_nothing_and_directions_ignore_length() -> None:
 def test_wrong_and_too_many_vectors_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for vectors, message in (
         ([[1.0, 2]], r"vectors: shape \(1, 2\) for 2 units; expected one row per unit"),
-        ([[1.0, 2], [1, NAN]], "vectors: unit 1 has NaN or infinite values; only a whole row may be NaN"),
+        (
+            [[1.0, 2], [1, NAN]],
+            "vectors: unit 1 has NaN or infinite values; only a whole row may be NaN",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             built(vectors, [1, 1])
     monkeypatch.setattr("wenet_hs.tree_kinds.embedding.MAX_VECTORS", 3)
-    with pytest.raises(ConfigError, match="vectors: 4 units have one, clustering takes at most 3; use --kind brown"):
+    with pytest.raises(
+        ConfigError, match="vectors: 4 units have one, clustering takes at most 3; use --kind brown"
+    ):
         built([1, 2, 3, 4])
     assert built([1, 2, 3, NAN]).num_units == 4

@@ -45,16 +45,29 @@ def test_pooled_counts_units_and_one_end_per_utterance(caplog: pytest.LogCapture
     with caplog.at_level(logging.WARNING):
         counts = unit_frequencies([utterance("axé" + 12 * "a")], TOKENIZER)
     assert counts.tolist() == [0, 2, 1, 13, 0, 0]
-    assert "2 of 16 units (12.50 %) are <unk>: in the text, or because they are not in the unit table" in caplog.text
+    assert (
+        "2 of 16 units (12.50 %) are <unk>: in the text, or because they are not in the unit table"
+        in caplog.text
+    )
 
 
 def test_per_language_gives_each_language_the_same_weight() -> None:
     # ca: a 2, eos 2 of 4; es: b 3, eos 1 of 4 (equation 2 of the paper, end of sentence being a unit like any other)
     data = [utterance("a", "ca"), utterance("a", "ca"), utterance("bbb", "es")]
-    assert unit_frequencies(data, TOKENIZER, "per_language").tolist() == [0, 0, 0.5 + 0.25, 0.5, 0.75, 0]
+    assert unit_frequencies(data, TOKENIZER, "per_language").tolist() == [
+        0,
+        0,
+        0.5 + 0.25,
+        0.5,
+        0.75,
+        0,
+    ]
     many = data + [utterance("a", "ca")] * 10
     assert unit_frequencies(many, TOKENIZER, "per_language").tolist() == [0, 0, 0.75, 0.5, 0.75, 0]
-    data = [utterance("a" * i + "b", lang) for i, lang in enumerate(["tr", "ca", "es", "tr", "pl", "ca"])]
+    data = [
+        utterance("a" * i + "b", lang)
+        for i, lang in enumerate(["tr", "ca", "es", "tr", "pl", "ca"])
+    ]
     forward = unit_frequencies(data, TOKENIZER, "per_language")
     assert (unit_frequencies(data[::-1], TOKENIZER, "per_language") == forward).all()
 
@@ -62,8 +75,16 @@ def test_per_language_gives_each_language_the_same_weight() -> None:
 @pytest.mark.parametrize(
     ("texts", "weighting", "message"),
     [
-        (["axé"], "pooled", r"2 of 4 units \(50%\) of the transcripts are not in the unit table; give the"),
-        (["a"], "per_language", "utterance 'None-a': no language in the data list; add `lang`, or use"),
+        (
+            ["axé"],
+            "pooled",
+            r"2 of 4 units \(50%\) of the transcripts are not in the unit table; give the",
+        ),
+        (
+            ["a"],
+            "per_language",
+            "utterance 'None-a': no language in the data list; add `lang`, or use",
+        ),
         ([], "pooled", "no utterances to count units in"),
     ],
 )
@@ -78,7 +99,10 @@ def test_blank_has_its_share_of_all_mass() -> None:
     shared = with_blank_share(np.array([7.0, 1.0, 2.0]), 0, 0.75)
     assert shared.tolist() == [9.0, 1.0, 2.0]  # what was counted of it before is dropped
     for share in (0.0, 1.0, float("nan")):
-        with pytest.raises(ConfigError, match=f"--blank_share: must be greater than 0 and less than 1, got {share:g}"):
+        with pytest.raises(
+            ConfigError,
+            match=f"--blank_share: must be greater than 0 and less than 1, got {share:g}",
+        ):
             with_blank_share(np.ones(3), 0, share)
 
 
@@ -86,10 +110,15 @@ def built(kind: str, counts: Sequence[float], **options: Any) -> Tree | NaryTree
     """The tree of units that occur in ascending runs of up to nine, and once in falling order."""
     ids = np.repeat(np.arange(len(counts)), np.minimum(counts, 9).astype(int)).tolist()
     units = tuple("aeioubdgptkfsvzmnlrw"[: len(counts)])
-    return build_tree(kind, TreeSource(units, np.array(counts, dtype=np.float64), [ids, ids[::-1]], options=options))
+    return build_tree(
+        kind,
+        TreeSource(units, np.array(counts, dtype=np.float64), [ids, ids[::-1]], options=options),
+    )
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "embedding"])  # that has tests of its own
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if kind != "embedding"]
+)  # that has tests of its own
 @settings(max_examples=5, deadline=None)
 @given(counts=st.lists(st.integers(0, 9), min_size=1, max_size=20))
 @example(counts=[1e300, 1e307, 5e306, 1, 0, 0])
@@ -108,7 +137,10 @@ def test_every_kind_is_a_complete_tree_and_the_same_again(kind: str, counts: lis
 def test_permuted_is_huffman_with_other_units_at_its_leaves() -> None:
     counts = [0, 9, 8, 7, 6, 5, 4, 3, 2, 1]
     huffman, permuted = Tree.huffman(counts), tree_of_kind("permuted", counts, seed=1)
-    assert sorted(permuted.depths()) == sorted(huffman.depths()) and permuted.codes() != huffman.codes()
+    assert (
+        sorted(permuted.depths()) == sorted(huffman.depths())
+        and permuted.codes() != huffman.codes()
+    )
     assert permuted.codes()[0] == huffman.codes()[0], "a unit that never occurs keeps its leaf"
     assert permuted.codes() != tree_of_kind("permuted", counts, seed=2).codes()
 
@@ -136,7 +168,9 @@ def test_vectors_that_are_given_are_clustered_by_direction() -> None:
     source = TreeSource(tuple("abcde"), np.array([5.0, 4, 3, 2, 1]), vectors=vectors)
     tree = build_tree("embedding", source)
     assert isinstance(tree, Tree) and tree.codes() == ["111", "110", "101", "100", "0"]
-    classes = build_tree("classes", replace(source, options={"by": "top-of embedding", "num_classes": 3}))
+    classes = build_tree(
+        "classes", replace(source, options={"by": "top-of embedding", "num_classes": 3})
+    )
     assert classes.rows() == NaryTree.from_binary(tree, 3).rows()
 
 
@@ -144,17 +178,43 @@ def test_vectors_that_are_given_are_clustered_by_direction() -> None:
     ("kind", "options", "message"),
     [
         ("hufman", {}, "--kind: must be one of huffman, fano, balanced, .*, classes, got 'hufman'"),
-        ("fano", {"max_depth": 4}, r"--max_depth: --kind fano does not use it, huffman does; leave it out"),
-        ("huffman", {"embeddings": Path("a")}, "--embeddings: --kind huffman does not use it, embedding does; "),
-        ("classes", {"by": "top-of fano", "max_depth": 4}, "--max_depth: --kind classes does not use it"),
-        ("classes", {"by": "top-of classes"}, "--by: must be frequency, or top-of and one of .*, got 'top-of classes'"),
+        (
+            "fano",
+            {"max_depth": 4},
+            r"--max_depth: --kind fano does not use it, huffman does; leave it out",
+        ),
+        (
+            "huffman",
+            {"embeddings": Path("a")},
+            "--embeddings: --kind huffman does not use it, embedding does; ",
+        ),
+        (
+            "classes",
+            {"by": "top-of fano", "max_depth": 4},
+            "--max_depth: --kind classes does not use it",
+        ),
+        (
+            "classes",
+            {"by": "top-of classes"},
+            "--by: must be frequency, or top-of and one of .*, got 'top-of classes'",
+        ),
         ("classes", {"num_classes": 500}, "--num_classes: must be at most 3 with 3 units, got 500"),
         ("huffman", {"max_depth": 1}, "--max_depth: must be at least 2 with 3 units, got 1"),
-        ("embedding", {"embeddings": Path("a"), "checkpoint": Path("b")}, "each gives the vectors; leave one out"),
-        ("embedding", {"embeddings": Path("a"), "seed": 1}, "--seed: --embeddings gives the vectors, so none are"),
+        (
+            "embedding",
+            {"embeddings": Path("a"), "checkpoint": Path("b")},
+            "each gives the vectors; leave one out",
+        ),
+        (
+            "embedding",
+            {"embeddings": Path("a"), "seed": 1},
+            "--seed: --embeddings gives the vectors, so none are",
+        ),
     ],
 )
-def test_options_that_do_not_go_with_the_kind_are_refused(kind: str, options: dict[str, Any], message: str) -> None:
+def test_options_that_do_not_go_with_the_kind_are_refused(
+    kind: str, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message) as fault:
         build_tree(kind, TreeSource(("a", "b", "c"), np.ones(3), [[0]], options=options))
     assert "\n" not in str(fault.value)
@@ -174,12 +234,19 @@ def test_code_lengths_of_two_languages_by_hand() -> None:
     ]
     none, zh = utterance("a", None), utterance("a", "zh")
     assert [row[0] for row in language_costs(tree, [none], TOKENIZER)] == ["language", "(none)"]
-    assert [row[0] for row in language_costs(tree, [none, zh], TOKENIZER)] == ["language", "(none)", "zh", "(all)"]
+    assert [row[0] for row in language_costs(tree, [none, zh], TOKENIZER)] == [
+        "language",
+        "(none)",
+        "zh",
+        "(all)",
+    ]
     assert format_excess(0.0, 0.0) == "0.000"
     assert format_excess(1.0, 1.0 + 1e-15) == "0.000 (0.0 %)"  # not "-0.000"
 
 
 def test_the_docs_have_a_row_for_each_kind() -> None:
     text = (Path(__file__).parents[2] / "docs" / "heads.md").read_text("utf-8")
-    rows = re.findall(r"^\| `(\w+)`(?: \(default\))? \|", text.partition("| `--kind`")[2], re.MULTILINE)
+    rows = re.findall(
+        r"^\| `(\w+)`(?: \(default\))? \|", text.partition("| `--kind`")[2], re.MULTILINE
+    )
     assert rows[: len(KINDS)] == [*KINDS]

@@ -20,7 +20,19 @@ from wenet_hs.tree_kinds import plot
 from wenet_hs.tree_kinds.plot import _fonts, tree_page, tree_png, tree_svg, unit_label
 
 SCRIPT = (Path(plot.__file__).parent / "templates" / "explorer.js").read_text("utf-8")
-HOSTILE = ["<script>alert(1)</script>", "</script>", "<!--", "&amp;", "\u2028", '"', "'", "\\", "]]>", "▁", "\u0301"]
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "</script>",
+    "<!--",
+    "&amp;",
+    "\u2028",
+    '"',
+    "'",
+    "\\",
+    "]]>",
+    "▁",
+    "\u0301",
+]
 
 
 def texts(svg: str) -> list[str]:
@@ -36,9 +48,15 @@ def test_a_small_tree_is_drawn_completely() -> None:
     ]  # fmt: skip
     assert "<title>huffman tree of 5 units, depth 3" in svg
     assert svg.count("stroke-width") == 2 * 4
-    assert set(re.findall(r'(?:fill|stroke)="([^"]+)"', svg)) == {"currentColor", "none"}  # the page's colours
+    assert set(re.findall(r'(?:fill|stroke)="([^"]+)"', svg)) == {
+        "currentColor",
+        "none",
+    }  # the page's colours
     assert "http" not in svg.replace("http://www.w3.org/2000/svg", "")  # nothing is fetched
-    thickness = [float(width) for width in re.findall(r'stroke-width="([\d.]+)"', tree_svg(Tree.huffman([1, 99])))]
+    thickness = [
+        float(width)
+        for width in re.findall(r'stroke-width="([\d.]+)"', tree_svg(Tree.huffman([1, 99])))
+    ]
     assert thickness == sorted(set(thickness))  # the more probable edge is thicker
     tree = NaryTree.from_rows([[1, 2, 3], [4, 5, 6]], [1, 2, 3, 6, 8], units=list("abcde"))
     assert texts(tree_svg(tree))[::3] == list("cdeab")
@@ -67,31 +85,66 @@ def test_a_large_tree_is_folded_and_a_wide_node_shows_its_most_probable_children
 
 
 def test_extreme_trees_can_be_drawn() -> None:
-    for frequencies, max_leaves in itertools.product(([1], [0, 0, 0], [2.0**-i for i in range(100)]), (1, 200)):
+    for frequencies, max_leaves in itertools.product(
+        ([1], [0, 0, 0], [2.0**-i for i in range(100)]), (1, 200)
+    ):
         svg = tree_svg(Tree.huffman(frequencies), max_leaves=max_leaves)
         assert float(ElementTree.fromstring(svg).attrib["width"]) < 1200
         assert max(len(code) for code in texts(svg)[2::3]) <= 40
 
 
-LABELS = {"a": "a", " ": "▁", "▁the": "▁the", "\u0301": "◌\u0301", "\u093f": "◌\u093f", "x" * 40: "x" * 23 + "…"}
-LABELS |= {"\u200d": "U+200D", "\u3000": "U+3000", "\uffff": "U+FFFF", "\ue000": "U+E000", "a\u0378": "aU+0378"}
+LABELS = {
+    "a": "a",
+    " ": "▁",
+    "▁the": "▁the",
+    "\u0301": "◌\u0301",
+    "\u093f": "◌\u093f",
+    "x" * 40: "x" * 23 + "…",
+}
+LABELS |= {
+    "\u200d": "U+200D",
+    "\u3000": "U+3000",
+    "\uffff": "U+FFFF",
+    "\ue000": "U+E000",
+    "a\u0378": "aU+0378",
+}
 
 
 def test_units_are_readable() -> None:
     assert {unit: unit_label(unit) for unit in LABELS} == LABELS
-    assert set(texts(tree_svg(Tree.huffman(range(len(LABELS)), units=list(LABELS))))) >= set(LABELS.values())
+    assert set(texts(tree_svg(Tree.huffman(range(len(LABELS)), units=list(LABELS))))) >= set(
+        LABELS.values()
+    )
 
 
 @pytest.mark.slow
 def test_the_picture_is_the_drawing_at_twice_the_resolution_with_all_characters() -> None:
     """A missing glyph is a warning, and so an error in these tests."""
-    units = [*"ʃʒθðŋɲɹʔɛɔəɪʊжщя", "tʃ", "ã", "o̞", "n̪", "\u0301", "\u0329", "▁", " ", "$x_1$", "<b>", "\\frac{"]
+    units = [
+        *"ʃʒθðŋɲɹʔɛɔəɪʊжщя",
+        "tʃ",
+        "ã",
+        "o̞",
+        "n̪",
+        "\u0301",
+        "\u0329",
+        "▁",
+        " ",
+        "$x_1$",
+        "<b>",
+        "\\frac{",
+    ]
     tree = Tree.huffman(range(len(units)), units)
     png, size = tree_png(tree), ElementTree.fromstring(tree_svg(tree)).attrib
     assert png.startswith(b"\x89PNG\r\n\x1a\n")
-    assert struct.unpack(">II", png[16:24]) == (2 * round(float(size["width"])), 2 * round(float(size["height"])))
+    assert struct.unpack(">II", png[16:24]) == (
+        2 * round(float(size["width"])),
+        2 * round(float(size["height"])),
+    )
     assert not _fonts(units)[1]
-    rare = "\U000323af"  # the last ideograph of extension H, drawn as its number where no font has it
+    rare = (
+        "\U000323af"  # the last ideograph of extension H, drawn as its number where no font has it
+    )
     assert tree_png(Tree.huffman([1, 1], units=[rare, "a"]))
     assert _fonts([rare, "a"])[1] <= {rare}
 
@@ -126,7 +179,9 @@ def test_names_are_escaped_and_nothing_is_fetched() -> None:
     assert "default-src 'none'" in page and "prefers-color-scheme: dark" in page
     assert not re.search(r"https?:|//[a-z]|@import|url\(|src=", page.replace("// ", ""))
     assert re.findall("<link.*>", page) == ['<link rel="icon" href="data:,">']
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|fetch\(", SCRIPT)
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|fetch\(", SCRIPT
+    )
 
 
 def test_at_least_one_leaf_is_drawn() -> None:

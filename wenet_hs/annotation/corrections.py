@@ -68,8 +68,12 @@ class Correction:
         words = segment.words
         if self.is_reviewed:
             new = text.split() if len(text.split()) == len(words) else []
-            words = tuple(replace(old, text=one, confidence=1.0) for old, one in zip(words, new, strict=False))
-        words = tuple(replace(one, start=max(one.start, start), end=min(one.end, end)) for one in words)
+            words = tuple(
+                replace(old, text=one, confidence=1.0) for old, one in zip(words, new, strict=False)
+            )
+        words = tuple(
+            replace(one, start=max(one.start, start), end=min(one.end, end)) for one in words
+        )
         if any(one.end - one.start < 0.001 for one in words):
             words = ()
         confidence = None if self.is_reviewed else segment.confidence
@@ -108,7 +112,9 @@ class CorrectedRecording:
         for number in self.corrections.keys() & {*range(len(segments))}:
             segments[number] = self.corrections[number].apply(segments[number])
         if self.speaker:
-            segments = [one if one.speaker else replace(one, speaker=self.speaker) for one in segments]
+            segments = [
+                one if one.speaker else replace(one, speaker=self.speaker) for one in segments
+            ]
         return replace(self.record.recording, segments=tuple(segments))
 
     def training_rows(self) -> list[dict[str, str]]:
@@ -136,7 +142,11 @@ def read_corrected(path: Path, record: Record | None = None) -> CorrectedRecordi
     found = CorrectedRecording(path, record or read_record(path), corrections, speaker)
     if made_for not in ("", found.segments_hash):
         file = _corrections_path(path)
-        raise DataError(file, f"made for other segments than those of {path.name}", "restore these, or move it away")
+        raise DataError(
+            file,
+            f"made for other segments than those of {path.name}",
+            "restore these, or move it away",
+        )
     return found
 
 
@@ -174,7 +184,11 @@ def _read_corrections(path: Path) -> tuple[dict[int, Correction], str, str]:
     try:
         found = json.loads(path.read_text("utf-8")) if path.is_file() else {}
         speaker, made_for = str(found.pop("speaker", "")), str(found.pop(_SEGMENTS, ""))
-        return {int(number): _read_correction(value) for number, value in found.items()}, speaker, made_for
+        return (
+            {int(number): _read_correction(value) for number, value in found.items()},
+            speaker,
+            made_for,
+        )
     except (ValueError, AttributeError, TypeError) as error:
         raise DataError(path, "not a file of corrections", "restore it, or move it away") from error
 
@@ -194,7 +208,12 @@ def _write(found: CorrectedRecording) -> None:
     content: dict[str, Any] = {_SEGMENTS: found.segments_hash}
     content |= {"speaker": found.speaker} if found.speaker else {}
     for number, one in sorted(found.corrections.items()):
-        given = {"text": one.text, "start": one.start, "end": one.end, "confirmed": one.is_confirmed or None}
+        given = {
+            "text": one.text,
+            "start": one.start,
+            "end": one.end,
+            "confirmed": one.is_confirmed or None,
+        }
         values = {name: value for name, value in given.items() if value is not None}
         content[str(number)] = one.text if [*values] == ["text"] else values
     write_atomic(_corrections_path(found.path), json.dumps(content, ensure_ascii=False, indent=1))
@@ -204,12 +223,16 @@ def save_speaker(path: Path, speaker: str) -> None:
     """Write the name of the speaker of NAME.json to the disk. Raises DataError for one that is too long."""
     speaker = " ".join(one_field(speaker).split())
     if len(speaker) > _MAX_NAME:
-        raise DataError(f"speaker {speaker[:40]!r}", f"longer than {_MAX_NAME} characters", "shorten the name")
+        raise DataError(
+            f"speaker {speaker[:40]!r}", f"longer than {_MAX_NAME} characters", "shorten the name"
+        )
     with _MUTEX:
         _write(replace(read_corrected(path), speaker=speaker))
 
 
-def save_correction(path: Path, number: int, correction: Correction, *, seen: str | None = None) -> str:
+def save_correction(
+    path: Path, number: int, correction: Correction, *, seen: str | None = None
+) -> str:
     """Write the correction of a segment of NAME.json to the disk. What is as it was transcribed is no correction.
 
     Args:
@@ -227,7 +250,9 @@ def save_correction(path: Path, number: int, correction: Correction, *, seen: st
             limits = f"{path.stem} has {len(segments)} segments of at most {_MAX_TEXT:,} characters"
             raise DataError(f"segment {number + 1}", limits, "load the page again")
         if seen not in (None, found.segment_hash(number)):
-            raise DataError(f"segment {number + 1}", "changed in another tab since", "load the page again")
+            raise DataError(
+                f"segment {number + 1}", "changed in another tab since", "load the page again"
+            )
         old = segments[number]
         start, end = (
             None if value is None or abs(value - was) < _ROUNDED_S else round(value, 3)
@@ -249,9 +274,13 @@ def _check_borders(found: CorrectedRecording, number: int, correction: Correctio
         return
     where = f"segment {number + 1}: {new.start:.3f} to {new.end:.3f} s"
     if not new.end - new.start >= _MIN_SEGMENT_S:
-        raise DataError(where, f"shorter than {_MIN_SEGMENT_S:g} s", "the end must be after the begin")
+        raise DataError(
+            where, f"shorter than {_MIN_SEGMENT_S:g} s", "the end must be after the begin"
+        )
     if new.start < 0 or new.end > end_s:
-        raise DataError(where, f"outside of the recording of {end_s:.3f} s", "choose times within it")
+        raise DataError(
+            where, f"outside of the recording of {end_s:.3f} s", "choose times within it"
+        )
     for other, one in enumerate(applied):
         is_beyond = new.start < one.end if other < number else new.end > one.start
         if other != number and one.speaker == now.speaker and is_beyond:
@@ -274,12 +303,21 @@ def annotations_beside(
     shift = find_shift(*given.extent, duration_s) if given.extent[1] else 0.0
     if isinstance(shift, str):
         raise DataError(given.path, shift)
-    tiers = [(tier.name, [one for one in tier.timed_spans if one[2].strip()]) for tier in given.tiers]
+    tiers = [
+        (tier.name, [one for one in tier.timed_spans if one[2].strip()]) for tier in given.tiers
+    ]
     beside = []
     for one in segments:
         begin, end = one.start - shift, one.end - shift
         texts = [
-            (name, " ".join(text for first, last, text in spans if first < end and begin < max(last, first + 1e-6)))
+            (
+                name,
+                " ".join(
+                    text
+                    for first, last, text in spans
+                    if first < end and begin < max(last, first + 1e-6)
+                ),
+            )
             for name, spans in tiers
         ]
         beside.append([(name, text) for name, text in texts if text])
@@ -292,19 +330,29 @@ def annotations_beside(
 def export_corrected(corrected: CorrectedRecording, form: str) -> bytes:
     """The content of NAME.FORM. An .eaf or .TextGrid that was given keeps all of its tiers."""
     if form not in get_args(FormatName):
-        raise DataError(f"format {one_field(form)[:20]!r}", f"must be one of {', '.join(get_args(FormatName))}")
+        raise DataError(
+            f"format {one_field(form)[:20]!r}", f"must be one of {', '.join(get_args(FormatName))}"
+        )
     recording, low = corrected.apply(), DEFAULT_LOW_CONFIDENCE
     if form == "tsv":
         return (TSV_HEADER + tsv_lines(recording)).encode()
     if form == "txt":
-        return "".join(f"{segment.text}\n" for segment in recording.segments if segment.text).encode()
-    source = corrected.record.source if corrected.record.source.suffix.lower() == f".{form}".lower() else None
+        return "".join(
+            f"{segment.text}\n" for segment in recording.segments if segment.text
+        ).encode()
+    source = (
+        corrected.record.source
+        if corrected.record.source.suffix.lower() == f".{form}".lower()
+        else None
+    )
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"{corrected.name}.{form}"
         if form == "eaf":
             write_eaf(path, recording, DEFAULT_TIER, low, source=source)
         elif form == "TextGrid":
-            write_textgrid(path, make_tiers(recording, DEFAULT_TIER, low), recording.duration_s, source)
+            write_textgrid(
+                path, make_tiers(recording, DEFAULT_TIER, low), recording.duration_s, source
+            )
         else:
             write_srt(path, recording)
         return path.read_bytes()

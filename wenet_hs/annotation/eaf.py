@@ -38,11 +38,25 @@ from wenet_hs.tree.errors import DataError, list_names, one_line
 
 logger = logging.getLogger(__name__)
 
-_CONSTRAINTS = {DEFAULT_TIER: None, WORDS: "Included_In", CONFIDENCE: "Symbolic_Association", LOW: "Included_In"}
+_CONSTRAINTS = {
+    DEFAULT_TIER: None,
+    WORDS: "Included_In",
+    CONFIDENCE: "Symbolic_Association",
+    LOW: "Included_In",
+}
 """ELAN's constraints. Time_Subdivision would be wrong for words: it allows no pause between two of them. Words of low
 confidence are children of the text: pympi cannot read an association with a tier that has a parent itself."""
 _EAF_TAGS = (
-    *("LICENSE", "HEADER", "TIME_ORDER", "TIER", "LINGUISTIC_TYPE", "LOCALE", "LANGUAGE", "CONSTRAINT"),
+    *(
+        "LICENSE",
+        "HEADER",
+        "TIME_ORDER",
+        "TIER",
+        "LINGUISTIC_TYPE",
+        "LOCALE",
+        "LANGUAGE",
+        "CONSTRAINT",
+    ),
     *("CONTROLLED_VOCABULARY", "LEXICON_REF", "REF_LINK_SET", "EXTERNAL_REF"),
 )
 _EAF_ORDER = {tag: number for number, tag in enumerate(_EAF_TAGS)}
@@ -61,16 +75,28 @@ def read_eaf(path: Path) -> ElementTree.Element:
     check_form(path, data, "prepare elan")
     try:
         document = ElementTree.fromstring(data)
-    except (ElementTree.ParseError, LookupError, ValueError) as error:  # the last two: an unknown encoding
+    except (
+        ElementTree.ParseError,
+        LookupError,
+        ValueError,
+    ) as error:  # the last two: an unknown encoding
         if fault := _find_not_xml(data):
             raise DataError(path, fault, "remove it in a text editor") from error
         raise DataError(path, f"not XML ({error})", remedy) from error
-    if document.tag != "ANNOTATION_DOCUMENT" or document.find("HEADER") is None or document.find("TIME_ORDER") is None:
+    if (
+        document.tag != "ANNOTATION_DOCUMENT"
+        or document.find("HEADER") is None
+        or document.find("TIME_ORDER") is None
+    ):
         raise DataError(path, f"not an ELAN file (<{document.tag}>)", remedy)
     version = document.get("FORMAT") or document.get("VERSION") or "?"
     if version.partition(".")[0] not in ("2", "3"):
-        raise DataError(path, f"EAF format {version}", "only 2 and 3 can be read, save it as EAF 3.0 in ELAN")
-    times = [one.get(name) or "0" for one in document.iter() for name in ("TIME_VALUE", "TIME_ORIGIN")]
+        raise DataError(
+            path, f"EAF format {version}", "only 2 and 3 can be read, save it as EAF 3.0 in ELAN"
+        )
+    times = [
+        one.get(name) or "0" for one in document.iter() for name in ("TIME_VALUE", "TIME_ORIGIN")
+    ]
     if wrong := [time for time in times if not re.fullmatch(r"-?\d+", time)]:
         raise DataError(path, f"{wrong[0]!r} is no time in milliseconds", remedy)
     return document
@@ -137,7 +163,10 @@ def link_paths(link: ElementTree.Element) -> list[str]:
 def read_participants(document: ElementTree.Element) -> dict[str, str]:
     """The participant of each tier of an ELAN file, by TIER_ID: its own, or that of a tier that it depends on."""
     lineages = _read_lineages(document)
-    return {name: next(filter(None, (one.get("PARTICIPANT") for one in lineages[name])), "") for name in lineages}
+    return {
+        name: next(filter(None, (one.get("PARTICIPANT") for one in lineages[name])), "")
+        for name in lineages
+    }
 
 
 def _read_lineages(document: ElementTree.Element) -> dict[str, list[ElementTree.Element]]:
@@ -145,17 +174,24 @@ def _read_lineages(document: ElementTree.Element) -> dict[str, list[ElementTree.
     tiers, found = {one.get("TIER_ID", ""): one for one in document.iterfind("TIER")}, {}
     for name, tier in tiers.items():
         found[name] = above = [tier]
-        while (parent := tiers.get(above[-1].get("PARENT_REF", ""))) is not None and parent not in above:
+        while (
+            parent := tiers.get(above[-1].get("PARENT_REF", ""))
+        ) is not None and parent not in above:
             above.append(parent)
     return found
 
 
-def read_aligned(path: Path, document: ElementTree.Element, tier: str) -> list[tuple[int, int, ElementTree.Element]]:
+def read_aligned(
+    path: Path, document: ElementTree.Element, tier: str
+) -> list[tuple[int, int, ElementTree.Element]]:
     """Begin and end in ms of ELAN, and the element of ANNOTATION_VALUE, of each annotation of a tier, in order.
 
     Raises DataError if the tier does not exist, has no annotations, or some without times of their own.
     """
-    times = {one.get("TIME_SLOT_ID"): one.get("TIME_VALUE") for one in document.iterfind("TIME_ORDER/TIME_SLOT")}
+    times = {
+        one.get("TIME_SLOT_ID"): one.get("TIME_VALUE")
+        for one in document.iterfind("TIME_ORDER/TIME_SLOT")
+    }
     tiers = {normalize_phones(one.get("TIER_ID", "")): one for one in document.iterfind("TIER")}
     if normalize_phones(tier) not in tiers:
         raise DataError(path, f"no tier {tier!r}", f"there are: {list_names([*tiers], most=20)}")
@@ -163,10 +199,16 @@ def read_aligned(path: Path, document: ElementTree.Element, tier: str) -> list[t
     for one in tiers[normalize_phones(tier)].iterfind("ANNOTATION/*"):
         begin, end = (times.get(one.get(f"TIME_SLOT_REF{number}")) for number in (1, 2))
         if not (begin and end and (value := one.find("ANNOTATION_VALUE")) is not None):
-            raise DataError(path, f"tier {tier!r} has annotations without times", "name the tier that it depends on")
+            raise DataError(
+                path,
+                f"tier {tier!r} has annotations without times",
+                "name the tier that it depends on",
+            )
         found.append((int(begin), int(end), value))
     if not found:
-        raise DataError(path, f"tier {tier!r} has no annotations", "segment the recording in ELAN first")
+        raise DataError(
+            path, f"tier {tier!r} has no annotations", "segment the recording in ELAN first"
+        )
     return sorted(found, key=lambda one: one[:2])
 
 
@@ -184,7 +226,9 @@ def read_elan(path: Path) -> AnnotationFile:
     media, origin_ms = read_media(path, document)
     try:
         tiers = _read_tiers(document, origin_ms)
-        return AnnotationFile(path=path, media=media, tiers=tiers, other_media=read_other_media(document))
+        return AnnotationFile(
+            path=path, media=media, tiers=tiers, other_media=read_other_media(document)
+        )
     except (KeyError, ValueError, OverflowError) as error:
         found = f"its annotations refer to wrong ones: {one_line(error)}"
         raise DataError(path, f"damaged ({found})", "open it in ELAN and save it again") from error
@@ -193,11 +237,15 @@ def read_elan(path: Path) -> AnnotationFile:
 def _read_tiers(document: ElementTree.Element, origin_ms: int) -> list[Tier]:
     """Raises KeyError, ValueError or CycleError if identifiers are wrong."""
     seconds: dict[str | None, float | None] = {
-        one.get("TIME_SLOT_ID"): (int(value) + origin_ms) / 1000 if (value := one.get("TIME_VALUE")) else None
+        one.get("TIME_SLOT_ID"): (int(value) + origin_ms) / 1000
+        if (value := one.get("TIME_VALUE"))
+        else None
         for one in document.iterfind("TIME_ORDER/TIME_SLOT")
     }
     elements = document.findall("TIER/ANNOTATION/*")
-    for tier, *_ in sorted(_read_lineages(document).values(), key=len):  # a part is divided after the whole
+    for tier, *_ in sorted(
+        _read_lineages(document).values(), key=len
+    ):  # a part is divided after the whole
         _interpolate(seconds, tier.findall("ANNOTATION/ALIGNABLE_ANNOTATION"))
     annotations = {one.get("ANNOTATION_ID", ""): one for one in elements}
     if len(annotations) < len(elements):
@@ -211,7 +259,9 @@ def _read_tiers(document: ElementTree.Element, origin_ms: int) -> list[Tier]:
         members.sort(key=lambda identity: places[identity])
         for ancestor, same in groupby(members, key=lambda identity: places[identity][0]):
             texts = [annotations[identity].findtext("ANNOTATION_VALUE") for identity in same]
-            begin, end = (seconds[annotations[ancestor].get(f"TIME_SLOT_REF{number}")] for number in (1, 2))
+            begin, end = (
+                seconds[annotations[ancestor].get(f"TIME_SLOT_REF{number}")] for number in (1, 2)
+            )
             spans.append((begin, end, " ".join(filter(None, texts))))
         tiers.append(
             Tier(
@@ -225,7 +275,9 @@ def _read_tiers(document: ElementTree.Element, origin_ms: int) -> list[Tier]:
     return tiers
 
 
-def _interpolate(seconds: dict[str | None, float | None], elements: Sequence[ElementTree.Element]) -> None:
+def _interpolate(
+    seconds: dict[str | None, float | None], elements: Sequence[ElementTree.Element]
+) -> None:
     """Give slots without a time those that divide the span between two times evenly, as ELAN shows them."""
     ends = {one.get("TIME_SLOT_REF1"): one.get("TIME_SLOT_REF2") for one in elements}
     for slot in [slot for slot in ends if seconds.get(slot) is not None]:
@@ -238,19 +290,27 @@ def _interpolate(seconds: dict[str | None, float | None], elements: Sequence[Ele
                 seconds[between] = begin + (end - begin) * number / (len(chain) - 1)
 
 
-def _find_places(annotations: Mapping[str, ElementTree.Element]) -> dict[str, tuple[str, tuple[int, ...]]]:
+def _find_places(
+    annotations: Mapping[str, ElementTree.Element],
+) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Per annotation the one with times that it belongs to, also over several tiers, and its position below it.
 
     PREVIOUS_ANNOTATION gives the order of annotations with the same parent, not the file.
     """
     attributes = ("ANNOTATION_REF", "PREVIOUS_ANNOTATION")
-    links = {identity: [one.get(name, "") for name in attributes] for identity, one in annotations.items()}
+    links = {
+        identity: [one.get(name, "") for name in attributes]
+        for identity, one in annotations.items()
+    }
     places = dict[str, tuple[str, tuple[int, ...]]]()
     for identity in filter(annotations.__contains__, TopologicalSorter(links).static_order()):
         parent, previous = links[identity]
         ancestor, above = places[parent] if parent else (identity, None)
         _, before = places.get(previous, ("", ()))
-        places[identity] = (ancestor, () if above is None else (*above, before[-1] + 1 if before else 0))
+        places[identity] = (
+            ancestor,
+            () if above is None else (*above, before[-1] + 1 if before else 0),
+        )
     return places
 
 
@@ -283,27 +343,44 @@ def write_eaf(
         for (_, _, value), segment in zip(aligned, recording.segments, strict=True):
             if not (value.text or "").strip() and segment.text:
                 value.text, num_filled = segment.text, num_filled + 1
-    participants = {normalize_phones(one): name for one, name in read_participants(document).items()}
-    known = {*participants.values()} if into_tier is None else {participants[normalize_phones(into_tier)]}
+    participants = {
+        normalize_phones(one): name for one, name in read_participants(document).items()
+    }
+    known = (
+        {*participants.values()}
+        if into_tier is None
+        else {participants[normalize_phones(into_tier)]}
+    )
     participant = known.pop() if len(known := known - {""}) == 1 else ""
     tiers = make_tiers(recording, tier, low_confidence)
-    lost = [sum(one.end <= origin_ms / 1000 for one in parts) for parts in (recording.segments, recording.words)]
+    lost = [
+        sum(one.end <= origin_ms / 1000 for one in parts)
+        for parts in (recording.segments, recording.words)
+    ]
     if any(lost):
         message = "%s: %d segments and %d words before ELAN's time 0 (%d ms of the recording) are left out"
         logger.warning(message, path, *lost, origin_ms)
-    identifiers = [one.get("TIME_SLOT_ID") or one.get("ANNOTATION_ID") or "" for one in document.iter()]
+    identifiers = [
+        one.get("TIME_SLOT_ID") or one.get("ANNOTATION_ID") or "" for one in document.iter()
+    ]
     first = max(int(re.sub(r"\D", "", one) or 0) for one in identifiers)
     new, last = _new_eaf(tiers, participant, 1 + first, origin_ms)
     known = {one.get("LINGUISTIC_TYPE_ID") or one.get("STEREOTYPE") for one in document}
     types = [*new.findall("LINGUISTIC_TYPE"), *new.findall("CONSTRAINT")]
     document.extend(new.findall("TIER"))
-    document.extend(one for one in types if (one.get("LINGUISTIC_TYPE_ID") or one.get("STEREOTYPE")) not in known)
+    document.extend(
+        one
+        for one in types
+        if (one.get("LINGUISTIC_TYPE_ID") or one.get("STEREOTYPE")) not in known
+    )
     document[:] = sorted(document, key=lambda one: _EAF_ORDER.get(one.tag, len(_EAF_ORDER)))
     _add_time_slots(_child(document, "TIME_ORDER"), _child(new, "TIME_ORDER"))
     header = _child(document, "HEADER")
     _link_media(header, recording.media, path.parent, (source or path).parent, origin_ms)
     used = [one for one in header.findall("PROPERTY") if one.get("NAME") == "lastUsedAnnotationId"]
-    (used or [ElementTree.SubElement(header, "PROPERTY", NAME="lastUsedAnnotationId")])[0].text = str(last)
+    (used or [ElementTree.SubElement(header, "PROPERTY", NAME="lastUsedAnnotationId")])[
+        0
+    ].text = str(last)
     _remove_not_xml(path, document)
     ElementTree.indent(document, " " * 4)
     data = ElementTree.tostring(document, "UTF-8", xml_declaration=True)
@@ -330,8 +407,14 @@ def _remove_not_xml(path: Path, document: ElementTree.Element) -> None:
             removed.update(_NOT_XML.findall(element.text))
             element.text = _NOT_XML.sub("", element.text)
     if removed:
-        counts = list_names([f"U+{ord(character):04X} ({count})" for character, count in removed.most_common()])
-        logger.warning("%s: control characters, which ELAN cannot read, are left out of its texts: %s", path, counts)
+        counts = list_names(
+            [f"U+{ord(character):04X} ({count})" for character, count in removed.most_common()]
+        )
+        logger.warning(
+            "%s: control characters, which ELAN cannot read, are left out of its texts: %s",
+            path,
+            counts,
+        )
 
 
 def _escape_in_url(match: re.Match[str]) -> str:
@@ -352,11 +435,15 @@ def _empty_eaf() -> Eaf:
     eaf.linguistic_types.clear()
     eaf.properties.clear()
     eaf.header = {"MEDIA_FILE": "", "TIME_UNITS": "milliseconds"}
-    eaf.adocument["DATE"] = datetime.now().astimezone().isoformat(timespec="seconds")  # pympi's is wrong in India
+    eaf.adocument["DATE"] = (
+        datetime.now().astimezone().isoformat(timespec="seconds")
+    )  # pympi's is wrong in India
     return eaf
 
 
-def _new_eaf(tiers: Sequence[Tier], participant: str, first: int, origin_ms: int) -> tuple[ElementTree.Element, int]:
+def _new_eaf(
+    tiers: Sequence[Tier], participant: str, first: int, origin_ms: int
+) -> tuple[ElementTree.Element, int]:
     """A document with the tiers, their types and constraints, and the number of its last annotation.
 
     `participant`: of the tiers without one.
@@ -369,7 +456,9 @@ def _new_eaf(tiers: Sequence[Tier], participant: str, first: int, origin_ms: int
     for tier in tiers:
         is_aligned = _CONSTRAINTS[tier.kind] != "Symbolic_Association"
         eaf.add_linguistic_type(tier.kind, _CONSTRAINTS[tier.kind], is_aligned)
-        eaf.add_tier(tier.name, tier.kind, tier.parent or None, part=tier.participant or participant or None)
+        eaf.add_tier(
+            tier.name, tier.kind, tier.parent or None, part=tier.participant or participant or None
+        )
         parents = eaf.tiers[tier.parent][0] if tier.parent else {}
         parent_at = {eaf.timeslots[begin]: identity for identity, (begin, *_) in parents.items()}
         for *times, text in tier.timed_spans:
@@ -377,7 +466,12 @@ def _new_eaf(tiers: Sequence[Tier], participant: str, first: int, origin_ms: int
             if end and is_aligned:
                 eaf.add_annotation(tier.name, begin, end, text)
             elif end:
-                eaf.tiers[tier.name][1][eaf.generate_annotation_id()] = (parent_at[begin], text, None, None)
+                eaf.tiers[tier.name][1][eaf.generate_annotation_id()] = (
+                    parent_at[begin],
+                    text,
+                    None,
+                    None,
+                )
     return to_adocument(eaf, pretty=False), eaf.maxaid
 
 
@@ -390,7 +484,9 @@ def _add_time_slots(slots: ElementTree.Element, new: ElementTree.Element) -> Non
     slots[:] = sorted(times, key=times.__getitem__)
 
 
-def _link_media(header: ElementTree.Element, media: Path, folder: Path, old_folder: Path, origin_ms: int) -> None:
+def _link_media(
+    header: ElementTree.Element, media: Path, folder: Path, old_folder: Path, origin_ms: int
+) -> None:
     """Set the absolute and relative links to files that exist, as seen from `folder`, and that of the recording.
 
     If no link is that of the recording, it replaces one to audio that does not exist. A link to a video stays.
@@ -418,4 +514,6 @@ def _link_media(header: ElementTree.Element, media: Path, folder: Path, old_fold
         relative = Path(os.path.relpath(file, folder)).as_posix()
         kind = "MEDIA" if link.tag == "MEDIA_DESCRIPTOR" else "LINK"
         link.set(f"{kind}_URL", f"file:///{file.resolve().as_posix().lstrip('/')}")
-        link.set(f"RELATIVE_{kind}_URL", relative if relative.startswith("../") else f"./{relative}")
+        link.set(
+            f"RELATIVE_{kind}_URL", relative if relative.startswith("../") else f"./{relative}"
+        )

@@ -37,7 +37,9 @@ def find_media(path: Path, audio_dir: Path | None = None) -> Path:
     if document is not None and isinstance(found, Path):
         found = find_offset_fault(found, read_other_media(document)) or found
     if isinstance(found, str):
-        raise DataError(path, found, "put the audio file there, or name its folder with --audio_dir")
+        raise DataError(
+            path, found, "put the audio file there, or name its folder with --audio_dir"
+        )
     return found
 
 
@@ -51,11 +53,15 @@ def check_tier_names(path: Path, tier: str, duration_s: float | None = None) -> 
     else:
         grid = read_textgrid(path)
         names = [one.name for one in grid.tiers]
-        if duration_s is not None and isinstance(fault := find_shift(*grid.extent, duration_s), str):
+        if duration_s is not None and isinstance(
+            fault := find_shift(*grid.extent, duration_s), str
+        ):
             raise DataError(path, fault)
     existing = [name for name in names if name == tier or name.startswith((f"{tier} ", f"{tier}@"))]
     if existing:
-        raise DataError(path, f"has a tier {existing[0]!r} already", "choose another name with --tier")
+        raise DataError(
+            path, f"has a tier {existing[0]!r} already", "choose another name with --tier"
+        )
 
 
 # ---- lists
@@ -93,7 +99,9 @@ def tsv_lines(recording: TranscribedRecording) -> str:
     name, lines = one_field(str(recording.media)), []
     for one in recording.segments:
         confidence = "" if one.confidence is None else f"{one.confidence:.4f}"
-        lines.append(f"{name}\t{one.start:.3f}\t{one.end:.3f}\t{one_field(one.text)}\t{confidence}\n")
+        lines.append(
+            f"{name}\t{one.start:.3f}\t{one.end:.3f}\t{one_field(one.text)}\t{confidence}\n"
+        )
     return "".join(lines)
 
 
@@ -117,7 +125,10 @@ class Record:
 
 def write_record(path: Path, record: Record) -> None:
     """Write all of a transcribed recording as JSON."""
-    paths = {"media": str(record.recording.media.absolute()), "source": str(record.source.absolute())}
+    paths = {
+        "media": str(record.recording.media.absolute()),
+        "source": str(record.source.absolute()),
+    }
     content = asdict(record.recording) | paths | {"model": record.model}
     write_atomic(path, json.dumps(content, ensure_ascii=False))
 
@@ -128,10 +139,14 @@ def find_record(folder: Path, source: Path, model: str) -> Path:
     A recording and an annotation file beside it, of the same name, are the same. A record without a model is of any.
     Raises DataError for a file that is no record.
     """
-    stem = source.stem + "-1" * source.stem.endswith(".corrections")  # NAME.corrections.json is another file
+    stem = source.stem + "-1" * source.stem.endswith(
+        ".corrections"
+    )  # NAME.corrections.json is another file
     names = chain([stem], (f"{stem}-{number}" for number in count(2)))
     paths = (folder / f"{name}.json" for name in names)
-    return next(path for path in paths if not path.exists() or read_record(path).is_of(source, model))
+    return next(
+        path for path in paths if not path.exists() or read_record(path).is_of(source, model)
+    )
 
 
 def read_record(path: Path) -> Record:
@@ -139,7 +154,9 @@ def read_record(path: Path) -> Record:
     try:
         content = json.loads(read_bytes(path))
         segments = [
-            TranscribedSegment(**{**one, "words": tuple(TimedText(**word) for word in one["words"])})
+            TranscribedSegment(
+                **{**one, "words": tuple(TimedText(**word) for word in one["words"])}
+            )
             for one in content["segments"]
         ]
         parts: Iterable[Any] = chain(segments, *(one.words for one in segments))
@@ -150,7 +167,11 @@ def read_record(path: Path) -> Record:
         media, duration_s = Path(content["media"]), float(content["duration_s"])
         if not math.isfinite(duration_s):
             raise ValueError(f"duration_s {duration_s}")
-        recording = TranscribedRecording(media=media, duration_s=duration_s, segments=tuple(segments))
+        recording = TranscribedRecording(
+            media=media, duration_s=duration_s, segments=tuple(segments)
+        )
         return Record(recording, Path(content["source"]), str(content.get("model", "")))
     except (ValueError, KeyError, TypeError, OverflowError) as error:
-        raise DataError(path, "not a file of `transcribe --record`", "transcribe the recording again") from error
+        raise DataError(
+            path, "not a file of `transcribe --record`", "transcribe the recording again"
+        ) from error

@@ -35,7 +35,9 @@ def read_textgrid(path: Path) -> AnnotationFile:
     except UnicodeDecodeError as error:
         raise DataError(path, "neither UTF-8 nor UTF-16", "save it again in Praat") from error
     except StopIteration as error:
-        raise DataError(path, "cut off, or not a TextGrid", f"restore the file, or {remedy}") from error
+        raise DataError(
+            path, "cut off, or not a TextGrid", f"restore the file, or {remedy}"
+        ) from error
     except ValueError as error:
         raise DataError(path, f"not a TextGrid ({one_line(error)})", remedy) from error
     return AnnotationFile(path=path, media=(path.stem,), tiers=tiers, extent=extent)
@@ -65,13 +67,21 @@ def _parse_grid(text: str) -> tuple[list[Tier], tuple[float, float]]:
     if '"TextGrid"' not in text:
         raise ValueError('no "TextGrid" in it')
     found = _GRID_TOKEN.finditer(text, text.index('"TextGrid"') + len('"TextGrid"'))
-    tokens = (one[0] if one[1] is None else one[1].replace('""', '"') for one in found if one[0][0] != "!")
+    tokens = (
+        one[0] if one[1] is None else one[1].replace('""', '"') for one in found if one[0][0] != "!"
+    )
     start, end, flag = float(next(tokens)), float(next(tokens)), next(tokens)
     if flag not in ("<exists>", "<absent>"):
         raise ValueError(f"{flag!r} instead of <exists>")
     tiers = []
     for _ in range(int(next(tokens)) if flag == "<exists>" else 0):
-        kind, name, _, _, size = (next(tokens), next(tokens), next(tokens), next(tokens), next(tokens))
+        kind, name, _, _, size = (
+            next(tokens),
+            next(tokens),
+            next(tokens),
+            next(tokens),
+            next(tokens),
+        )
         if kind not in ("IntervalTier", "TextTier"):
             raise ValueError(f"a tier of the kind {kind!r}")
         is_interval, spans = kind == "IntervalTier", []
@@ -81,18 +91,29 @@ def _parse_grid(text: str) -> tuple[list[Tier], tuple[float, float]]:
                 spans.append((begin, float(next(tokens)) if is_interval else begin, next(tokens)))
             except ValueError as error:
                 raise ValueError(f"tier {name!r}, number {number}: {error}") from error
-        tiers.append(Tier(name=name, kind="" if is_interval else "points", is_interval=is_interval, spans=spans))
+        tiers.append(
+            Tier(
+                name=name,
+                kind="" if is_interval else "points",
+                is_interval=is_interval,
+                spans=spans,
+            )
+        )
     return tiers, (start, end)
 
 
-def write_textgrid(path: Path, tiers: Sequence[Tier], end_s: float, source: Path | None = None) -> None:
+def write_textgrid(
+    path: Path, tiers: Sequence[Tier], end_s: float, source: Path | None = None
+) -> None:
     """Write a long TextGrid with the tiers of `source`, a TextGrid, and new ones of their intervals with text.
 
     It ends with the longer one of both. Where there is no interval, one without text is added. If `source` has the
     times of a longer recording (`find_shift`), the new tiers get them too.
     """
     old = (
-        AnnotationFile(path=path, media=(), tiers=(), extent=(0.0, end_s)) if source is None else read_textgrid(source)
+        AnnotationFile(path=path, media=(), tiers=(), extent=(0.0, end_s))
+        if source is None
+        else read_textgrid(source)
     )
     shift = find_shift(*old.extent, end_s)
     if isinstance(shift, str):
@@ -101,23 +122,49 @@ def write_textgrid(path: Path, tiers: Sequence[Tier], end_s: float, source: Path
     end_s = end_s if end_s - old.extent[1] > 0.001 else old.extent[1]
     found = [(tier, tier.timed_spans) for tier in old.tiers]
     found += [
-        (tier, [(begin + start_s, end + start_s, text) for begin, end, text in tier.timed_spans if text])
+        (
+            tier,
+            [
+                (begin + start_s, end + start_s, text)
+                for begin, end, text in tier.timed_spans
+                if text
+            ],
+        )
         for tier in tiers
     ]
-    lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", f"xmin = {start_s!r}\nxmax = {end_s!r}"]
+    lines = [
+        'File type = "ooTextFile"',
+        'Object class = "TextGrid"',
+        "",
+        f"xmin = {start_s!r}\nxmax = {end_s!r}",
+    ]
     lines += ["tiers? <exists>", f"size = {len(found)}", "item []:"]
     for number, (tier, spans) in enumerate(found, start=1):
         kind, plural, label = (
-            ("IntervalTier", "intervals", "text") if tier.is_interval else ("TextTier", "points", "mark")
+            ("IntervalTier", "intervals", "text")
+            if tier.is_interval
+            else ("TextTier", "points", "mark")
         )
         spans = _fill(spans, start_s, end_s) if tier.is_interval else spans
         name = tier.name.replace('"', '""')
         lines += [f"    item [{number}]:", f'        class = "{kind}"', f'        name = "{name}"']
-        lines += [f"        xmin = {start_s!r}", f"        xmax = {end_s!r}", f"        {plural}: size = {len(spans)}"]
+        lines += [
+            f"        xmin = {start_s!r}",
+            f"        xmax = {end_s!r}",
+            f"        {plural}: size = {len(spans)}",
+        ]
         for position, (begin, end, text) in enumerate(spans, start=1):
-            times = f"xmin = {begin!r}\n            xmax = {end!r}" if tier.is_interval else f"number = {begin!r}"
+            times = (
+                f"xmin = {begin!r}\n            xmax = {end!r}"
+                if tier.is_interval
+                else f"number = {begin!r}"
+            )
             quoted = text.replace('"', '""')
-            lines += [f"        {plural} [{position}]:", f"            {times}", f'            {label} = "{quoted}"']
+            lines += [
+                f"        {plural} [{position}]:",
+                f"            {times}",
+                f'            {label} = "{quoted}"',
+            ]
     write_atomic(path, "\n".join(lines) + "\n")
 
 

@@ -31,7 +31,11 @@ class Tier:
     @property
     def timed_spans(self) -> list[TimedSpan]:
         """The annotations with times."""
-        return [(begin, end, text) for begin, end, text in self.spans if begin is not None and end is not None]
+        return [
+            (begin, end, text)
+            for begin, end, text in self.spans
+            if begin is not None and end is not None
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +55,9 @@ class AnnotationFile:
 DEFAULT_TIER = "wenet_hs"
 """The tier of the text. The names of its children begin with it."""
 DEFAULT_LOW_CONFIDENCE = 0.5
-WORDS, CONFIDENCE, LOW = (f"{DEFAULT_TIER}{end}" for end in (" words", " confidence", " low confidence"))
+WORDS, CONFIDENCE, LOW = (
+    f"{DEFAULT_TIER}{end}" for end in (" words", " confidence", " low confidence")
+)
 """Linguistic types of its children; the names of their tiers have the same ends."""
 _MAX_OVERLAP_S = 0.05  # of two segments in a tier: rounded times, or a margin around the speech
 
@@ -96,7 +102,9 @@ class TranscribedRecording:
         return [word for segment in self.segments for word in segment.words]
 
 
-def place_segments(segments: Iterable[TranscribedSegment], duration_s: float) -> tuple[TranscribedSegment, ...]:
+def place_segments(
+    segments: Iterable[TranscribedSegment], duration_s: float
+) -> tuple[TranscribedSegment, ...]:
     """The segments in order with times in whole milliseconds, within the recording; words within their segment.
 
     Raises: DataError if two segments of a speaker overlap by more than 50 ms: a tier of ELAN or Praat cannot hold them.
@@ -107,10 +115,14 @@ def place_segments(segments: Iterable[TranscribedSegment], duration_s: float) ->
         if previous - segment.start > _MAX_OVERLAP_S or segment.end - previous < 0.001:
             found = f"two segments of one speaker overlap at {segment.start:.3f} s, which a tier cannot hold"
             raise DataError(found, to_do="correct the times, or name the speakers")
-        start, end = _whole_ms(segment.start, segment.end, previous, math.floor(1000 * duration_s) / 1000)
+        start, end = _whole_ms(
+            segment.start, segment.end, previous, math.floor(1000 * duration_s) / 1000
+        )
         words, last = list[TimedText](), start
         for number, word in enumerate(segment.words, start=1):
-            most = end - 0.001 * (len(segment.words) - number)  # each word after this one needs a millisecond
+            most = end - 0.001 * (
+                len(segment.words) - number
+            )  # each word after this one needs a millisecond
             first, last = _whole_ms(word.start, word.end, last, most)
             words.append(replace(word, start=first, end=last))
         placed.append(replace(segment, start=start, end=end, words=tuple(words)))
@@ -133,13 +145,23 @@ def make_tiers(recording: TranscribedRecording, name: str, low_confidence: float
     tiers = list[Tier]()
     for speaker in speakers:
         end = f"@{speaker}" if len(speakers) > 1 and speaker is not None else ""
-        of_segments = [_spans(one, low_confidence) for one in recording.segments if one.speaker == speaker]
+        of_segments = [
+            _spans(one, low_confidence) for one in recording.segments if one.speaker == speaker
+        ]
         for kind in (DEFAULT_TIER, WORDS, CONFIDENCE, LOW):
             spans = [span for of_kind in of_segments for span in of_kind[kind]]
             if spans or kind == DEFAULT_TIER:
                 parent = "" if kind == DEFAULT_TIER else name + end
                 full_name = name + kind.removeprefix(DEFAULT_TIER) + end
-                tiers.append(Tier(name=full_name, kind=kind, participant=speaker or "", parent=parent, spans=spans))
+                tiers.append(
+                    Tier(
+                        name=full_name,
+                        kind=kind,
+                        participant=speaker or "",
+                        parent=parent,
+                        spans=spans,
+                    )
+                )
     return tiers
 
 

@@ -380,7 +380,8 @@ def read_correction(form: FormValues) -> Correction:
     if "text" not in form:
         raise DataError("segment", "no text", "load the page again")
     start, end = (
-        _number(form, name, 0, 0, 100_000) if form.get(name, "").strip() else None for name in ("start", "end")
+        _number(form, name, 0, 0, 100_000) if form.get(name, "").strip() else None
+        for name in ("start", "end")
     )
     return Correction(form["text"], start, end, "confirmed" in form)
 
@@ -388,7 +389,9 @@ def read_correction(form: FormValues) -> Correction:
 def _choice(form: FormValues, name: str, allowed: Sequence[str]) -> str:
     value = form.get(name, allowed[0])
     if value not in allowed:
-        raise ConfigError(f"{name} {one_field(value)[:80]!r}", f"must be one of {', '.join(allowed)}")
+        raise ConfigError(
+            f"{name} {one_field(value)[:80]!r}", f"must be one of {', '.join(allowed)}"
+        )
     return value
 
 
@@ -399,5 +402,7 @@ def _number(form: FormValues, name: str, default: float, low: float, high: float
     except ValueError:
         value = float("nan")
     if not low <= value <= high:
-        raise ConfigError(f"{name} {one_field(text)[:40]!r}", f"must be a number from {low:g} to {high:g}")
+        raise ConfigError(
+            f"{name} {one_field(text)[:40]!r}", f"must be a number from {low:g} to {high:g}"
+        )
     return value

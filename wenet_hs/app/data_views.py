@@ -27,7 +27,12 @@ from wenet_hs.base.jobs import Job
 from wenet_hs.corpus.check import FAULTS, KINDS
 from wenet_hs.corpus.expectations import describe_results
 from wenet_hs.corpus.forms import recognise
-from wenet_hs.corpus.languages import UNDETERMINED, describe_language, find_language, suggest_languages
+from wenet_hs.corpus.languages import (
+    UNDETERMINED,
+    describe_language,
+    find_language,
+    suggest_languages,
+)
 from wenet_hs.data.audio import AudioError, TooLongError, read_duration
 from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.manifest.data_list import Utterance
@@ -48,7 +53,9 @@ def show_projects(request: Request) -> Response:
             one.jobs(), one.trainings()
         except (DataError, OSError) as error:
             faults[one.name] = str(error)
-    return render(request, "projects.html", projects=projects, faults=faults, folder=site.projects.folder)
+    return render(
+        request, "projects.html", projects=projects, faults=faults, folder=site.projects.folder
+    )
 
 
 def create_project(request: Request) -> Response:
@@ -61,7 +68,10 @@ def show_recordings(request: Request) -> Response:
     made, last = read_recipe_options(project / "data"), lists.read_choice(project)
     form = next((one for one in FORMS if one in made), "")
     of_choice = last.get("form"), last.get("path")
-    if form and of_choice != ([form], [made[form]]):  # the lists are of a shell, or the last job was refused
+    if form and of_choice != (
+        [form],
+        [made[form]],
+    ):  # the lists are of a shell, or the last job was refused
         last = {"form": [form], "path": [made[form]]}
     lang = query.get("lang", next(iter(last.get("lang", ())), made.get("lang", "")))
     source, fault, lang_fault, code = None, "", "", UNDETERMINED
@@ -73,11 +83,25 @@ def show_recordings(request: Request) -> Response:
         source = recognise(places.resolve(query["path"]), code) if query.get("path") else None
     except DataError as error:
         fault = str(error)
-    given = {name: query.getlist(name) for name in query} if "form" in query else last  # the page before has sent it
-    values: dict[str, Any] = {"source": source, "fault": fault, "lang": lang, "made": made, "last": last}
-    values |= {"lang_fault": lang_fault, "lang_known": describe_language(code), "suffixes": UPLOADED}
+    given = (
+        {name: query.getlist(name) for name in query} if "form" in query else last
+    )  # the page before has sent it
+    values: dict[str, Any] = {
+        "source": source,
+        "fault": fault,
+        "lang": lang,
+        "made": made,
+        "last": last,
+    }
+    values |= {
+        "lang_fault": lang_fault,
+        "lang_known": describe_language(code),
+        "suffixes": UPLOADED,
+    }
     values["job"] = project.last_job("prepare")
-    values["given"] = given if source and "unit" in given and given.get("path") == [str(source.path)] else {}
+    values["given"] = (
+        given if source and "unit" in given and given.get("path") == [str(source.path)] else {}
+    )
     return render(request, "recordings.html", **values, **browse(request, project, "recordings"))
 
 
@@ -92,7 +116,11 @@ def prepare(request: Request) -> Response:
 
     def move_lists() -> None:
         if form.get("replace") and project.target("data").is_dir():
-            number = next(number for number in range(1, 10_000) if not (project / f"data-old-{number}").exists())
+            number = next(
+                number
+                for number in range(1, 10_000)
+                if not (project / f"data-old-{number}").exists()
+            )
             (project / "data").rename(project / f"data-old-{number}")
         chosen = {name: form.getlist(name) for name in form if name != "replace"}
         write_atomic(project.target(".app") / lists.CHOICE, json.dumps(chosen, ensure_ascii=False))
@@ -113,12 +141,22 @@ def show_check(request: Request) -> Response:
     """What was found in the lists; the utterances of one kind of finding."""
     project, query = project_of(request), request.query_params
     stats, found = lists.read_project_stats(project), lists.read_findings(project)
-    kinds = [(kind, len(found[kind]), kind in FAULTS, KINDS[kind]) for kind in KINDS if kind in found]
+    kinds = [
+        (kind, len(found[kind]), kind in FAULTS, KINDS[kind]) for kind in KINDS if kind in found
+    ]
     kind = query.get("kind") or (kinds[0][0] if kinds else "")
     shown = lists.page_of(found.get(kind, ()), query.get("page", ""))
     left_out = lists.read_excluded(project)
-    values: dict[str, Any] = {"stats": stats, "kinds": kinds, "kind": kind, "shown": shown, "left_out": left_out}
-    values["expected"] = describe_results(stats["total"]["hours"].get("train", 0.0)) if stats else ""
+    values: dict[str, Any] = {
+        "stats": stats,
+        "kinds": kinds,
+        "kind": kind,
+        "shown": shown,
+        "left_out": left_out,
+    }
+    values["expected"] = (
+        describe_results(stats["total"]["hours"].get("train", 0.0)) if stats else ""
+    )
     values["excluded"] = lists.page_of(left_out, query.get("excluded", ""), 100)
     values["num_rejected"] = len(lists.read_rejected_annotations(project))
     job = project.last_job("prepare")
@@ -148,7 +186,14 @@ def show_rejected(request: Request) -> Response:
     order = order if order in ("key", "text", "path") else "reason"
     rows = sorted(lists.read_rejected_annotations(project), key=attrgetter(order))
     shown = lists.page_of(rows, query.get("page", ""), 50)
-    return render(request, "rejected.html", project=project, shown=shown, has_audio=lists.has_audio, order=order)
+    return render(
+        request,
+        "rejected.html",
+        project=project,
+        shown=shown,
+        has_audio=lists.has_audio,
+        order=order,
+    )
 
 
 def exclude(request: Request) -> Response:
@@ -165,16 +210,26 @@ def play(request: Request) -> Response:
     elif "rejected" in query:
         clip = lists.find_rejected(project, query["rejected"])
     else:
-        media = str(read_cached(read_record, project.transcript(query.get("name", ""))).recording.media)
+        media = str(
+            read_cached(read_record, project.transcript(query.get("name", ""))).recording.media
+        )
         try:
             begin, end = float(query.get("start", "")), float(query.get("end", ""))
         except ValueError as error:
-            raise DataError("start and end", "not numbers of seconds", "load the page again") from error
+            raise DataError(
+                "start and end", "not numbers of seconds", "load the page again"
+            ) from error
         clip = Utterance(key="", wav=media, txt="", start=begin, end=end)
     clip = replace(clip, wav=str(site_of(request).places.resolve(clip.wav)))
-    seconds = clip.duration or read_duration(clip.wav) if clip.end is None else clip.end - (clip.start or 0.0)
+    seconds = (
+        clip.duration or read_duration(clip.wav)
+        if clip.end is None
+        else clip.end - (clip.start or 0.0)
+    )
     if not 0 < seconds <= MAX_CLIP_S:
-        raise DataError(clip.wav, f"not a part of up to {MAX_CLIP_S} s", "open it in another program")
+        raise DataError(
+            clip.wav, f"not a part of up to {MAX_CLIP_S} s", "open it in another program"
+        )
     return Response(encode_clip(clip), media_type="audio/mpeg")
 
 
@@ -216,8 +271,14 @@ def _reserve(path: Path) -> Iterator[None]:
     with _MUTEX:
         is_full = path.parent.is_dir() and sum(1 for _ in path.parent.iterdir()) >= MAX_UPLOADS
         if is_full or path in _UPLOADING or path.exists():
-            found = f"has {MAX_UPLOADS:,} files already" if is_full else f"has a file {path.name!r} already"
-            raise DataError(path.parent, found, "choose the folder on this computer instead, or rename the file")
+            found = (
+                f"has {MAX_UPLOADS:,} files already"
+                if is_full
+                else f"has a file {path.name!r} already"
+            )
+            raise DataError(
+                path.parent, found, "choose the folder on this computer instead, or rename the file"
+            )
         _UPLOADING.add(path)
     try:
         yield
@@ -234,7 +295,9 @@ def _check_size(name: str, size: int) -> None:
 def _check_length(name: str, path: Path) -> None:
     """Raise DataError for a recording that is too long. What cannot be read is reported when it is used."""
     try:
-        is_long = name.lower().endswith(ALL_SUFFIXES) and read_duration(path) > 3600 * MAX_UPLOAD_HOURS
+        is_long = (
+            name.lower().endswith(ALL_SUFFIXES) and read_duration(path) > 3600 * MAX_UPLOAD_HOURS
+        )
     except TooLongError:
         is_long = True
     except AudioError:
@@ -249,6 +312,10 @@ ROUTES = (
     Route("/languages", send_languages),
     Route("/projects", create_project, methods=["POST"]),
     Route("/p/{project}", lambda request: go_to(project_of(request), "recordings")),
-    *routes_of("GET", recordings=show_recordings, check=show_check, rejected=show_rejected, audio=play),
-    *routes_of("POST", prepare=prepare, prepare_again=prepare_again, exclude=exclude, upload=upload),
+    *routes_of(
+        "GET", recordings=show_recordings, check=show_check, rejected=show_rejected, audio=play
+    ),
+    *routes_of(
+        "POST", prepare=prepare, prepare_again=prepare_again, exclude=exclude, upload=upload
+    ),
 )

@@ -66,24 +66,37 @@ class Guard:
         """The answer to a request that is refused, or that brings the token; None: it is allowed."""
         hosts = request.headers.getlist("host")
         if len(hosts) != 1 or hosts[0] not in self._hosts:
-            return _refuse("Host: not this computer; open the address that wenet-hs app printed", 421)
+            return _refuse(
+                "Host: not this computer; open the address that wenet-hs app printed", 421
+            )
         if request.method not in ("GET", "HEAD", "POST"):
             return _refuse("method: only GET and POST", 405)
-        origin = urlsplit(request.headers.get("origin", f"http://{hosts[0]}" if request.method != "POST" else ""))
+        origin = urlsplit(
+            request.headers.get("origin", f"http://{hosts[0]}" if request.method != "POST" else "")
+        )
         if (origin.scheme, origin.netloc) != ("http", hosts[0]):
             return _refuse("Origin: the request is from another page", 403)
         given = request.query_params.get("token", "")
         is_outside = request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
-        if request.method == "GET" and given and secrets.compare_digest(given.encode(), self._token.encode()):
+        if (
+            request.method == "GET"
+            and given
+            and secrets.compare_digest(given.encode(), self._token.encode())
+        ):
             # after the file of --open a redirection would not bring the strict cookie, but a page that goes on does
             answer: Response = HTMLResponse(_GO_ON) if is_outside else RedirectResponse("/", 303)
-            answer.set_cookie(self.cookie, self._session, httponly=True, samesite="strict", path="/")
+            answer.set_cookie(
+                self.cookie, self._session, httponly=True, samesite="strict", path="/"
+            )
             return answer
         if is_outside:
             return _refuse("Sec-Fetch-Site: the request is from another page", 403)
         known = request.cookies.get(self.cookie, "")
         if not secrets.compare_digest(known.encode(), self._session.encode()):
-            return _refuse("token: missing or of an earlier start; open the address that wenet-hs app printed", 403)
+            return _refuse(
+                "token: missing or of an earlier start; open the address that wenet-hs app printed",
+                403,
+            )
         return None
 
     async def _read_form(self, request: Request) -> Response | None:
@@ -99,7 +112,9 @@ class Guard:
             if len(body) > MAX_FORM_BYTES:
                 return _refuse(f"form: more than {MAX_FORM_BYTES:,} bytes", 413)
         try:
-            fields = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
+            fields = parse_qsl(
+                body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict"
+            )
         except ValueError:
             return _refuse("form: not UTF-8, or too many fields", 400)
         request.scope["form"] = ImmutableMultiDict(fields)

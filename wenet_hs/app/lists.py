@@ -76,7 +76,11 @@ def _by_key(path: Path) -> dict[str, Utterance]:
 
 def find_rejected(project: Project, key: str) -> Utterance:
     """The audio of an annotation that is not used. Raises DataError if there is none of this key with its audio."""
-    known = {one.key: one for one in read_rejected_annotations(project) if one.key == key and has_audio(one)}
+    known = {
+        one.key: one
+        for one in read_rejected_annotations(project)
+        if one.key == key and has_audio(one)
+    }
     found = choose(known, key, "annotation", "has no audio in the list")
     return Utterance(key=key, wav=found.path, txt="", start=found.start, end=found.end)
 
@@ -102,7 +106,9 @@ def _by_kind(path: Path) -> dict[str, list[tuple[str, str, str]]]:
         try:
             name, key, kind, details = line.split("\t", 3)
         except ValueError as error:
-            raise DataError(path, "has a line without set, key, kind and details", _AGAIN) from error
+            raise DataError(
+                path, "has a line without set, key, kind and details", _AGAIN
+            ) from error
         found[kind].append((name, key, details))
     return found
 
@@ -115,7 +121,9 @@ def read_project_stats(project: Project) -> dict[str, Any]:
 def _stats(path: Path) -> dict[str, Any]:
     try:
         stats: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        {float(hours) for hours in stats["total"]["hours"].values()} | {*stats["total"]["utterances"].items()}
+        {float(hours) for hours in stats["total"]["hours"].values()} | {
+            *stats["total"]["utterances"].items()
+        }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(path, "not the numbers of lists", _AGAIN) from error
     return stats

@@ -20,7 +20,18 @@ from wenet_hs.app.job_details import (
     read_recipe_details,
     read_transcribe_details,
 )
-from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, show_next, site_of, start, text
+from wenet_hs.app.pages import (
+    browse,
+    form_of,
+    go_to,
+    project_of,
+    render,
+    routes_of,
+    show_next,
+    site_of,
+    start,
+    text,
+)
 from wenet_hs.app.places import Places, check_name, choose
 from wenet_hs.app.projects import Project, read_recipe_options
 from wenet_hs.app.results import find_expected_time, read_comparisons, read_shown_results
@@ -49,7 +60,9 @@ _MAX_CARD, _MUTEX = 20_000, threading.Lock()
 
 def find_models(project: Project) -> dict[str, Path]:
     """Name → model folder or ZIP: the trained ones of the project, scored ones first, and those that were opened."""
-    trained = sorted((one for one in project.trainings() if one.is_trained), key=lambda one: not one.is_scored)
+    trained = sorted(
+        (one for one in project.trainings() if one.is_trained), key=lambda one: not one.is_scored
+    )
     return {one.name: one.folder for one in trained} | {
         f"models/{path.name}": path for path in project.files("models/*.zip")
     }
@@ -69,12 +82,17 @@ def show_live(request: Request) -> Response:
     values: dict[str, Any] = {"project": project}
     if "job" in query:
         job = _job(project, query["job"])
-        answer, state = render(request, "live_job.html", job=job, **values), live_state(project, job)
+        answer, state = (
+            render(request, "live_job.html", job=job, **values),
+            live_state(project, job),
+        )
     else:
         training = project.training(query.get("training", ""))
         live = read_state(training.folder)
         charts = curve_charts([live.curves], "steps")
-        answer = render(request, "live_training.html", training=training, live=live, charts=charts, **values)
+        answer = render(
+            request, "live_training.html", training=training, live=live, charts=charts, **values
+        )
         state = "running" if training.process else "done"
     answer.headers["X-State"] = quote(state)
     return answer
@@ -82,7 +100,9 @@ def show_live(request: Request) -> Response:
 
 def live_state(project: Project, job: Job) -> str:
     """What decides whether a page with this job is outdated: its state, and the trainings that run."""
-    running = [one.name for one in project.trainings() if one.process] if job.kind == "train" else []
+    running = (
+        [one.name for one in project.trainings() if one.process] if job.kind == "train" else []
+    )
     return " ".join([job.state, *running])
 
 
@@ -100,7 +120,11 @@ def stop(request: Request) -> Response:
 def show_train(request: Request) -> Response:
     project = project_of(request)
     job, values = project.last_job("train"), browse(request, project, "encoders", ())
-    values |= {"stats": lists.read_project_stats(project), "sizes": commands.SIZES, "trainings": project.trainings()}
+    values |= {
+        "stats": lists.read_project_stats(project),
+        "sizes": commands.SIZES,
+        "trainings": project.trainings(),
+    }
     values |= {"models": find_models(project), "time_job": project.last_job("time"), "job": job}
     values["made"] = read_recipe_options(project / "data")
     of_job = read_recipe_details(job)
@@ -173,7 +197,9 @@ def write_corrected(project: Project, places: Places) -> None:
         if (project.target("data") / ADDED).is_file():
             write_added(project / "data" / ADDED, [], recordings=recordings)
         raise DataError("corrected segments", "none", "correct or confirm some first")
-    _, held = leave_out_held(utterances_of(rows), {name: lists.read_set(project, name) for name in ("dev", "test")})
+    _, held = leave_out_held(
+        utterances_of(rows), {name: lists.read_set(project, name) for name in ("dev", "test")}
+    )
     if len(held) == len(rows):
         fault = f"none of the {len(rows)} can be training speech: {held[0].reason}"
         raise DataError("corrected segments", fault, "correct recordings that are not in the lists")
@@ -190,10 +216,21 @@ def resume(request: Request) -> Response:
 def show_results(request: Request) -> Response:
     project, query = project_of(request), request.query_params
     trainings = [one for one in project.trainings() if one.is_scored]
-    chosen = project.training(query["training"]) if query.get("training") else next(iter(trainings), None)
-    results = read_shown_results(chosen, query.get("mode", ""), query.get("page", "")) if chosen else None
+    chosen = (
+        project.training(query["training"])
+        if query.get("training")
+        else next(iter(trainings), None)
+    )
+    results = (
+        read_shown_results(chosen, query.get("mode", ""), query.get("page", "")) if chosen else None
+    )
     clips = lists.read_clips(project) if results else {}
-    values: dict[str, Any] = {"trainings": trainings, "chosen": chosen, "results": results, "clips": clips}
+    values: dict[str, Any] = {
+        "trainings": trainings,
+        "chosen": chosen,
+        "results": results,
+        "clips": clips,
+    }
     values["comparisons"] = read_comparisons(project) if results else []
     return render(request, "results.html", project=project, **values)
 
@@ -227,7 +264,11 @@ def show_transcribe(request: Request) -> Response:
     by_suffix = sorted(found["files"], key=lambda path: path.suffix.lower() in ANNOTATED)
     named = {path.stem if path.stem in annotated else path.name: path for path in by_suffix}
     is_new = found["folder"] == project / "to_transcribe"
-    chosen = [path for path in named.values() if is_new and not any(one.is_of(path, one.model) for one in records)]
+    chosen = [
+        path
+        for path in named.values()
+        if is_new and not any(one.is_of(path, one.model) for one in records)
+    ]
     values: dict[str, Any] = {"job": job, "queue": queue, "done": done, "chosen": chosen}
     first = next((done[name] for name, count in reviewed.items() if count), None)
     used = read_cached(read_record, first).model if first else ""
@@ -273,19 +314,33 @@ def show_text(request: Request) -> Response:
             source = site_of(request).places.resolve(source)
             read = corrections.read_given
             given = read_cached(read, source) if source.is_file() else read(source)
-            beside = corrections.annotations_beside(given, recording.duration_s, [one for _, one in shown.items])
+            beside = corrections.annotations_beside(
+                given, recording.duration_s, [one for _, one in shown.items]
+            )
         except DataError as error:
             fault = str(error)
-    marks = [(one.start, one.end, int(number in found.corrections)) for number, one in enumerate(recording.segments)]
+    marks = [
+        (one.start, one.end, int(number in found.corrections))
+        for number, one in enumerate(recording.segments)
+    ]
     speakers = sorted({clip.speaker for clip in lists.read_clips(project).values() if clip.speaker})
-    values = {"found": found, "shown": shown, "beside": beside, "fault": fault, "marks": marks, "speakers": speakers}
+    values = {
+        "found": found,
+        "shown": shown,
+        "beside": beside,
+        "fault": fault,
+        "marks": marks,
+        "speakers": speakers,
+    }
     return render(request, "text.html", project=project, duration_s=recording.duration_s, **values)
 
 
 def send_peaks(request: Request) -> Response:
     """The waveform of a transcribed recording: a byte per 10 ms."""
     project = project_of(request)
-    media = read_cached(read_record, project.transcript(request.query_params.get("name", ""))).recording.media
+    media = read_cached(
+        read_record, project.transcript(request.query_params.get("name", ""))
+    ).recording.media
     content = read_peaks(site_of(request).places.resolve(media), project / ".app/peaks")
     return Response(content, media_type="application/octet-stream")
 
@@ -299,7 +354,9 @@ def correct(request: Request) -> Response:
         corrections.save_speaker(path, form["speaker"])
     else:
         known = int(number) if number.isdecimal() and len(number) < 9 else -1
-        seen = corrections.save_correction(path, known, commands.read_correction(form), seen=form.get("seen"))
+        seen = corrections.save_correction(
+            path, known, commands.read_correction(form), seen=form.get("seen")
+        )
         if "text/html" not in request.headers.get("accept", ""):
             return PlainTextResponse(seen)
     return go_to(project, "text", name=name, page=form.get("page", ""))
@@ -308,11 +365,18 @@ def correct(request: Request) -> Response:
 def download(request: Request) -> Response:
     """A transcribed recording with its corrections, for another program."""
     project, query = project_of(request), request.query_params
-    found, form = corrections.read_corrected(project.transcript(query.get("name", ""))), query.get("form", "")
+    found, form = (
+        corrections.read_corrected(project.transcript(query.get("name", ""))),
+        query.get("form", ""),
+    )
     site_of(request).places.resolve(found.record.source)
     disposition = f"attachment; filename*=UTF-8''{quote(f'{found.name}.{form}')}"
     headers = {"Content-Disposition": disposition}
-    return Response(corrections.export_corrected(found, form), media_type="application/octet-stream", headers=headers)
+    return Response(
+        corrections.export_corrected(found, form),
+        media_type="application/octet-stream",
+        headers=headers,
+    )
 
 
 def show_share(request: Request) -> Response:
@@ -339,7 +403,9 @@ def show_share(request: Request) -> Response:
     drafts = dict[str, str]()
     for path in project.files("cards/*.md"):
         try:
-            drafts[path.stem] = "".join(f"{line}\n" for line in read_lines(site_of(request).places.resolve(path)))
+            drafts[path.stem] = "".join(
+                f"{line}\n" for line in read_lines(site_of(request).places.resolve(path))
+            )
         except DataError as error:
             cards[path.name] = str(error)
     return render(request, "share.html", project=project, packed=packed, drafts=drafts, **values)
@@ -348,9 +414,16 @@ def show_share(request: Request) -> Response:
 def save_consents(request: Request) -> Response:
     """Write consent and access of the recordings of a page, or of all recordings that have neither yet."""
     project, form = project_of(request), form_of(request)
-    known, given = lists.read_recordings(project), [] if form.get("all") else form.getlist("recording")
+    known, given = (
+        lists.read_recordings(project),
+        [] if form.get("all") else form.getlist("recording"),
+    )
     if unknown := sorted({*given} - {*known}):
-        raise DataError(f"recording {one_field(unknown[0])[:200]!r}", "not in the training list", "load the page again")
+        raise DataError(
+            f"recording {one_field(unknown[0])[:200]!r}",
+            "not in the training list",
+            "load the page again",
+        )
     rows = [given, *(form.getlist(name)[: len(given)] for name in ("allowed", "note", "was"))]
     if len({*map(len, rows)}) > 1:
         raise DataError("consent", "not the fields of this page", "load the page again")
@@ -363,7 +436,9 @@ def save_consents(request: Request) -> Response:
             if consent_fields(new) not in (was, in_file):
                 if was != in_file:
                     found = "its consent was changed in another tab, or in the file, since"
-                    raise DataError(f"recording {one_field(name)[:200]!r}", found, "load the page again")
+                    raise DataError(
+                        f"recording {one_field(name)[:200]!r}", found, "load the page again"
+                    )
                 consents[name] = new
         if form.get("all"):
             of_all = Consent(parse_allowed(form.get("allowed", "")), form.get("note", ""))
@@ -388,7 +463,9 @@ def save_card(request: Request) -> Response:
     was, new = (form.get(name, "").replace("\r\n", "\n") for name in ("was", "text"))
     with _MUTEX:
         if "text" not in form or was.rstrip("\n") != "\n".join(read_lines(path)).rstrip("\n"):
-            raise DataError(path, "changed in another tab, or in the file, since", "load the page again")
+            raise DataError(
+                path, "changed in another tab, or in the file, since", "load the page again"
+            )
         write_atomic(path, new)
     return go_to(project, "share")
 
@@ -401,14 +478,26 @@ def pack(request: Request) -> Response:
 
 def send_packed(request: Request) -> Response:
     project, name = project_of(request), request.query_params.get("name", "")
-    path = choose({path.name: path for path in project.files("shared/*.zip")}, name, "model", "not packed")
+    path = choose(
+        {path.name: path for path in project.files("shared/*.zip")}, name, "model", "not packed"
+    )
     return FileResponse(site_of(request).places.resolve(path), filename=name)
 
 
 ROUTES = (
     *routes_of("GET", live=show_live, train=show_train, results=show_results, report=show_report),
-    *routes_of("GET", transcribe=show_transcribe, text=show_text, download=download, share=show_share),
+    *routes_of(
+        "GET", transcribe=show_transcribe, text=show_text, download=download, share=show_share
+    ),
     *routes_of("GET", packed=send_packed, peaks=send_peaks),
-    *routes_of("POST", stop=stop, train=train, resume=resume, transcribe=transcribe, text=correct, pack=pack),
+    *routes_of(
+        "POST",
+        stop=stop,
+        train=train,
+        resume=resume,
+        transcribe=transcribe,
+        text=correct,
+        pack=pack,
+    ),
     *routes_of("POST", consent=save_consents, card=save_card),
 )

@@ -57,7 +57,9 @@ def form_of(request: Request) -> FormValues:
 @cache
 def read_texts() -> dict[str, str]:
     """The catalogue of all texts."""
-    texts: dict[str, str] = yaml.safe_load(Path(__file__).with_name("texts.yaml").read_text("utf-8"))
+    texts: dict[str, str] = yaml.safe_load(
+        Path(__file__).with_name("texts.yaml").read_text("utf-8")
+    )
     return texts
 
 
@@ -70,11 +72,27 @@ def text(key: str, /, **values: object) -> str:
 def environment() -> Environment:
     """The templates. Everything that they show is escaped."""
     loader = PackageLoader("wenet_hs.app")
-    found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    found = Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     found.globals |= {"t": text, "texts": read_texts(), "steps": STEPS, "shell": shlex.join}
     found.globals["uploaded"] = UPLOADED
-    found.filters |= {"columns": align_columns, "percent": percent, "query": urlencode, "count": "{:,}".format}
-    found.filters |= {"points": format_points, "signed": format_signed, "p_value": format_p, "unit": show_unit}
+    found.filters |= {
+        "columns": align_columns,
+        "percent": percent,
+        "query": urlencode,
+        "count": "{:,}".format,
+    }
+    found.filters |= {
+        "points": format_points,
+        "signed": format_signed,
+        "p_value": format_p,
+        "unit": show_unit,
+    }
     return found
 
 
@@ -91,7 +109,10 @@ def show_error(request: Request, error: Exception) -> Response:
         where = error.filename or "wenet-hs app"
         line = f"{where}: {error.strerror or error}; check the path, its permissions and the disk"
     elif not isinstance(error, WenetHsError):
-        line, status = text("error_unexpected", error=one_line(error), kind=type(error).__name__), 500
+        line, status = (
+            text("error_unexpected", error=one_line(error), kind=type(error).__name__),
+            500,
+        )
     if "text/html" not in request.headers.get("accept", ""):
         is_preview = "preview" in request.scope.get("form", ())
         return PlainTextResponse(line, 200 if is_preview and status == 400 else status)
@@ -149,10 +170,14 @@ def show_next(request: Request, project: Project, step: str) -> Response:
 def go_to(project: Project, step: str, **values: str) -> Response:
     """Show a step of a project."""
     query = f"?{urlencode(values)}" if values else ""
-    return RedirectResponse(f"/p/{urlencode({'': project.name})[1:].replace('+', '%20')}/{step}{query}", 303)
+    return RedirectResponse(
+        f"/p/{urlencode({'': project.name})[1:].replace('+', '%20')}/{step}{query}", 303
+    )
 
 
-def browse(request: Request, project: Project, uploads: str, suffixes: Sequence[str] = UPLOADED) -> dict[str, Any]:
+def browse(
+    request: Request, project: Project, uploads: str, suffixes: Sequence[str] = UPLOADED
+) -> dict[str, Any]:
     """The folder that is looked at, its folders and files; first that of the uploads, if there are some."""
     places, start_folder, query = site_of(request).places, project / uploads, request.query_params
     asked = query.get("folder") or (start_folder if start_folder.is_dir() else places.roots[-1])
@@ -169,4 +194,7 @@ def browse(request: Request, project: Project, uploads: str, suffixes: Sequence[
 
 def routes_of(method: str, **handlers: Callable[[Request], Any]) -> list[Route]:
     """The addresses /p/PROJECT/NAME of the handlers by name."""
-    return [Route(f"/p/{{project}}/{name}", handler, methods=[method]) for name, handler in handlers.items()]
+    return [
+        Route(f"/p/{{project}}/{name}", handler, methods=[method])
+        for name, handler in handlers.items()
+    ]

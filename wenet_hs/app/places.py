@@ -20,7 +20,19 @@ _JOINERS = "\u180e\u200c\u200d\u202f"
 """Invisible signs that are part of the spelling of a word: of Mongolian, and of Persian and Indian scripts."""
 _MAX_NAME_LENGTH = 64
 _MAX_NAME_BYTES = 200
-_TEXT_SUFFIXES = (".eaf", ".textgrid", ".txt", ".srt", ".vtt", ".csv", ".tsv", ".json", ".jsonl", ".phn", ".wrd")
+_TEXT_SUFFIXES = (
+    ".eaf",
+    ".textgrid",
+    ".txt",
+    ".srt",
+    ".vtt",
+    ".csv",
+    ".tsv",
+    ".json",
+    ".jsonl",
+    ".phn",
+    ".wrd",
+)
 UPLOADED = (*ALL_SUFFIXES, *_TEXT_SUFFIXES)
 """Suffixes of the recordings and annotations that may be uploaded."""
 TARGETS = {"recordings": UPLOADED, "to_transcribe": UPLOADED, "models": (".zip",)}
@@ -38,15 +50,25 @@ class Places:
         try:
             real = Path(path).resolve()
         except (OSError, ValueError, RuntimeError) as error:  # a zero byte, a loop of links
-            raise DataError(ascii(str(path))[:200], "not a path", "choose a folder in the list") from error
+            raise DataError(
+                ascii(str(path))[:200], "not a path", "choose a folder in the list"
+            ) from error
         if not str(path):
             raise DataError("folder or file", "none chosen", "choose one in the list")
         if not Path(path).is_absolute():  # also an address, which a reader of audio would open
-            raise DataError(f"path {one_field(str(path))[:200]!r}", "does not begin with /", "choose one in the list")
+            raise DataError(
+                f"path {one_field(str(path))[:200]!r}",
+                "does not begin with /",
+                "choose one in the list",
+            )
         inside = [real.relative_to(root) for root in self.roots if real.is_relative_to(root)]
         if not any(all(not part.startswith(".") for part in below.parts) for below in inside):
             found = "outside of the folders that this page may read, or hidden"
-            raise DataError(one_field(str(path))[:200], found, "start `wenet-hs app --dir` with a folder above it")
+            raise DataError(
+                one_field(str(path))[:200],
+                found,
+                "start `wenet-hs app --dir` with a folder above it",
+            )
         return real
 
     def list_folder(self, folder: Path) -> tuple[list[Path], list[Path]]:
@@ -57,20 +79,32 @@ class Places:
         try:
             found = sorted(os.scandir(folder), key=lambda one: one.name.lower())
         except OSError as error:
-            raise DataError(folder, f"cannot be read ({error.strerror})", "choose another folder") from error
+            raise DataError(
+                folder, f"cannot be read ({error.strerror})", "choose another folder"
+            ) from error
         shown = [one for one in found if one.name == one_field(one.name) and self._is_shown(one)]
-        return [Path(one) for one in shown if one.is_dir()], [Path(one) for one in shown if not one.is_dir()]
+        return [Path(one) for one in shown if one.is_dir()], [
+            Path(one) for one in shown if not one.is_dir()
+        ]
 
     def _is_shown(self, entry: "os.DirEntry[str]") -> bool:
         with suppress(DataError):
-            return not entry.name.startswith(".") and (not entry.is_symlink() or bool(self.resolve(entry.path)))
+            return not entry.name.startswith(".") and (
+                not entry.is_symlink() or bool(self.resolve(entry.path))
+            )
         return False
 
 
-def choose(found: Mapping[str, Value], name: str, what: str, lack: str = "not in this project") -> Value:
+def choose(
+    found: Mapping[str, Value], name: str, what: str, lack: str = "not in this project"
+) -> Value:
     """The entry of a name that a page sent. Raises DataError if there is none."""
     if name not in found:
-        raise DataError(f"{what} {one_field(name)[:80]!r}", lack, "choose one in the list, or load the page again")
+        raise DataError(
+            f"{what} {one_field(name)[:80]!r}",
+            lack,
+            "choose one in the list, or load the page again",
+        )
     return found[name]
 
 

@@ -85,7 +85,9 @@ class Project:
     def target(self, name: str) -> Path:
         """A folder that the page writes to. Raises DataError if a link leads out of the project."""
         if not (self / name).resolve().is_relative_to(self.folder.resolve()):
-            raise DataError(self / name, "is a link that leads out of the project", "replace it by a folder")
+            raise DataError(
+                self / name, "is a link that leads out of the project", "replace it by a folder"
+            )
         return self / name
 
     @property
@@ -118,12 +120,18 @@ class Project:
 
     def files(self, pattern: str) -> list[Path]:
         """The files of the project that match, by name, without names that no page can show."""
-        return sorted(path for path in self.folder.glob(pattern) if path.name == one_field(path.name))
+        return sorted(
+            path for path in self.folder.glob(pattern) if path.name == one_field(path.name)
+        )
 
     def transcripts(self) -> dict[str, Path]:
         """The transcribed recordings by name. Raises DataError if they are outside of the project."""
         self.target("transcribed")
-        return {path.stem: path for path in self.files("transcribed/*.json") if not path.name.endswith(CORRECTIONS)}
+        return {
+            path.stem: path
+            for path in self.files("transcribed/*.json")
+            if not path.name.endswith(CORRECTIONS)
+        }
 
     def transcript(self, name: str) -> Path:
         """The transcribed recording of this name. Raises DataError if there is none."""
@@ -181,15 +189,21 @@ class Projects:
         """The project of this name, locked. Raises DataError if there is none, or another server has it."""
         with self._mutex:
             if name not in self._open:
-                is_listed = name in (one.name for one in self.list())  # also one whose name this page would not give
+                is_listed = name in (
+                    one.name for one in self.list()
+                )  # also one whose name this page would not give
                 folder = self.folder / (name if is_listed else check_name(name, "project"))
                 if not folder.is_dir() or self.places.resolve(folder).parent != self.folder:
                     raise DataError(folder, "no such project", "choose one in the list")
                 project = Project(folder)
-                lock = locked(project.target(".app"), flag="--dir", work="wenet-hs app", error_class=DataError)
+                lock = locked(
+                    project.target(".app"), flag="--dir", work="wenet-hs app", error_class=DataError
+                )
                 self._stack.enter_context(lock)
                 own = [folder / one for one in TARGETS if not (folder / one).is_symlink()]
-                for unfinished in (path for one in own for path in one.glob(f".*.{'[0-9a-f]' * 8}.tmp")):
+                for unfinished in (
+                    path for one in own for path in one.glob(f".*.{'[0-9a-f]' * 8}.tmp")
+                ):
                     with suppress(OSError):
                         unfinished.unlink()  # an upload to a server that was killed
                 self._open[name] = project

@@ -65,7 +65,9 @@ def read_shown_results(training: ProjectModel, mode: str, page: str) -> ShownRes
     modes = test.scored_modes()
     if not modes:
         return None
-    chosen = mode if mode in modes else usual_mode(modes)  # the form sends that of the training shown before
+    chosen = (
+        mode if mode in modes else usual_mode(modes)
+    )  # the form sends that of the training shown before
     scores = read_cached(read_scores, test.score_path(chosen))
     report = scores.report
     return ShownResults(
@@ -106,7 +108,11 @@ class ComparedTraining:
 
 def read_comparisons(project: Project) -> list[ComparedTraining]:
     """Each scored training that began from a scored one, compared with that one."""
-    scored = {training.folder.resolve(): training for training in project.trainings() if training.is_scored}
+    scored = {
+        training.folder.resolve(): training
+        for training in project.trainings()
+        if training.is_scored
+    }
     comparisons = list[ComparedTraining]()
     for folder, new in scored.items():
         base = Path(read_recipe_options(folder.parent).get("base", "")).resolve()
@@ -126,7 +132,9 @@ def _compare_trainings(project: Project, old: ProjectModel, new: ProjectModel) -
         return names
     mode = usual_mode(modes)
     try:
-        improvement = _compare(project, _dated(old_test.score_path(mode)), _dated(new_test.score_path(mode)))
+        improvement = _compare(
+            project, _dated(old_test.score_path(mode)), _dated(new_test.score_path(mode))
+        )
     except DataError as error:
         return replace(names, mode=mode, fault=str(error))
     return replace(names, mode=mode, improvement=improvement)
@@ -152,4 +160,6 @@ def _compare(project: Project, old: _DatedFile, new: _DatedFile) -> Improvement:
     old_report = read_cached(read_scores, old.path).report
     new_report = read_cached(read_scores, new.path).report
     difference, sampled, test = compare_macro(old_report, new_report, speakers)
-    return Improvement(difference=difference, sampled=sampled, test=test, num_langs=len(new_report.languages))
+    return Improvement(
+        difference=difference, sampled=sampled, test=test, num_langs=len(new_report.languages)
+    )

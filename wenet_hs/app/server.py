@@ -32,15 +32,23 @@ def send_shared(request: Request) -> Response:
     return Response(content, 200 if content else 404, media_type=_SHARED.get(name, "text/plain"))
 
 
-def make_app(folder: Path, port: int, token: str, *, home: Path | None = None) -> tuple[Guard, Site]:
+def make_app(
+    folder: Path, port: int, token: str, *, home: Path | None = None
+) -> tuple[Guard, Site]:
     """The application behind its guard, so that every answer has the headers.
 
     `home`: the other folder below which recordings may be chosen (default: the user's).
     """
     places = Places([folder, home or Path.home()])
-    shared, static = Route("/report/{name}", send_shared), StaticFiles(packages=[("wenet_hs.app", "static")])
+    shared, static = (
+        Route("/report/{name}", send_shared),
+        StaticFiles(packages=[("wenet_hs.app", "static")]),
+    )
     routes = [*data_views.ROUTES, *model_views.ROUTES, shared, Mount("/static", static)]
-    app = Starlette(routes=routes, exception_handlers=dict.fromkeys((WenetHsError, OSError, Exception), show_error))
+    app = Starlette(
+        routes=routes,
+        exception_handlers=dict.fromkeys((WenetHsError, OSError, Exception), show_error),
+    )
     app.state.site = Site(Projects(folder, places), places)
     return Guard(app, port=port, token=token), app.state.site
 
@@ -58,11 +66,18 @@ def serve(folder: Path, port: int, show: Callable[[str], None]) -> None:
             listener.bind(("127.0.0.1", port))
             listener.listen(128)  # the address works as soon as it is shown
         except OSError as error:
-            raise ConfigError(f"--port {port}", f"cannot be used ({error.strerror})", "give another one") from error
+            raise ConfigError(
+                f"--port {port}", f"cannot be used ({error.strerror})", "give another one"
+            ) from error
         port = listener.getsockname()[1]
         app, site = make_app(folder, port, token)
         config = uvicorn.Config(
-            app, lifespan="off", ws="none", log_level="warning", access_log=False, server_header=False
+            app,
+            lifespan="off",
+            ws="none",
+            log_level="warning",
+            access_log=False,
+            server_header=False,
         )
         server = uvicorn.Server(config)
         show(f"http://127.0.0.1:{port}/?token={token}")

@@ -57,7 +57,11 @@ def known_names(kind: ExtensionKind, own: Collection[str]) -> list[str]:
 
     Names that `find_extension` refuses because of their text are left out.
     """
-    usable = {entry.name for entry in installed_entries(kind) if _name_fault(_describe(kind, entry)) is None}
+    usable = {
+        entry.name
+        for entry in installed_entries(kind)
+        if _name_fault(_describe(kind, entry)) is None
+    }
     return [*own, *sorted(usable.difference(own))]
 
 
@@ -127,10 +131,14 @@ def _escaped(extension: Extension) -> Extension:
 
 def _describe(kind: ExtensionKind, entry: EntryPoint) -> Extension:
     distribution = _distribution(entry)
-    return Extension(kind=kind, name=entry.name, package=distribution.name, version=distribution.version)
+    return Extension(
+        kind=kind, name=entry.name, package=distribution.name, version=distribution.version
+    )
 
 
-def find_extensions(kind: ExtensionKind, own: Collection[str], names: Iterable[str]) -> list[Extension]:
+def find_extensions(
+    kind: ExtensionKind, own: Collection[str], names: Iterable[str]
+) -> list[Extension]:
     """The packages of those names that are not ours, each name once. Raises ConfigError as `find_extension`."""
     return [find_extension(kind, name) for name in dict.fromkeys(names) if name not in own]
 
@@ -181,7 +189,9 @@ def _wrong_extension(extension: Extension, found: str) -> ConfigError:
 
 def is_installed(extension: Extension) -> bool:
     """Whether a package of this name declares the name, in any version. Nothing is imported."""
-    packages = [_distribution(entry).name for entry in _find_entries(extension.kind, extension.name)]
+    packages = [
+        _distribution(entry).name for entry in _find_entries(extension.kind, extension.name)
+    ]
     return _normalized(extension.package) in map(_normalized, packages)
 
 
@@ -206,10 +216,14 @@ def _find_entries(kind: ExtensionKind, name: str) -> list[EntryPoint]:
 def _find_entry(kind: ExtensionKind, name: str) -> EntryPoint:
     entries = _find_entries(kind, name)
     if not entries:
-        raise ConfigError(f"{kind} {name}", "no installed package declares it", "install its package")
+        raise ConfigError(
+            f"{kind} {name}", "no installed package declares it", "install its package"
+        )
     if len(entries) > 1:
         packages = list_names(sorted(_distribution(entry).name for entry in entries))
-        raise ConfigError(f"{kind} {name}", f"several packages declare it: {packages}", "keep one of them")
+        raise ConfigError(
+            f"{kind} {name}", f"several packages declare it: {packages}", "keep one of them"
+        )
     return entries[0]
 
 

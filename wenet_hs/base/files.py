@@ -52,7 +52,11 @@ def check_replaceable(flag: str, path: Path | None, mark: str) -> None:
     with path.open("rb") as file:
         found = file.read(4096)
     if found and mark.encode("utf-8") not in found:
-        raise DataError(f"{flag} {path}", "exists, and is no earlier result of this command", "name another file")
+        raise DataError(
+            f"{flag} {path}",
+            "exists, and is no earlier result of this command",
+            "name another file",
+        )
 
 
 def file_sha256(path: Path | str) -> str:
@@ -74,17 +78,33 @@ _BINARY = (
     (0, b"PK\x03\x04", _ZIP),  # .xlsx, .ods, .docx
     (0, b"\xd0\xcf\x11\xe0", _OFFICE),  # .xls, .doc
     (0, b"PAR1", "Parquet; in Python, `pandas.read_parquet(…).to_csv(…)` writes a table"),
-    (0, b"ARROW1", "a dataset in Arrow; in Python, `datasets.load_from_disk(…).to_csv(…)` writes a table"),
-    (257, b"ustar", "a tar; WeNet's shards are trained with a list of tars and --data_type shard, others unpack first"),
+    (
+        0,
+        b"ARROW1",
+        "a dataset in Arrow; in Python, `datasets.load_from_disk(…).to_csv(…)` writes a table",
+    ),
+    (
+        257,
+        b"ustar",
+        "a tar; WeNet's shards are trained with a list of tars and --data_type shard, others unpack first",
+    ),
     (0, b"RIFF", "audio, not text; name the table or list"),
-    (0, b"mmap lm http://kheafield.com/", "a binary language model of KenLM; decompress it and give it to --lm"),
+    (
+        0,
+        b"mmap lm http://kheafield.com/",
+        "a binary language model of KenLM; decompress it and give it to --lm",
+    ),
 )
 """Position, content there, and what such a file is and what to do."""
 
 
 def too_many_files(where: str) -> ConfigError:
     """The error of a process that has as many open files as it may have."""
-    return ConfigError(where, "too many open files", "raise their limit with `ulimit -n 65536`, or lower num_workers")
+    return ConfigError(
+        where,
+        "too many open files",
+        "raise their limit with `ulimit -n 65536`, or lower num_workers",
+    )
 
 
 def refuse_lfs_pointer(path: Path) -> None:
@@ -92,7 +112,9 @@ def refuse_lfs_pointer(path: Path) -> None:
     if path.is_file():
         with path.open("rb") as file:
             if file.read(len(LFS_POINTER)) == LFS_POINTER:
-                raise CheckpointError(path, "a pointer of Git LFS", "run `git lfs pull` in this folder")
+                raise CheckpointError(
+                    path, "a pointer of Git LFS", "run `git lfs pull` in this folder"
+                )
 
 
 def describe_binary(content: bytes) -> str | None:
@@ -213,7 +235,9 @@ def remove_incomplete_line(path: Path) -> bytes:
 
 
 @contextmanager
-def locked(folder: Path, *, flag: str, work: str, error_class: type[WenetHsError]) -> Iterator[None]:
+def locked(
+    folder: Path, *, flag: str, work: str, error_class: type[WenetHsError]
+) -> Iterator[None]:
     """Lock the folder for this process, so that one run at a time writes there.
 
     It is a record lock (`lockf`): unlike `flock`, worker processes do not inherit it. They outlive a kill of this
@@ -225,16 +249,22 @@ def locked(folder: Path, *, flag: str, work: str, error_class: type[WenetHsError
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # No link: the folder may be of somebody else, and the file is overwritten.
-        number = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        number = os.open(
+            folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666
+        )
         file = os.fdopen(number, "r+", encoding="utf-8")
     except OSError as error:
-        raise error_class(folder, f"cannot be written ({error.strerror})", f"use another {flag}") from error
+        raise error_class(
+            folder, f"cannot be written ({error.strerror})", f"use another {flag}"
+        ) from error
     with file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EAGAIN):
-                raise error_class(folder, f"cannot be locked ({error.strerror})", "use another disk") from error
+                raise error_class(
+                    folder, f"cannot be locked ({error.strerror})", "use another disk"
+                ) from error
             file.seek(0)
             found = f"another {work} writes here ({file.read().strip() or 'starting'})"
             raise error_class(folder, found, f"wait for it or use another {flag}") from error
@@ -250,11 +280,17 @@ def lock_holder(folder: Path) -> int | None:
     A process must not ask about a lock that it holds: closing the file would release it.
     """
     is_mac = sys.platform == "darwin"
-    asked = (0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET) if is_mac else (fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-    layout = "qqihh" if is_mac else "hhqqi"  # struct flock: start, length, process, type, whence; or type first
+    asked = (
+        (0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET) if is_mac else (fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    )
+    layout = (
+        "qqihh" if is_mac else "hhqqi"
+    )  # struct flock: start, length, process, type, whence; or type first
     try:
         with (folder / ".lock").open("rb") as file:
-            found = struct.unpack(layout, fcntl.fcntl(file, fcntl.F_GETLK, struct.pack(layout, *asked)))
+            found = struct.unpack(
+                layout, fcntl.fcntl(file, fcntl.F_GETLK, struct.pack(layout, *asked))
+            )
     except OSError:
         return None
     kind, process = (found[3], found[2]) if is_mac else (found[0], found[4])

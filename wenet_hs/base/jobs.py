@@ -49,7 +49,13 @@ class Job:
         was_asked = (self.folder / "stop").exists()
         with suppress(OSError, ValueError):
             code = int((self.folder / "code").read_text("utf-8"))
-            return "done" if code == 0 else "stopped" if was_asked or code in STOPPED_CODES else "failed"
+            return (
+                "done"
+                if code == 0
+                else "stopped"
+                if was_asked or code in STOPPED_CODES
+                else "failed"
+            )
         return "stopped" if was_asked else "interrupted"
 
     @property
@@ -91,13 +97,19 @@ def start_job(
         before: is called when none of them runs; no other job starts until it has ended.
     """
     if longest := next((word for word in command if len(os.fsencode(word)) >= _MAX_WORD), None):
-        raise DataError(f"{longest[:60]!r}…", f"a part of a command with more than {_MAX_WORD:,} bytes", "choose fewer")
+        raise DataError(
+            f"{longest[:60]!r}…",
+            f"a part of a command with more than {_MAX_WORD:,} bytes",
+            "choose fewer",
+        )
     with _MUTEX:
         others = (job for job in read_jobs(jobs) if job.kind in (kind, *alone))
         if running := next((job for job in others if job.is_running), None):
             raise DataError(running.folder.name, "still runs", "wait for its end, or stop it")
         before()
-        number = 1 + max((int(path.name[:4]) for path in jobs.glob(_JOBS)), default=0)  # also without job.json
+        number = 1 + max(
+            (int(path.name[:4]) for path in jobs.glob(_JOBS)), default=0
+        )  # also without job.json
         job = jobs / f"{number:04d}-{kind}"
         job.mkdir(parents=True)
         content = {
@@ -112,7 +124,9 @@ def start_job(
 
 
 def _run(job: Path, command: Sequence[str], folder: Path) -> None:
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])  # wenet-hs and python
+    path = os.pathsep.join(
+        [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+    )  # wenet-hs and python
     with (job / "lock").open("ab") as lock, (job / "log").open("ab") as log:
         fcntl.flock(lock, fcntl.LOCK_EX)  # unlike lockf, the child has it too
         process = subprocess.Popen(
@@ -123,10 +137,17 @@ def _run(job: Path, command: Sequence[str], folder: Path) -> None:
             start_new_session=True,
             pass_fds=(lock.fileno(),),
             cwd=folder,
-            env={**os.environ, "PATH": path, "NO_COLOR": "1", "PYTHONSAFEPATH": "1"},  # no module of `folder`
+            env={
+                **os.environ,
+                "PATH": path,
+                "NO_COLOR": "1",
+                "PYTHONSAFEPATH": "1",
+            },  # no module of `folder`
         )
         write_atomic(job / "pid", str(process.pid))
-    threading.Thread(target=process.wait, daemon=True).start()  # no zombie stays while the server runs
+    threading.Thread(
+        target=process.wait, daemon=True
+    ).start()  # no zombie stays while the server runs
 
 
 def read_jobs(jobs: Path) -> list[Job]:

@@ -20,7 +20,9 @@ from wenet_hs.tree.errors import ConfigError
 
 REQUIRED = MISSING
 """The default of an option that has to be given."""
-NUM_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+NUM_CORES = (
+    len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+)
 Options = TypeVar("Options")
 
 
@@ -42,7 +44,13 @@ def option(
         is_recorded: False for what cannot change the results.
         settings: of argparse, such as metavar, or the type if it is not that of the field.
     """
-    metadata = {"help": help_text, "flags": flags, "group": group, "is_recorded": is_recorded, "settings": settings}
+    metadata = {
+        "help": help_text,
+        "flags": flags,
+        "group": group,
+        "is_recorded": is_recorded,
+        "settings": settings,
+    }
     return field(default=default, metadata=metadata)
 
 
@@ -52,7 +60,9 @@ def add_options(parser: argparse.ArgumentParser, cls: type) -> None:
     for one in fields(cls):
         target = groups[one.metadata["group"]] if one.metadata["group"] else parser
         settings = {"required": True} if one.default is REQUIRED else {"default": one.default}
-        settings |= {"dest": one.name, "help": _help_text(one)} | _settings(one) | one.metadata["settings"]
+        settings |= (
+            {"dest": one.name, "help": _help_text(one)} | _settings(one) | one.metadata["settings"]
+        )
         target.add_argument(*(one.metadata["flags"] or [f"--{one.name}"]), **settings)
 
 
@@ -81,7 +91,11 @@ def _settings(one: Field[Any]) -> dict[str, Any]:
 
 def _help_text(one: Field[Any]) -> str:
     text: str = one.metadata["help"]
-    if one.default in (REQUIRED, None, "", ()) or isinstance(one.default, bool) or "(default" in text:
+    if (
+        one.default in (REQUIRED, None, "", ())
+        or isinstance(one.default, bool)
+        or "(default" in text
+    ):
         return text
     shown = f"{one.default:g}" if isinstance(one.default, float) else one.default
     return f"{text} (default: {shown})"
@@ -93,7 +107,9 @@ def check_values(options: Any) -> None:
         types, value = _types(one), getattr(options, one.name)
         if get_origin(types[0]) is Literal:
             if value not in get_args(types[0]) and not (value is None and NoneType in types):
-                raise ValueError(f"{one.name} {value!r}: must be one of {', '.join(get_args(types[0]))}")
+                raise ValueError(
+                    f"{one.name} {value!r}: must be one of {', '.join(get_args(types[0]))}"
+                )
             continue
         classes = tuple(get_origin(kind) or kind for kind in types)
         numbers = [Integral] * (int in classes) + [Real] * (float in classes)  # also those of numpy
@@ -105,12 +121,21 @@ def read_options(args: argparse.Namespace, cls: type[Options]) -> Options:
     """The options that the flags give. Raises ConfigError if a value is out of range."""
     given = {one.name: getattr(args, one.name) for one in fields(cls)}  # type: ignore[arg-type]
     try:
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+        return cls(
+            **{
+                name: tuple(value) if isinstance(value, list) else value
+                for name, value in given.items()
+            }
+        )
     except ValueError as error:
         raise ConfigError(f"--{error}") from error
 
 
 def recorded_options(options: Any, cls: type | None = None) -> dict[str, Any]:
     """Name → value of the options that decide the results, without paths; with `cls` only those of this class."""
-    names = [one.name for one in fields(cls or options) if one.metadata["is_recorded"] and Path not in _types(one)]
+    names = [
+        one.name
+        for one in fields(cls or options)
+        if one.metadata["is_recorded"] and Path not in _types(one)
+    ]
     return {name: getattr(options, name) for name in names}

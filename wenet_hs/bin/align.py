@@ -16,7 +16,13 @@ have all units. They are listed on stderr, and the exit code is 2. All others ar
 import argparse
 from pathlib import Path
 
-from wenet_hs.bin.main import MODEL_HELP, add_device_argument, check_at_least, main_of, print_failures
+from wenet_hs.bin.main import (
+    MODEL_HELP,
+    add_device_argument,
+    check_at_least,
+    main_of,
+    print_failures,
+)
 from wenet_hs.bin.search_flags import add_batch_size, progress_bar
 from wenet_hs.compute.devices import find_device
 from wenet_hs.data.audio import describe_incomplete
@@ -33,8 +39,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data_list", type=Path, required=True, help="data.list with audio and transcripts")
     add("--out", type=Path, required=True, help="JSON lines to write")
     add("--ctm", type=Path, help="also write the words (of a phone model the phones) as NIST's CTM")
-    add("--textgrid", type=Path, metavar="DIR", help="also write DIR/KEY.TextGrid for Praat: tiers of units and words")
-    elan_help = "also write DIR/NAME.eaf per recording for ELAN: tiers of utterances, words and confidence"
+    add(
+        "--textgrid",
+        type=Path,
+        metavar="DIR",
+        help="also write DIR/KEY.TextGrid for Praat: tiers of units and words",
+    )
+    elan_help = (
+        "also write DIR/NAME.eaf per recording for ELAN: tiers of utterances, words and confidence"
+    )
     add("--elan", type=Path, metavar="DIR", help=elan_help)
     add("--checkpoint", type=Path, help="weights (default: final.pt of model_dir)")
     add_device_argument(parser)
@@ -48,12 +61,16 @@ def run(args: argparse.Namespace) -> None:
     files = [path for path in (args.out, args.ctm) if path is not None]
     alignment.check_outputs(utterances, files=files, textgrid=args.textgrid, elan=args.elan)
     experiment = load_experiment(args.model_dir, checkpoint=args.checkpoint, device=device)
-    args.out.parent.mkdir(parents=True, exist_ok=True)  # report a folder that cannot be written before the work
+    args.out.parent.mkdir(
+        parents=True, exist_ok=True
+    )  # report a folder that cannot be written before the work
     for folder in (args.textgrid, args.elan):
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
     with progress_bar("align") as advance:
-        found = alignment.align_utterances(experiment, utterances, batch_size=args.batch_size, on_progress=advance)
+        found = alignment.align_utterances(
+            experiment, utterances, batch_size=args.batch_size, on_progress=advance
+        )
     results = {utterance.key: found[utterance.key] for utterance in utterances}
     aligned = [result for result in results.values() if not isinstance(result, str)]
     failed = {key: result for key, result in results.items() if isinstance(result, str)}

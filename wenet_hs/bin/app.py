@@ -26,7 +26,9 @@ _ADDRESS = ".wenet_hs-address"
 """File in --dir with the address of the server that runs, which only its user can read."""
 _OPENED = "wenet_hs-open.html"
 """File in --dir that sends the browser to this address, which only its user can read; not hidden, or snaps cannot."""
-_OPENED_HTML = '<!DOCTYPE html><title>wenet_hs</title><meta http-equiv="refresh" content="0;url={address}">\n'
+_OPENED_HTML = (
+    '<!DOCTYPE html><title>wenet_hs</title><meta http-equiv="refresh" content="0;url={address}">\n'
+)
 _ENTRY = """[Desktop Entry]
 Type=Application
 Name=wenet_hs
@@ -40,10 +42,16 @@ Categories=AudioVideo;Education;
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     folder = Path("~/wenet_hs_projects")
-    parser.add_argument("--dir", type=Path, default=folder, help=f"folder of the projects (default: {folder})")
+    parser.add_argument(
+        "--dir", type=Path, default=folder, help=f"folder of the projects (default: {folder})"
+    )
     port_help = f"port of the address on this computer (default: {_PORT}; 0: any free one)"
     parser.add_argument("--port", type=int, default=_PORT, help=port_help)
-    parser.add_argument("--open", action="store_true", help="also open the page in the browser, if it runs already too")
+    parser.add_argument(
+        "--open",
+        action="store_true",
+        help="also open the page in the browser, if it runs already too",
+    )
     shortcut_help = "only put an icon into the menu and on the desktop (Linux, macOS) that does this with --open"
     parser.add_argument("--install-shortcut", action="store_true", help=shortcut_help)
 
@@ -66,14 +74,22 @@ def run(args: argparse.Namespace) -> None:
         to_do = "run pip install 'wenet_hs[app]'"
         raise ConfigError("wenet-hs app", f"{error.name} is not installed", to_do) from error
     if args.install_shortcut:
-        command = [str(Path(sys.executable).with_name("wenet-hs")), "app", f"--dir={folder}", f"--port={args.port}"]
+        command = [
+            str(Path(sys.executable).with_name("wenet-hs")),
+            "app",
+            f"--dir={folder}",
+            f"--port={args.port}",
+        ]
         for path in install_shortcut([*command, "--open"], Path.home()):
             print(f"{path}: written; the desktop may ask once whether it may be started")
         return
 
     def show(address: str) -> None:
         write_private(folder / _ADDRESS, address)
-        print(f"open this address in a browser; Ctrl-C ends the page, not the trainings:\n{address}", flush=True)
+        print(
+            f"open this address in a browser; Ctrl-C ends the page, not the trainings:\n{address}",
+            flush=True,
+        )
         if args.open:  # in a thread: a browser in the terminal would hold up the server
             threading.Thread(target=open_page, args=(folder, address), daemon=True).start()
 
@@ -123,10 +139,15 @@ def install_shortcut(command: list[str], home: Path) -> list[Path]:
     if not Path(command[0]).is_file():
         raise DataError(command[0], "no such program", "install wenet_hs with pip first")
     if sys.platform == "darwin":
-        paths, text = [home / "Desktop/wenet_hs.command"], f"#!/bin/sh\nexec {shlex.join(command)}\n"
+        paths, text = (
+            [home / "Desktop/wenet_hs.command"],
+            f"#!/bin/sh\nexec {shlex.join(command)}\n",
+        )
     else:
         icon = Path(__file__).parents[1] / "app/static/icon.svg"
-        text = _ENTRY.format(command=" ".join(map(quote_exec, command)), icon=str(icon).replace("\\", "\\\\"))
+        text = _ENTRY.format(
+            command=" ".join(map(quote_exec, command)), icon=str(icon).replace("\\", "\\\\")
+        )
         data = Path(os.environ.get("XDG_DATA_HOME") or home / ".local/share")
         paths = [data / "applications/wenet_hs.desktop"]
         paths += [one / "wenet_hs.desktop" for one in [find_desktop(home)] if one.is_dir()]

@@ -16,10 +16,17 @@ from wenet_hs.train.average import average_weights, choose_checkpoints, read_val
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model_dir", type=Path, required=True, help="experiment folder")
-    parser.add_argument("--dst_model", type=Path, metavar="FILE", help="file to write (default: final.pt of model_dir)")
+    parser.add_argument(
+        "--dst_model",
+        type=Path,
+        metavar="FILE",
+        help="file to write (default: final.pt of model_dir)",
+    )
     parser.add_argument("--num", type=int, default=5, help="number of checkpoints (default: 5)")
     by_help = "the best ones by a validation metric (cv_loss is loss), or the last ones (default: cv_loss)"
-    parser.add_argument("--by", choices=("cv_loss", "last", *get_args(Metric)), default="cv_loss", help=by_help)
+    parser.add_argument(
+        "--by", choices=("cv_loss", "last", *get_args(Metric)), default="cv_loss", help=by_help
+    )
 
 
 def run(args: argparse.Namespace) -> None:

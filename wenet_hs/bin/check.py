@@ -45,23 +45,51 @@ _HEADER = "set\tkey\tkind\tdetails"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("lists", type=Path, nargs="+", metavar="LIST", help="data.list files: the sets of one corpus, train first")
+    add(
+        "lists",
+        type=Path,
+        nargs="+",
+        metavar="LIST",
+        help="data.list files: the sets of one corpus, train first",
+    )
     unit_help = "units of the transcripts (default: the tokenizer of --config, or char)"
     add("--unit", choices=("char", "phone"), help=unit_help)
     table_help = "units.txt of the training: how it divides the transcripts, and which units it does not know"
-    table_default = "that of --config, if it exists and --unit is not given; else the units of the transcripts"
+    table_default = (
+        "that of --config, if it exists and --unit is not given; else the units of the transcripts"
+    )
     add("--units", type=Path, metavar="FILE", help=f"{table_help} (default: {table_default})")
-    add("--min_count", type=int, default=5, help="units that occur less often are listed (default: 5)")
+    add(
+        "--min_count",
+        type=int,
+        default=5,
+        help="units that occur less often are listed (default: 5)",
+    )
     config_help = "YAML of the training, for its subsampling, frame shift and filter_conf (default: by 4, 10 ms)"
     add("--config", type=Path, help=config_help)
     add_start_arguments(parser)
     add("--out", type=Path, metavar="FILE.tsv", help="write all findings: set, key, kind, details")
-    add("--html", type=Path, metavar="FILE", help="write a page with the worst utterances and their audio")
+    add(
+        "--html",
+        type=Path,
+        metavar="FILE",
+        help="write a page with the worst utterances and their audio",
+    )
     players_help = f"utterances of the page with audio (default: {MAX_PLAYERS})"
     add("--max_players", type=int, default=MAX_PLAYERS, help=players_help)
     minutes_help = "with less training speech (lists named train) the exit code is 2; 0: any"
-    add("--min_minutes", type=float, default=MIN_MINUTES, help=f"{minutes_help} (default: {MIN_MINUTES:g})")
-    add("--num_workers", type=int, default=NUM_CORES, help="processes; 0: only this one (default: one per core)")
+    add(
+        "--min_minutes",
+        type=float,
+        default=MIN_MINUTES,
+        help=f"{minutes_help} (default: {MIN_MINUTES:g})",
+    )
+    add(
+        "--num_workers",
+        type=int,
+        default=NUM_CORES,
+        help="processes; 0: only this one (default: one per core)",
+    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -89,16 +117,25 @@ def run(args: argparse.Namespace) -> None:
     facts = [*_facts(checked, args, table_path), *dict.fromkeys(made.values())]
     if args.out:
         findings = (one for found in checked.findings.values() for one in found)
-        rows = ("\t".join(map(one_field, (one.set, one.key, one.kind, one.details))) + "\n" for one in findings)
+        rows = (
+            "\t".join(map(one_field, (one.set, one.key, one.kind, one.details))) + "\n"
+            for one in findings
+        )
         write_atomic(args.out, f"{_HEADER}\n{''.join(rows)}")
     if args.html:
         title = _TITLE + ", ".join(checked.sets)
         page = build_check_page(checked, facts=facts, title=title, max_players=args.max_players)
         write_atomic(args.html, page)
-    print("\n".join([*facts, "", *_summary(checked), *map(str, filter(None, (args.out, args.html)))]))
+    print(
+        "\n".join([*facts, "", *_summary(checked), *map(str, filter(None, (args.out, args.html)))])
+    )
     lists = list_names([str(path) for path in args.lists])
     faulty, hours = checked.keys(is_fault=True), _training_hours(checked)
-    faults = [f"{len(faulty):,} utterances have faults; correct them, or leave them out"] if faulty else []
+    faults = (
+        [f"{len(faulty):,} utterances have faults; correct them, or leave them out"]
+        if faulty
+        else []
+    )
     too_little = "" if hours is None else find_too_little(hours, args.min_minutes)
     if messages := [*faults, *filter(None, [too_little])]:
         error = DataError("\n".join(f"{lists}: {message}" for message in messages))
@@ -156,7 +193,9 @@ def _summary(checked: Checked) -> Iterator[str]:
         keys = [one.key for one in found[:3]]
         while len(keys) > 1 and len(", ".join(keys)) > _KEYS_WIDTH:
             keys.pop()
-        rows.append((kind, f"{len(found):>7,} {len(found) / num:>6.1%}", ", ".join(keys), KINDS[kind]))
+        rows.append(
+            (kind, f"{len(found):>7,} {len(found) / num:>6.1%}", ", ".join(keys), KINDS[kind])
+        )
     lines = dict(zip(checked.findings, format_columns(rows, num_left=4), strict=True))
     for is_fault, rule in ((True, FAULT_RULE), (False, REMARK_RULE)):
         of_class = [f"  {line}" for kind, line in lines.items() if (kind in FAULTS) == is_fault]

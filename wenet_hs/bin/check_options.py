@@ -41,28 +41,67 @@ UNBUILT_TREE = "to-be-built.json"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--config", type=Path, required=True, help="YAML of the trainings")
-    add("--checkpoint", type=Path, metavar="DIR", help="folder of a trained model from which the trainings start")
+    add(
+        "--checkpoint",
+        type=Path,
+        metavar="DIR",
+        help="folder of a trained model from which the trainings start",
+    )
     add_start_arguments(parser)
     size_help = "of model and training: a name of conf/own_sizes.yaml, or auto"
     add("--size", default=AUTO, help=f"{size_help} (default: {AUTO})")
     add("--head", nargs="*", default=[], metavar="HEAD", help="output layers")
-    add("--tree", nargs="*", default=[], metavar="KIND_OR_FILE", help="trees of those that have one")
+    add(
+        "--tree", nargs="*", default=[], metavar="KIND_OR_FILE", help="trees of those that have one"
+    )
     modes_help = f"decoding modes; {AUTO_MODES}: those that `recognize` recommends"
     add("--modes", nargs="*", default=[], metavar="MODE", help=modes_help)
     add("--unit", help="char, phone, or bpe:N with N pieces")
     add("--seeds", nargs="*", default=[], metavar="SEED", help="of the trainings")
-    add("--ctc_head", default="softmax", metavar="HEAD", help="output layer of CTC (default: softmax)")
+    add(
+        "--ctc_head",
+        default="softmax",
+        metavar="HEAD",
+        help="output layer of CTC (default: softmax)",
+    )
     add("--ctc_tree", metavar="FILE", help="its tree.json, if it has one")
     add("--inventory", type=Path, metavar="FILE", help="known units of each language, for decoding")
-    add("--place_unseen", metavar="HOW", help="where units of --inventory are placed that the model does not have")
-    add("--override_config", nargs="*", action="extend", default=[], metavar="KEY=VALUE", help="settings of trainings")
+    add(
+        "--place_unseen",
+        metavar="HOW",
+        help="where units of --inventory are placed that the model does not have",
+    )
+    add(
+        "--override_config",
+        nargs="*",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="settings of trainings",
+    )
     recipe = parser.add_argument_group("options of a recipe")
     add_option_arguments(recipe)
     add = recipe.add_argument
-    add("--program", default="", help="run.sh as it was called; lines about its options begin with it")
+    add(
+        "--program",
+        default="",
+        help="run.sh as it was called; lines about its options begin with it",
+    )
     add("--last_stage", type=int, default=8, help="the number of its last stage (default: 8)")
-    add("--data_options", nargs="*", default=[], metavar="NAME", help="those that the data folder depends on")
-    add("--exp_options", nargs="*", default=[], metavar="NAME", help="those that the experiments depend on")
+    add(
+        "--data_options",
+        nargs="*",
+        default=[],
+        metavar="NAME",
+        help="those that the data folder depends on",
+    )
+    add(
+        "--exp_options",
+        nargs="*",
+        default=[],
+        metavar="NAME",
+        help="those that the experiments depend on",
+    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -151,7 +190,9 @@ def _check_modes(modes: Sequence[str], config: ExperimentConfig) -> None:
     has_decoder = config.decoder != "none"
     ctc_weight = config.model_conf.trained_ctc_weight
     trained = trained_branches(branches_of(has_decoder=has_decoder), ctc_weight)
-    untrained_modes = [mode for mode in modes if mode != AUTO_MODES and not find_mode(mode).branches <= trained]
+    untrained_modes = [
+        mode for mode in modes if mode != AUTO_MODES and not find_mode(mode).branches <= trained
+    ]
     cause = f"model_conf.ctc_weight {ctc_weight:g}" if has_decoder else "decoder: none"
     _check_names(f"{cause}, --modes", untrained_modes, modes_with(trained))
 

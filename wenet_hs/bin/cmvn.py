@@ -42,12 +42,26 @@ _EXCHANGE = 16
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--data_list", type=Path, required=True, help="the training list")
-    add("--data_type", choices=DATA_TYPES, default="raw", help="the list contains JSON lines or tars (default: raw)")
+    add(
+        "--data_type",
+        choices=DATA_TYPES,
+        default="raw",
+        help="the list contains JSON lines or tars (default: raw)",
+    )
     add("--config", type=Path, required=True, help="YAML of the experiment, for its dataset_conf")
     settings_help = "settings of the YAML to change, as in training"
-    add("--override_config", nargs="*", action="extend", default=[], metavar="KEY=VALUE", help=settings_help)
+    add(
+        "--override_config",
+        nargs="*",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help=settings_help,
+    )
     add("--out", type=Path, required=True, help="the file to write")
-    workers_help = "processes per rank (default: the cores divided by the ranks); does not change the result"
+    workers_help = (
+        "processes per rank (default: the cores divided by the ranks); does not change the result"
+    )
     add("--num_workers", type=int, help=workers_help)
 
 
@@ -55,7 +69,9 @@ def run(args: argparse.Namespace) -> None:
     check_at_least(args, 0, "num_workers")
     num_workers = args.num_workers
     if num_workers is None:
-        num_workers = max(1, (os.cpu_count() or 1) // int_from_environment("LOCAL_WORLD_SIZE", 1, at_least=1))
+        num_workers = max(
+            1, (os.cpu_count() or 1) // int_from_environment("LOCAL_WORLD_SIZE", 1, at_least=1)
+        )
     with join_process_group(torch.device("cpu")) as world:
         file_settings = read_yaml(args.config)
         overrides = without_other_heads(file_settings, args.override_config)
@@ -69,7 +85,10 @@ def run(args: argparse.Namespace) -> None:
         frontend = build_frontend(conf)
         utterances = open_lists((args.data_list,), args.data_type, flag="--data_list")
         world.check_equal_across_ranks(
-            {"--data_list": utterances.digest, "--config": hashlib.sha256(repr(conf).encode()).hexdigest()}
+            {
+                "--data_list": utterances.digest,
+                "--config": hashlib.sha256(repr(conf).encode()).hexdigest(),
+            }
         )
         total = reduce(add, _all_sums(utterances, frontend, num_workers, world))
         bad = {clip.key: f"{clip.wav}: {clip.reason}" for clip in total.bad_clips}
@@ -100,10 +119,14 @@ def _all_sums(
     num_groups = -(-len(utterances) // CMVN_GROUP)
     groups_per_rank = -(-num_groups // world.size)
     num_workers = min(num_workers, groups_per_rank - 1)
-    own = global_sums(utterances, frontend, num_workers=num_workers, rank=world.rank, num_ranks=world.size)
+    own = global_sums(
+        utterances, frontend, num_workers=num_workers, rank=world.rank, num_ranks=world.size
+    )
     console = Console(stderr=True)
     is_hidden = not (console.is_terminal and world.is_first)
-    for _ in track(range(0, groups_per_rank, _EXCHANGE), "features", console=console, disable=is_hidden):
+    for _ in track(
+        range(0, groups_per_rank, _EXCHANGE), "features", console=console, disable=is_hidden
+    ):
         of_ranks = world.all_gather(list(islice(own, _EXCHANGE)))
         for of_group in zip_longest(*of_ranks):
             yield from (sums for sums in of_group if sums is not None)

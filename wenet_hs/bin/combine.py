@@ -18,12 +18,29 @@ from wenet_hs.tree.errors import ConfigError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--nbest", type=Path, nargs="+", required=True, metavar="DIR", help="folders with a hyps.jsonl, one per model")
+    add(
+        "--nbest",
+        type=Path,
+        nargs="+",
+        required=True,
+        metavar="DIR",
+        help="folders with a hyps.jsonl, one per model",
+    )
     add("--out", type=Path, required=True, metavar="DIR", help="folder to write")
-    add("--weights", type=float, nargs="+", metavar="W", help="weight of each model, above 0 (default: equal weights)")
-    scale_help = f"factor of all scores before they become probabilities (default: {DEFAULT_SCALE:g})"
+    add(
+        "--weights",
+        type=float,
+        nargs="+",
+        metavar="W",
+        help="weight of each model, above 0 (default: equal weights)",
+    )
+    scale_help = (
+        f"factor of all scores before they become probabilities (default: {DEFAULT_SCALE:g})"
+    )
     add("--scale", type=float, default=DEFAULT_SCALE, help=scale_help)
-    by_help = "the highest posterior, or the least expected number of wrong units (default: posterior)"
+    by_help = (
+        "the highest posterior, or the least expected number of wrong units (default: posterior)"
+    )
     add("--by", choices=CRITERIA, default=CRITERIA[0], help=by_help)
 
 
@@ -37,7 +54,9 @@ def run(args: argparse.Namespace) -> None:
     folders = [folder.resolve() for folder in args.nbest]
     if args.out.resolve() in folders or len(set(folders)) < len(folders):
         fault = "the same folder twice"
-        raise ConfigError("--nbest and --out", fault, "give each model once, and another folder to write")
+        raise ConfigError(
+            "--nbest and --out", fault, "give each model once, and another folder to write"
+        )
     systems = read_nbest_lists(args.nbest)
     records, num_changed = [], 0
     for of_utterance in zip(*(system.values() for system in systems), strict=True):
@@ -46,7 +65,9 @@ def run(args: argparse.Namespace) -> None:
         records.append({"key": first.key, "lang": first.lang, **vars(nbest[0]), "nbest": nbest})
         num_changed += nbest[0].units != first.nbest[0].units
     write_hypotheses(args.out, records)
-    print(f"{args.out / 'text'}: {len(records)} utterances; {num_changed} differ from {args.nbest[0]}")
+    print(
+        f"{args.out / 'text'}: {len(records)} utterances; {num_changed} differ from {args.nbest[0]}"
+    )
 
 
 if __name__ == "__main__":

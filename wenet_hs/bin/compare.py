@@ -18,7 +18,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from wenet_hs.bin.main import check_at_least, main_of
-from wenet_hs.bin.score import LANG, add_common_arguments, read_hypothesis, read_languages, read_reference, rules_of
+from wenet_hs.bin.score import (
+    LANG,
+    add_common_arguments,
+    read_hypothesis,
+    read_languages,
+    read_reference,
+    rules_of,
+)
 from wenet_hs.results.experiment import read_training
 from wenet_hs.results.pairing import check_pair, check_system
 from wenet_hs.score import score
@@ -33,10 +40,28 @@ from wenet_hs.tree.errors import ConfigError, list_names
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--hyp_a", type=Path, nargs="+", required=True, help="hypotheses of the first system, one file per seed")
-    add("--hyp_b", type=Path, nargs="+", required=True, help="those of the second system, seeds in the same order")
+    add(
+        "--hyp_a",
+        type=Path,
+        nargs="+",
+        required=True,
+        help="hypotheses of the first system, one file per seed",
+    )
+    add(
+        "--hyp_b",
+        type=Path,
+        nargs="+",
+        required=True,
+        help="those of the second system, seeds in the same order",
+    )
     add_common_arguments(parser)
-    add("--by", nargs="+", choices=(LANG,), default=[], help="lang: one row per language, which the list must name")
+    add(
+        "--by",
+        nargs="+",
+        choices=(LANG,),
+        default=[],
+        help="lang: one row per language, which the list must name",
+    )
     add("--num_resamples", type=int, default=10_000, help="bootstrap resamples (default: 10000)")
     add("--name_a", help="name of the first system (default: its file)")
     add("--name_b", help="name of the second system (default: its file)")
@@ -54,12 +79,20 @@ def run(args: argparse.Namespace) -> None:
         hypothesis = read_hypothesis(path)
         refuse_keys_in_brackets(args.ref, reference, path, hypothesis)
         return score(
-            reference, hypothesis, rules=rules, langs=langs, name=name or names[1], names=names, num_resamples=0
+            reference,
+            hypothesis,
+            rules=rules,
+            langs=langs,
+            name=name or names[1],
+            names=names,
+            num_resamples=0,
         )
 
     if len(args.hyp_a) != len(args.hyp_b):
         found = f"{len(args.hyp_a)} and {len(args.hyp_b)} files"
-        raise ConfigError("--hyp_a and --hyp_b", found, "give both systems one file per seed, in the same order")
+        raise ConfigError(
+            "--hyp_a and --hyp_b", found, "give both systems one file per seed, in the same order"
+        )
     if len(args.hyp_a) > 1:
         _run_seeds(args, score_file)
         return
@@ -82,13 +115,20 @@ def run(args: argparse.Namespace) -> None:
 def _run_seeds(args: argparse.Namespace, score_file: Callable[[Path, str | None], Report]) -> None:
     """Check the pairs, score all files, compare, print."""
     trainings = [[read_training(path) for path in paths] for paths in (args.hyp_a, args.hyp_b)]
-    unknown = dict.fromkeys(what for a, b in zip(*trainings, strict=True) if a and b for what in check_pair(a, b))
+    unknown = dict.fromkeys(
+        what for a, b in zip(*trainings, strict=True) if a and b for what in check_pair(a, b)
+    )
     known = [a or b for a, b in zip(*trainings, strict=True)]
     for system in (*trainings, known):
         check_system([training for training in system if training])
     pairs = {
-        found.seed if found and found.seed else f"#{i}": (score_file(path_a, None), score_file(path_b, None))
-        for i, (found, path_a, path_b) in enumerate(zip(known, args.hyp_a, args.hyp_b, strict=True), start=1)
+        found.seed if found and found.seed else f"#{i}": (
+            score_file(path_a, None),
+            score_file(path_b, None),
+        )
+        for i, (found, path_a, path_b) in enumerate(
+            zip(known, args.hyp_a, args.hyp_b, strict=True), start=1
+        )
     }
     more = f" and {len(pairs) - 1} more"
     names = args.name_a or f"{args.hyp_a[0]}{more}", args.name_b or f"{args.hyp_b[0]}{more}"
@@ -97,7 +137,9 @@ def _run_seeds(args: argparse.Namespace, score_file: Callable[[Path, str | None]
         write_atomic(args.json, comparison_to_json(comparison))
     print(format_seed_comparison(comparison), end="")
     if not all(map(all, trainings)):
-        print("the trainings are not checked: no train.yaml three folders above each hypothesis file")
+        print(
+            "the trainings are not checked: no train.yaml three folders above each hypothesis file"
+        )
     if unknown:
         print(f"not recorded by each train.yaml, so not checked: {', '.join(unknown)}")
 

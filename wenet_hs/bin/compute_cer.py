@@ -35,18 +35,52 @@ _TAG = re.compile("<[^<>]*>")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add, char = parser.add_argument, not parser.prog.endswith("compute-wer")  # whose units are words by default
+    add, char = (
+        parser.add_argument,
+        not parser.prog.endswith("compute-wer"),
+    )  # whose units are words by default
     char_help = f"units are 1: letters; 0: words (default: {char:d})"
     add("--char", type=switch, metavar="0|1", default=char, help=char_help)
-    add("--v", type=verbosity, metavar="0|1|2", default=1, help="0: only the overall line; 2: with keys (default: 1)")
-    add("--cs", type=switch, metavar="0|1", default=True, help="0: upper and lower case are the same (default: 1)")
+    add(
+        "--v",
+        type=verbosity,
+        metavar="0|1|2",
+        default=1,
+        help="0: only the overall line; 2: with keys (default: 1)",
+    )
+    add(
+        "--cs",
+        type=switch,
+        metavar="0|1",
+        default=True,
+        help="0: upper and lower case are the same (default: 1)",
+    )
     add("--ig", type=Path, metavar="FILE", help="units to ignore, one per line")
-    add("--splitfile", type=Path, metavar="FILE", help="words to replace: `word part part` per line")
-    add("--cluster", type=Path, metavar="FILE", help="units with a line of their own: <NAME> unit unit </NAME>")
-    add("--rt", type=switch, metavar="0|1", default=False, help="1: remove <tags>, also <unk> (default: 0)")
+    add(
+        "--splitfile", type=Path, metavar="FILE", help="words to replace: `word part part` per line"
+    )
+    add(
+        "--cluster",
+        type=Path,
+        metavar="FILE",
+        help="units with a line of their own: <NAME> unit unit </NAME>",
+    )
+    add(
+        "--rt",
+        type=switch,
+        metavar="0|1",
+        default=False,
+        help="1: remove <tags>, also <unk> (default: 0)",
+    )
     add("--maxw", type=int, default=sys.maxsize, metavar="N", help="units per line (default: all)")
     padding_help = "the character that fills columns (default: space)"
-    add("--padding-symbol", type=str.lower, choices=tuple(PADDING), default="space", help=padding_help)
+    add(
+        "--padding-symbol",
+        type=str.lower,
+        choices=tuple(PADDING),
+        default="space",
+        help=padding_help,
+    )
     add("ref", type=Path, help="reference: `key transcript` per line, or NIST's trn, ctm or stm")
     add("hyp", type=Path, help="hypotheses in the same format")
 
@@ -67,7 +101,9 @@ def verbosity(value: str) -> int:
 def run(args: argparse.Namespace) -> None:
     if args.maxw < 1:
         raise ConfigError(f"--maxw {args.maxw}", "must be at least 1")
-    rules = Rules(metric="cer" if args.char else "wer", normalization="nfc" if args.cs else "nfc+lower")
+    rules = Rules(
+        metric="cer" if args.char else "wer", normalization="nfc" if args.cs else "nfc+lower"
+    )
     clusters = {} if args.cluster is None else read_clusters(args.cluster, rules)
     ref_texts = read_transcripts(args.ref)
     hyp_texts = read_transcripts(args.hyp)
@@ -75,14 +111,27 @@ def run(args: argparse.Namespace) -> None:
     reference = rewrite(ref_texts, args, rules)
     hypothesis = rewrite(hyp_texts, args, rules)
     names = str(args.ref), str(args.hyp)
-    report = score(reference, hypothesis, rules=rules, names=names, allow_extra=True, num_resamples=0)
+    report = score(
+        reference, hypothesis, rules=rules, names=names, allow_extra=True, num_resamples=0
+    )
     padding = PADDING[args.padding_symbol]
-    print(format_wenet(report, verbose=args.v, max_units=args.maxw, padding=padding, clusters=clusters), end="")
+    print(
+        format_wenet(
+            report, verbose=args.v, max_units=args.maxw, padding=padding, clusters=clusters
+        ),
+        end="",
+    )
     if report.missing:
-        print(f"{args.hyp}: {len(report.missing)} of {len(report.utterances)} missing", file=sys.stderr)
+        print(
+            f"{args.hyp}: {len(report.missing)} of {len(report.utterances)} missing",
+            file=sys.stderr,
+        )
     if report.extra:
         number = count_of(len(report.extra), "hypothesis", "hypotheses")
-        print(f"{args.hyp}: {number} without reference left out: {list_names(report.extra)}", file=sys.stderr)
+        print(
+            f"{args.hyp}: {number} without reference left out: {list_names(report.extra)}",
+            file=sys.stderr,
+        )
 
 
 def rewrite(texts: Mapping[str, str], args: argparse.Namespace, rules: Rules) -> dict[str, str]:
@@ -96,7 +145,11 @@ def rewrite(texts: Mapping[str, str], args: argparse.Namespace, rules: Rules) ->
     def rewrite_one(text: str) -> str:
         words = normalize_words(_TAG.sub("", text) if args.rt else text, rules)
         text = " ".join(part for word in words for part in parts.get(word, [word]))
-        return " ".join(unit for unit in split_units(text, rules) if unit not in ignored) if ignored else text
+        return (
+            " ".join(unit for unit in split_units(text, rules) if unit not in ignored)
+            if ignored
+            else text
+        )
 
     return {key: rewrite_one(text) for key, text in texts.items()}
 
@@ -119,7 +172,9 @@ def read_clusters(path: Path, rules: Rules) -> dict[str, frozenset[str]]:
             elif len(token) > 2 and token[0] == "<" and token[-1] == ">" and token[1] != "/":
                 name = token[1:-1]
             else:
-                raise DataError(f"{path}:{number}", f"{token} is in no cluster", "write <NAME> units </NAME>")
+                raise DataError(
+                    f"{path}:{number}", f"{token} is in no cluster", "write <NAME> units </NAME>"
+                )
     if name:
         raise DataError(path, f"cluster <{name}> has no end", f"write </{name}>")
     return clusters
@@ -166,18 +221,25 @@ def format_wenet(
     for key, utterance in report.utterances.items():
         runs = list(align_runs(*utterance.split(report.rules)))
         for refs, hyps in runs:
-            units["C" if refs == hyps else "I" if not refs else "S" if hyps else "D"] += refs or hyps
+            units["C" if refs == hyps else "I" if not refs else "S" if hyps else "D"] += (
+                refs or hyps
+            )
         lines += ["", f"utt: {key}", f"WER: {_wenet_counts(utterance.counts)}"]
         names = [f"{name}({key})" if verbose > 1 else name for name in ("lab", "rec")]
         both = _aligned_cells(runs, padding)
         for start in range(0, max(1, len(both[0])), max_units):
             parts = (" ".join(cells[start : start + max_units]) for cells in both)
-            lines += [*(f"{name}: {part}".rstrip() for name, part in zip(names, parts, strict=True)), ""]
+            lines += [
+                *(f"{name}: {part}".rstrip() for name, part in zip(names, parts, strict=True)),
+                "",
+            ]
     lines += [_RULE, "", overall, *_wenet_clusters(units, clusters or {}), "", _RULE]
     return "\n".join(lines) + "\n"
 
 
-def _wenet_clusters(units: Mapping[str, Sequence[str]], clusters: Mapping[str, Set[str]]) -> Iterator[str]:
+def _wenet_clusters(
+    units: Mapping[str, Sequence[str]], clusters: Mapping[str, Set[str]]
+) -> Iterator[str]:
     """The counts of each script and of each cluster."""
     correct, substituted, deleted, inserted = (Counter(units[kind]) for kind in "CSDI")
     of_scripts: dict[str, ErrorCounts] = {}
@@ -201,7 +263,9 @@ def script_cluster(unit: str) -> str:
         name = unicodedata.name(character, "")
         if unicodedata.category(character)[0] in "MPS":
             continue  # marks and signs belong to their letter or word
-        names.add(next((cluster for start, cluster in _SCRIPTS.items() if name.startswith(start)), _OTHER))
+        names.add(
+            next((cluster for start, cluster in _SCRIPTS.items() if name.startswith(start)), _OTHER)
+        )
     return names.pop() if len(names) == 1 else _OTHER
 
 

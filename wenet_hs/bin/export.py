@@ -22,7 +22,10 @@ def run(args: argparse.Namespace) -> None:
     options = read_options(args, ExportOptions)
     for line in export_model(options):
         print(line)
-    names = ", ".join(f"{path.name} {path.stat().st_size / 1e6:.1f} MB" for path in sorted(options.out.glob("*.onnx")))
+    names = ", ".join(
+        f"{path.name} {path.stat().st_size / 1e6:.1f} MB"
+        for path in sorted(options.out.glob("*.onnx"))
+    )
     print(f"{options.out}: {names}; its README.md has the command that runs it")
 
 

@@ -19,7 +19,9 @@ from wenet_hs.tree.errors import list_names
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     folder_help = "folder with config.json, weights and vocab.json, as downloaded"
     parser.add_argument("--hf", type=Path, required=True, metavar="DIR", help=folder_help)
-    parser.add_argument("--out", type=Path, required=True, metavar="MODEL", help="model folder to write")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="MODEL", help="model folder to write"
+    )
     parser.add_argument("--lang", help="for MMS: the language, as in adapter.LANG.safetensors")
 
 
@@ -33,7 +35,9 @@ def run(args: argparse.Namespace) -> None:
     # Such a unit is recognised, but transcripts are divided at spaces before they are divided into units.
     across_spaces = [unit for unit in table.units if SPACE in unit and unit != SPACE]
     if tokenizer == "char" and across_spaces:
-        print(f"units that are recognised, but not read in transcripts: {list_names(across_spaces)}")
+        print(
+            f"units that are recognised, but not read in transcripts: {list_names(across_spaces)}"
+        )
 
 
 if __name__ == "__main__":

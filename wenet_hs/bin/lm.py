@@ -79,7 +79,9 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _train(args: argparse.Namespace) -> None:
-    from wenet_hs.train.language_model import train_lm  # with the code of `train`, which takes a second to import
+    from wenet_hs.train.language_model import (
+        train_lm,
+    )  # with the code of `train`, which takes a second to import
 
     options = TrainOptions(
         config=args.config,
@@ -96,7 +98,14 @@ def _train(args: argparse.Namespace) -> None:
 def _add_score_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model_dir", type=Path, required=True, help="folder of the language model")
-    add("--text", type=Path, required=True, nargs="+", metavar="FILE", help="text files, one sentence per line")
+    add(
+        "--text",
+        type=Path,
+        required=True,
+        nargs="+",
+        metavar="FILE",
+        help="text files, one sentence per line",
+    )
     add("--json", type=Path, metavar="FILE", help="write the scores")
     add_device_argument(parser)
 
@@ -109,12 +118,20 @@ def _score(args: argparse.Namespace) -> None:
     assert total is not None  # nothing stops it
     scores = text_scores(total, text)
     if args.json is not None:
-        facts = {"model": str(args.model_dir), "text": list(map(str, args.text)), "tokenizer": found.config.tokenizer}
+        facts = {
+            "model": str(args.model_dir),
+            "text": list(map(str, args.text)),
+            "tokenizer": found.config.tokenizer,
+        }
         write_atomic(args.json, json.dumps(facts | scores, indent=1) + "\n")
     per = f"{scores['bits_per_unit']:.3f} bits per unit | {scores['bits_per_character']:.3f} bits per character"
-    print(f"perplexity {scores['perplexity']:.2f} | {per} | {len(text)} units, {text.num_unknown} of them <unk>")
+    print(
+        f"perplexity {scores['perplexity']:.2f} | {per} | {len(text)} units, {text.num_unknown} of them <unk>"
+    )
     if text.num_unknown:
-        print("<unk> has no characters: bits per character are comparable only between models of one unit table")
+        print(
+            "<unk> has no characters: bits per character are comparable only between models of one unit table"
+        )
 
 
 def _add_sample_arguments(parser: argparse.ArgumentParser) -> None:
@@ -123,7 +140,12 @@ def _add_sample_arguments(parser: argparse.ArgumentParser) -> None:
     add("--count", type=int, default=1, help="number of sentences (default: %(default)s)")
     temperature_help = "below 1: more of the likely units (default: %(default)s)"
     add("--temperature", type=float, default=1.0, help=temperature_help)
-    add("--max_units", type=int, default=200, help="a longer sentence is ended there (default: %(default)s)")
+    add(
+        "--max_units",
+        type=int,
+        default=200,
+        help="a longer sentence is ended there (default: %(default)s)",
+    )
     add("--seed", type=int, default=0, help="seed of the random numbers (default: %(default)s)")
 
 
@@ -133,7 +155,11 @@ def _sample(args: argparse.Namespace) -> None:
     if args.seed >= 2**63:
         raise ConfigError(f"--seed {args.seed}", "must be less than 2^63")
     if not 0 < args.temperature < math.inf:
-        raise ConfigError(f"--temperature {args.temperature:g}", "must be greater than 0 and finite", "1 is the model")
+        raise ConfigError(
+            f"--temperature {args.temperature:g}",
+            "must be greater than 0 and finite",
+            "1 is the model",
+        )
     found = load_lm(args.model_dir)
     limits = {"temperature": args.temperature, "max_units": args.max_units, "seed": args.seed}
     for ids in sample_sentences(found.model, found.tokenizer.table.special, args.count, **limits):
@@ -159,12 +185,20 @@ def _count(args: argparse.Namespace) -> None:
 def _add_ngram_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_transcript_arguments(parser)
-    tokenizer_help = "as in the config; word: units between white space (default: char, with --text word)"
+    tokenizer_help = (
+        "as in the config; word: units between white space (default: char, with --text word)"
+    )
     add("--tokenizer", choices=TOKENIZERS, help=tokenizer_help)
     add("--bpe_model", type=Path, help="sentencepiece model, for --tokenizer bpe")
     units_help = "units.txt of the recogniser: text is divided as by its model, also into units of several letters"
     add("--units", type=Path, help=units_help)
-    add("--order", type=int, default=4, metavar="N", help="the longest n-grams (default: %(default)s)")
+    add(
+        "--order",
+        type=int,
+        default=4,
+        metavar="N",
+        help="the longest n-grams (default: %(default)s)",
+    )
     fallback_help = "use the discounts 0.5, 1 and 1.5 for each order whose own cannot be estimated, as for few units"
     add("--discount_fallback", action="store_true", help=fallback_help)
     add("--out", type=Path, required=True, help="ARPA file to write")
@@ -175,15 +209,23 @@ def _ngram(args: argparse.Namespace) -> None:
     kind = args.tokenizer or ("word" if args.text else "char")
     check_bpe_model(kind, args.bpe_model)
     if args.out.suffix in (".gz", ".xz", ".bz2"):
-        raise ConfigError(f"--out {args.out}", "the file is not compressed", f"leave out {args.out.suffix}")
+        raise ConfigError(
+            f"--out {args.out}", "the file is not compressed", f"leave out {args.out.suffix}"
+        )
     table = UnitTable.from_units(()) if args.units is None else read_unit_table(kind, args.units)
     tokenizer = make_tokenizer(kind, table, args.bpe_model)
     utterances = read_utterances(args)
     prefix = "" if args.text else "utterance "
-    sentences = ((prefix + utterance.key, tokenizer.split(utterance.txt)) for utterance in utterances)
+    sentences = (
+        (prefix + utterance.key, tokenizer.split(utterance.txt)) for utterance in utterances
+    )
     text = index_units((source, units) for source, units in sentences if units)
     if not text.num_sentences:
-        raise DataError(list_names([*map(str, args.text or args.data_list)]), "all transcripts are empty", "give text")
+        raise DataError(
+            list_names([*map(str, args.text or args.data_list)]),
+            "all transcripts are empty",
+            "give text",
+        )
     write_arpa(args.out, estimate(text, args.order, fallback=args.discount_fallback))
     num_empty = len(utterances) - text.num_sentences
     notes = [f"; empty transcripts left out: {num_empty}"] if num_empty else []

@@ -74,11 +74,16 @@ def main() -> None:
             print(f"{__doc__}\nCommands (wenet-hs COMMAND --help shows the options):\n{listing}")
         sys.exit(0)
     if arguments[0] not in COMMANDS:
-        print(f"wenet-hs: no command {arguments[0]!r}; there are: {' '.join(COMMANDS)}", file=sys.stderr)
+        print(
+            f"wenet-hs: no command {arguments[0]!r}; there are: {' '.join(COMMANDS)}",
+            file=sys.stderr,
+        )
         sys.exit(2)
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     is_help = "--help" in options or "-h" in options
-    if is_help and not has_extension_name("corpus", options):  # its package is imported for its flags
+    if is_help and not has_extension_name(
+        "corpus", options
+    ):  # its package is imported for its flags
         stand_ins.install()
     sys.exit(run_command(_load(arguments[0]), arguments[1:]))
 
@@ -110,7 +115,9 @@ MODEL_HELP = "experiment folder, ours or WeNet's, or a packed model: folder, ZIP
 class _Parser(argparse.ArgumentParser):
     """A mistake in the flags is one line, without the usage of all flags. Descriptions keep their lines."""
 
-    def __init__(self, declare: Callable[[argparse.ArgumentParser], None] | None = None, **settings: Any) -> None:
+    def __init__(
+        self, declare: Callable[[argparse.ArgumentParser], None] | None = None, **settings: Any
+    ) -> None:
         """`declare` adds the flags, and a description, when this parser is chosen: it may import a package."""
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
         self._declare = declare
@@ -138,7 +145,9 @@ def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
     module.add_arguments(parser)
     if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal without UTF-8 shows escapes
         sys.stdout.reconfigure(errors="backslashreplace")
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S")
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"
+    )
     logging.captureWarnings(True)
     arguments = sys.argv[1:] if argv is None else argv
     try:
@@ -155,16 +164,24 @@ def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `wenet-hs … | head`: the flush at exit must not fail again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except UnicodeEncodeError as error:  # Python reads bytes of names that are not UTF-8 as surrogates
+    except (
+        UnicodeEncodeError
+    ) as error:  # Python reads bytes of names that are not UTF-8 as surrogates
         shown = ascii(error.object[:200])
-        print(f"{shown}: cannot be written as UTF-8; if it is a name of a file or folder, rename it", file=sys.stderr)
+        print(
+            f"{shown}: cannot be written as UTF-8; if it is a name of a file or folder, rename it",
+            file=sys.stderr,
+        )
         return 2
     except OSError as error:
         where = error.filename2 or error.filename or f"wenet-hs {name}"
         if error.errno == errno.EMFILE:
             print(too_many_files(where), file=sys.stderr)
             return 2
-        print(f"{where}: {error.strerror or error}; check the path, its permissions and the disk", file=sys.stderr)
+        print(
+            f"{where}: {error.strerror or error}; check the path, its permissions and the disk",
+            file=sys.stderr,
+        )
         return 2
     except KeyboardInterrupt as error:  # the message, if any, says how to continue
         print(f"wenet-hs {name}: stopped{'; ' if error.args else ''}{error}", file=sys.stderr)
@@ -229,10 +246,14 @@ def path_or_none(text: str) -> Path | None:
 def add_transcript_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags --data_list and --text, of which exactly one is required."""
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--data_list", type=Path, nargs="+", help="data.list files whose transcripts are counted")
+    source.add_argument(
+        "--data_list", type=Path, nargs="+", help="data.list files whose transcripts are counted"
+    )
     text_help = "plain text instead, one sentence per line; .gz, .xz and .bz2 are decompressed"
     source.add_argument("--text", type=Path, nargs="+", metavar="FILE", help=text_help)
-    empty_help = "an empty line of --text is a sentence without units, as in the WikiText benchmarks"
+    empty_help = (
+        "an empty line of --text is a sentence without units, as in the WikiText benchmarks"
+    )
     parser.add_argument("--keep_empty_lines", action="store_true", help=empty_help)
 
 
@@ -240,7 +261,11 @@ def read_utterances(args: argparse.Namespace) -> list[Utterance]:
     """The utterances of --data_list, or the sentences of --text."""
     if args.text:
         keep = args.keep_empty_lines
-        return [sentence for path in args.text for sentence in read_sentences(path, keep_empty_lines=keep)]
+        return [
+            sentence
+            for path in args.text
+            for sentence in read_sentences(path, keep_empty_lines=keep)
+        ]
     if args.keep_empty_lines:
         raise ConfigError("--keep_empty_lines", "has no effect with --data_list", "leave it out")
     return [utterance for path in args.data_list for utterance in read_data_list(path)]
@@ -249,7 +274,9 @@ def read_utterances(args: argparse.Namespace) -> list[Utterance]:
 def check_bpe_model(tokenizer: str, bpe_model: Path | None) -> None:
     """Raise ConfigError unless the sentencepiece model is given exactly if the tokenizer uses it."""
     if tokenizer == "bpe" and bpe_model is None:
-        raise ConfigError("--bpe_model", "tokenizer bpe without a model", "name the sentencepiece file")
+        raise ConfigError(
+            "--bpe_model", "tokenizer bpe without a model", "name the sentencepiece file"
+        )
     if tokenizer != "bpe" and bpe_model is not None:
         found = f"tokenizer {tokenizer} does not use it"
         raise ConfigError("--bpe_model", found, "add --tokenizer bpe, or leave it out")
@@ -264,7 +291,9 @@ def add_model_dir_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_device_argument(parser: argparse.ArgumentParser) -> None:
     """The flag --device; `find_device` reads its value."""
-    parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
+    parser.add_argument(
+        "--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)"
+    )
 
 
 SETTING_FLAGS = {
@@ -274,7 +303,10 @@ SETTING_FLAGS = {
     "units": ("tokenizer_conf.symbol_table_path", "units.txt"),
     "bpe_model": ("tokenizer_conf.bpe_path", "sentencepiece model, for units of bpe"),
     "ctc_head": ("ctc_conf.head", "output layer of CTC, like --head"),
-    "ctc_tree": ("ctc_conf.head_conf.tree", "tree.json of the output layer of CTC, if it has a tree"),
+    "ctc_tree": (
+        "ctc_conf.head_conf.tree",
+        "tree.json of the output layer of CTC, if it has a tree",
+    ),
     "cmvn": (
         "cmvn_conf.cmvn_file",
         "feature statistics of `wenet-hs cmvn`; a pretrained encoder does not use them",
@@ -284,7 +316,9 @@ SETTING_FLAGS = {
 """A flag of the commands that train → the setting that it gives, its help."""
 
 
-def add_setting_arguments(parser: argparse.ArgumentParser, names: Iterable[str] = SETTING_FLAGS) -> None:
+def add_setting_arguments(
+    parser: argparse.ArgumentParser, names: Iterable[str] = SETTING_FLAGS
+) -> None:
     """--override_config, and flags for the settings that every recipe gives."""
     from wenet_hs.config.heads import HEADS  # takes 0.1 s, which other commands do not need
 
@@ -295,19 +329,32 @@ def add_setting_arguments(parser: argparse.ArgumentParser, names: Iterable[str] 
             help_text = f"{help_text}: {', '.join(known_names('head', HEADS))}"
         group.add_argument(f"--{name}", metavar=name.rpartition("_")[2].upper(), help=help_text)
     help_text = "any other setting; it also replaces what the flags above give"
-    group.add_argument("--override_config", nargs="*", action="extend", default=[], metavar="KEY=VALUE", help=help_text)
+    group.add_argument(
+        "--override_config",
+        nargs="*",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help=help_text,
+    )
 
 
 def read_settings(args: argparse.Namespace) -> list[str]:
     """The overrides that the flags of `add_setting_arguments` give."""
     from wenet_hs.config.heads import is_without_tree
 
-    given = {name: getattr(args, name) for name in SETTING_FLAGS if getattr(args, name, None) is not None}
+    given = {
+        name: getattr(args, name) for name in SETTING_FLAGS if getattr(args, name, None) is not None
+    }
     for head, tree in (("head", "tree"), ("ctc_head", "ctc_tree")):
         if head in given and tree in given and is_without_tree(given[head]):
             logger.info("--%s %s: not used, a %s has no tree", tree, given.pop(tree), given[head])
     implied = ["tokenizer=bpe"] if "bpe_model" in given and "tokenizer" not in given else []
-    return [*implied, *(f"{SETTING_FLAGS[name][0]}={value}" for name, value in given.items()), *args.override_config]
+    return [
+        *implied,
+        *(f"{SETTING_FLAGS[name][0]}={value}" for name, value in given.items()),
+        *args.override_config,
+    ]
 
 
 def print_failures(failed: Mapping[str, str]) -> None:

@@ -23,7 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     out = pack_model(read_options(args, PackOptions))
     size = sum(path.stat().st_size for path in (out.iterdir() if out.is_dir() else [out]))
-    to_do = "edit it, and give it with --card" if out.suffix == ".md" else "read its README.md before you share it"
+    to_do = (
+        "edit it, and give it with --card"
+        if out.suffix == ".md"
+        else "read its README.md before you share it"
+    )
     print(f"{out}: {size / 1e6:.1f} MB; {to_do}")
 
 

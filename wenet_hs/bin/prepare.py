@@ -86,7 +86,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         summary = (module.__doc__ or "").partition("\n")[0].rstrip(".")
         _declare_flags(kinds.add_parser(name, help=summary), module)
     for name in names[len(corpora) :]:
-        kinds.add_parser(name, help="of an installed package", declare=partial(_declare_flags_of_package, name))
+        kinds.add_parser(
+            name, help="of an installed package", declare=partial(_declare_flags_of_package, name)
+        )
 
 
 def _declare_flags(parser: argparse.ArgumentParser, module: ModuleType) -> None:
@@ -128,7 +130,9 @@ def print_statistics(stats: Mapping[str, Any]) -> None:
     for lang, of_lang in stats["langs"].items():
         row = _make_row(of_lang)
         if is_sampled:
-            before, wanted = (_format_hours(of_lang[name]) for name in ("hours_before", "hours_wanted"))
+            before, wanted = (
+                _format_hours(of_lang[name]) for name in ("hours_before", "hours_wanted")
+            )
             row = [before, f"{of_lang['lambda']:.4f}", wanted, str(of_lang["test_wanted"]), *row]
         rows.append((lang, *row))
     rows.append(("all", *("" for _ in sampling), *_make_row(stats["total"])))
@@ -145,7 +149,9 @@ def print_statistics(stats: Mapping[str, Any]) -> None:
             print(f"{title}: {count} {kind}")
     if "phones" in stats:
         unseen = stats["phones"]["unseen_in_test"]
-        print(f"phones of the test set that no training utterance has: {len(unseen)}: {' '.join(unseen)}")
+        print(
+            f"phones of the test set that no training utterance has: {len(unseen)}: {' '.join(unseen)}"
+        )
 
 
 def _make_row(of_lang: Mapping[str, Any]) -> list[str]:

@@ -101,7 +101,9 @@ class LiveProgress:
         return trainings
 
 
-def lines_of(trainings: Sequence[ShownTraining], seconds_left: float | None, num_trainings: int) -> list[str]:
+def lines_of(
+    trainings: Sequence[ShownTraining], seconds_left: float | None, num_trainings: int
+) -> list[str]:
     """One line per running training, with the time that is left of all.
 
     `seconds_left`: of all trainings; None before it is known.

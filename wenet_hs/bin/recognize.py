@@ -31,7 +31,13 @@ import torch
 
 from wenet_hs.base.extensions import find_extensions, package_versions
 from wenet_hs.base.files import file_sha256, locked
-from wenet_hs.bin.main import MODEL_HELP, add_device_argument, check_at_least, main_of, print_failures
+from wenet_hs.bin.main import (
+    MODEL_HELP,
+    add_device_argument,
+    check_at_least,
+    main_of,
+    print_failures,
+)
 from wenet_hs.bin.search_flags import (
     MODES_HELP,
     ModeNames,
@@ -67,7 +73,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model_dir", type=Path, required=True, help=MODEL_HELP)
     add("--test_data", type=Path, required=True, help="data.list to decode")
-    add("--data_type", choices=DATA_TYPES, default="raw", help="format of the list: JSON lines, or tars (default: raw)")
+    add(
+        "--data_type",
+        choices=DATA_TYPES,
+        default="raw",
+        help="format of the list: JSON lines, or tars (default: raw)",
+    )
     add("--result_dir", type=Path, required=True, help="folder to write")
     modes_help = f"{MODES_HELP}; {AUTO_MODES}: those that are recommended for the model"
     modes_default = "default: all that the model supports"
@@ -78,15 +89,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MODE",
         help=f"{modes_help} ({modes_default})",
     )
-    inventory_help = "known units of each language, `lang<TAB>unit unit …` per line; no other unit is recognised"
+    inventory_help = (
+        "known units of each language, `lang<TAB>unit unit …` per line; no other unit is recognised"
+    )
     add("--inventory", type=Path, metavar="FILE", help=inventory_help)
     place_help = "place units of --inventory that the model does not have beside the phone with the nearest features"
     add("--place_unseen", choices=PLACEMENTS, help=place_help)
     add("--checkpoint", type=Path, help="weights (default: final.pt of model_dir)")
     add_device_argument(parser)
-    dtype_help = (
-        "of encoder and decoder (default: fp32); bf16 and fp16 are faster where the device multiplies them, and "
-    )
+    dtype_help = "of encoder and decoder (default: fp32); bf16 and fp16 are faster where the device multiplies them, and "
     dtype_help += "may change a few units"
     add("--dtype", choices=get_args(Dtype), default="fp32", help=dtype_help)
     add_batch_size(parser)
@@ -97,28 +108,50 @@ def run(args: argparse.Namespace) -> None:
     options = search_options(args)
     check_at_least(args, 1, "batch_size")
     if args.place_unseen and not args.inventory:
-        raise ConfigError("--place_unseen", "has no effect without --inventory", "give the inventory, or leave it out")
+        raise ConfigError(
+            "--place_unseen",
+            "has no effect without --inventory",
+            "give the inventory, or leave it out",
+        )
     with join_process_group(find_device(args.device)) as world:
         table = open_lists((args.test_data,), args.data_type, flag="--test_data")
         args.model_dir = resolve_model(args.model_dir)
         args.checkpoint = args.checkpoint and resolve_model(args.checkpoint)
-        experiment = load_experiment(args.model_dir, checkpoint=args.checkpoint, device=world.device)
+        experiment = load_experiment(
+            args.model_dir, checkpoint=args.checkpoint, device=world.device
+        )
         models: dict[str | None, AsrModel] = {}
         if args.inventory is not None:
             inventories = select_languages(read_inventories(args.inventory), table, args.inventory)
-            experiment, models = limit_to_inventories(experiment, inventories, place_unseen=args.place_unseen)
-        lm = None if args.lm is None else load_language_model(args.lm, experiment.tokenizer, world.device)
+            experiment, models = limit_to_inventories(
+                experiment, inventories, place_unseen=args.place_unseen
+            )
+        lm = (
+            None
+            if args.lm is None
+            else load_language_model(args.lm, experiment.tokenizer, world.device)
+        )
         modes = _modes(args.modes, experiment.model)
         check_options(experiment.model, options, modes, lm)
         check_native(args.dtype, world.device)
-        sizes = {"batch_size": args.batch_size, "max_segment_s": args.max_segment_s, "dtype": args.dtype}
+        sizes = {
+            "batch_size": args.batch_size,
+            "max_segment_s": args.max_segment_s,
+            "dtype": args.dtype,
+        }
         job = DecodingJob(modes=modes, options=options, lm=lm, models=models, **sizes)
         settings = _settings(args, table.digest, job, experiment, world.device)
-        world.check_equal_across_ranks({name: json.dumps(value) for name, value in settings.items()})
+        world.check_equal_across_ranks(
+            {name: json.dumps(value) for name, value in settings.items()}
+        )
         utterances = list(table)
-        audio = [[one.key, one.wav, one.start, one.end] for one in utterances]  # other machines may have other paths
+        audio = [
+            [one.key, one.wav, one.start, one.end] for one in utterances
+        ]  # other machines may have other paths
         settings["audio"] = hashlib.sha256(json.dumps(audio).encode()).hexdigest()
-        lock = locked(args.result_dir, flag="--result_dir", work="recognition", error_class=DataError)
+        lock = locked(
+            args.result_dir, flag="--result_dir", work="recognition", error_class=DataError
+        )
         with lock if world.is_first else nullcontext():
             try:
                 _decode(args.result_dir, utterances, experiment, job, settings, world)
@@ -155,44 +188,68 @@ def _decode(
         _warn_unknown_units(utterances, experiment.tokenizer)
     folder = result_dir / "partial"
     with progress_bar("decode", is_shown=world.is_first) as advance:
-        found = recognize(experiment, utterances, job, folder, settings=settings, world=world, on_progress=advance)
+        found = recognize(
+            experiment, utterances, job, folder, settings=settings, world=world, on_progress=advance
+        )
     if found is None:  # only rank 0 has the results
         return
     write_decoding_results(result_dir, utterances, found, experiment)
     stages = {mode: (FEATURES, ENCODER, *stages_of(mode)) for mode in job.modes}
-    conditions = {"device": str(world.device), "num_threads": torch.get_num_threads(), **asdict(job.options)}
-    conditions |= {"dtype": job.dtype, "batch_size": job.batch_size, "max_segment_s": job.max_segment_s}
+    conditions = {
+        "device": str(world.device),
+        "num_threads": torch.get_num_threads(),
+        **asdict(job.options),
+    }
+    conditions |= {
+        "dtype": job.dtype,
+        "batch_size": job.batch_size,
+        "max_segment_s": job.max_segment_s,
+    }
     named = ("versions", "model", "--lm", "--inventory", "--place_unseen")
     conditions |= {name.lstrip("-"): settings[name] for name in named}
     rtf = write_speed(result_dir / SPEED_FILE, found, stages, conditions)
     if not found.failed:
         shutil.rmtree(folder)
     for mode, factor in rtf.items():
-        print(f"{result_dir / mode / 'text'}: {len(found.segments[mode])} utterances, RTF {factor:.4f}")
+        print(
+            f"{result_dir / mode / 'text'}: {len(found.segments[mode])} utterances, RTF {factor:.4f}"
+        )
     if found.incomplete:
         print(describe_incomplete(len(found.incomplete)))
     if found.failed:
         print_failures(found.failed)
         fault = f"{len(found.failed)} of {len(utterances)} utterances could not be read"
-        to_do = "repair their audio or remove them from the data list, then run the same command again"
+        to_do = (
+            "repair their audio or remove them from the data list, then run the same command again"
+        )
         raise DataError(result_dir / "failed.tsv", fault, to_do)
 
 
 def _settings(
-    args: argparse.Namespace, list_digest: str, job: DecodingJob, experiment: Experiment, device: torch.device
+    args: argparse.Namespace,
+    list_digest: str,
+    job: DecodingJob,
+    experiment: Experiment,
+    device: torch.device,
 ) -> dict[str, Any]:
     """What must be equal on all ranks, and to continue an interrupted run."""
     conf = experiment.config.tokenizer_conf
     named = (conf.symbol_table_path, conf.bpe_path, *tree_paths(experiment.config).values())
-    names = dict.fromkeys(["train.yaml", "units.txt", *(Path(name).name for name in named if name is not None)])
+    names = dict.fromkeys(
+        ["train.yaml", "units.txt", *(Path(name).name for name in named if name is not None)]
+    )
     paths = [path for path in (args.model_dir / name for name in names) if path.is_file()]
     model = [weights_path(args.checkpoint or args.model_dir), *paths]
     return {
         "--test_data": list_digest,
         "--modes": list(job.modes),
         "model": {path.name: file_sha256(path) for path in model},
-        "--lm": None if args.lm is None else {path.name: file_sha256(path) for path in _lm_files(args.lm)},
-        "--inventory": None if args.inventory is None else {args.inventory.name: file_sha256(args.inventory)},
+        "--lm": None
+        if args.lm is None
+        else {path.name: file_sha256(path) for path in _lm_files(args.lm)},
+        "--inventory": None
+        if args.inventory is None
+        else {args.inventory.name: file_sha256(args.inventory)},
         "--place_unseen": args.place_unseen,
         "options": asdict(job.options),
         "--batch_size": job.batch_size,

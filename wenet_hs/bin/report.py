@@ -39,41 +39,95 @@ logger = logging.getLogger(__name__)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--exp", type=Path, action="append", default=[], help="experiment folder; once for each experiment")
+    add(
+        "--exp",
+        type=Path,
+        action="append",
+        default=[],
+        help="experiment folder; once for each experiment",
+    )
     add("--out", type=Path, help="the page to write")
-    add("--results", type=Path, metavar="DIR", help="write a results file of each experiment into this folder")
+    add(
+        "--results",
+        type=Path,
+        metavar="DIR",
+        help="write a results file of each experiment into this folder",
+    )
     text = "tables of a study: folders of results files, with a table.yaml if they have one"
     add("--tables", type=Path, nargs="+", default=[], metavar="DIR", help=text)
     add("--markdown", type=Path, metavar="FILE", help="Markdown file with the --tables")
-    add("--published", type=Path, metavar="DIR", help="folder of published tables, for the --tables of the same names")
+    add(
+        "--published",
+        type=Path,
+        metavar="DIR",
+        help="folder of published tables, for the --tables of the same names",
+    )
     add("--intro", type=Path, metavar="FILE", help="Markdown file before the --tables")
-    add("--more", type=Path, nargs="+", default=[], metavar="FILE", help="Markdown files after the --tables")
-    add("--stats", type=Path, help="stats.json of the data (default: the one beside the lists of the training)")
-    add("--data_list", type=Path, help="list that was decoded, for audio (default: test/data.list beside stats.json)")
-    add("--mode", help=f"decoding mode to show (default: {DEFAULT_MODE}, or another mode that all experiments have)")
-    add("--audio_mb", type=float, default=AUDIO_MB, help=f"MB of audio in the page, 0 = none (default: {AUDIO_MB:g})")
-    utterances_help = f"maximum number of utterances, the worst ones are shown (default: {MAX_UTTERANCES})"
+    add(
+        "--more",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="Markdown files after the --tables",
+    )
+    add(
+        "--stats",
+        type=Path,
+        help="stats.json of the data (default: the one beside the lists of the training)",
+    )
+    add(
+        "--data_list",
+        type=Path,
+        help="list that was decoded, for audio (default: test/data.list beside stats.json)",
+    )
+    add(
+        "--mode",
+        help=f"decoding mode to show (default: {DEFAULT_MODE}, or another mode that all experiments have)",
+    )
+    add(
+        "--audio_mb",
+        type=float,
+        default=AUDIO_MB,
+        help=f"MB of audio in the page, 0 = none (default: {AUDIO_MB:g})",
+    )
+    utterances_help = (
+        f"maximum number of utterances, the worst ones are shown (default: {MAX_UTTERANCES})"
+    )
     add("--utterances", type=int, default=MAX_UTTERANCES, help=utterances_help)
-    add("--test", default=DEFAULT_TEST, help="sub-folder of each experiment with the decoding results (default: test)")
-    add("--title", help="heading of the page (default: the names of the experiments, or systems with several seeds)")
+    add(
+        "--test",
+        default=DEFAULT_TEST,
+        help="sub-folder of each experiment with the decoding results (default: test)",
+    )
+    add(
+        "--title",
+        help="heading of the page (default: the names of the experiments, or systems with several seeds)",
+    )
 
 
 def run(args: argparse.Namespace) -> None:
     check_at_least(args, 0, "audio_mb", "utterances", hint="; 0 is none")
     if bool(args.tables) != bool(args.markdown) or not args.exp + args.tables:
-        raise ConfigError("give --exp with --out for a page or --results, or --tables with --markdown for a study")
+        raise ConfigError(
+            "give --exp with --out for a page or --results, or --tables with --markdown for a study"
+        )
     if bool(args.exp) != bool(args.out or args.results):
         found = "needs --out for a page, or --results for results files, and these need --exp"
         raise ConfigError("--exp", found, "give both")
     models = [folder for folder in args.exp if ExperimentFolder(folder).is_language_model()]
     if args.out and models:
-        raise ConfigError(f"--exp {models[0]}", "a language model, of which there is no page", "leave --out out")
+        raise ConfigError(
+            f"--exp {models[0]}", "a language model, of which there is no page", "leave --out out"
+        )
     for folder in models:
         print(write_results(collect_lm_results(folder), args.results))
     if experiments := [folder for folder in args.exp if folder not in models]:
         _report(args, experiments)
     if args.tables:
-        intro, *more = ("\n".join(read_lines(path)) if path else "" for path in (args.intro, *args.more))
+        intro, *more = (
+            "\n".join(read_lines(path)) if path else "" for path in (args.intro, *args.more)
+        )
         texts = {"intro": intro, "more": "\n\n".join(more), "command": _command()}
         compared = write_markdown(args.markdown, args.tables, published=args.published, **texts)
         print(compared + str(args.markdown))
@@ -92,7 +146,9 @@ def _report(args: argparse.Namespace, folders: Sequence[Path]) -> None:
         for experiment in experiments:
             write_results(collect_results(experiment, data.folders), args.results)
     if args.out:
-        names = dict.fromkeys(system.name for system in data.systems) or [experiment.name for experiment in experiments]
+        names = dict.fromkeys(system.name for system in data.systems) or [
+            experiment.name for experiment in experiments
+        ]
         title = args.title or " against ".join(names)
         options = {"max_utterances": args.utterances, "audio_mb": args.audio_mb}
         write_atomic(args.out, build_page(data, title=title, command=_command(), **options))
@@ -110,7 +166,9 @@ def _check_scored(experiments: Sequence[ExperimentResults], test: str) -> None:
         what = f"no experiment has a {test}/<mode>/score.json to read"
         raise ConfigError(f"--test {test}", what, f"scored are: {known}")
     for found in unscored:
-        message = "%s: no %s/<mode>/score.json to read, so no error rates; run `wenet-hs score --json`"
+        message = (
+            "%s: no %s/<mode>/score.json to read, so no error rates; run `wenet-hs score --json`"
+        )
         logger.warning(message, found.folder, test)
 
 

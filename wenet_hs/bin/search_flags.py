@@ -49,7 +49,9 @@ def add_search_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lm", type=Path, metavar="FILE.arpa|DIR", help=lm_help)
     segment_help = "longer audio is cut at pauses, decoded in segments, and the texts joined; from 4 on, or 0: never"
     segment_help += f" (default: {DEFAULT_MAX_SEGMENT_S:g}; pretrained encoders: at most 30)"
-    parser.add_argument("--max_segment_s", type=float, default=DEFAULT_MAX_SEGMENT_S, help=segment_help)
+    parser.add_argument(
+        "--max_segment_s", type=float, default=DEFAULT_MAX_SEGMENT_S, help=segment_help
+    )
 
 
 def search_options(args: argparse.Namespace) -> DecodeOptions:
@@ -61,6 +63,8 @@ def search_options(args: argparse.Namespace) -> DecodeOptions:
 @contextmanager
 def progress_bar(name: str, *, is_shown: bool = True) -> Iterator[Callable[[int, int], None]]:
     """A progress bar on stderr if that is a terminal: a function of the newly finished and the total number."""
-    with Progress(console=Console(stderr=True), disable=not (is_shown and sys.stderr.isatty())) as progress:
+    with Progress(
+        console=Console(stderr=True), disable=not (is_shown and sys.stderr.isatty())
+    ) as progress:
         task = progress.add_task(name)
         yield lambda count, total: progress.update(task, advance=count, total=total)

@@ -20,7 +20,9 @@ from wenet_hs.data.shards import open_list, write_shards
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data_list", type=Path, required=True, help="the list to pack")
-    parser.add_argument("--num_utts_per_shard", type=int, default=1000, help="utterances per tar (default: 1000)")
+    parser.add_argument(
+        "--num_utts_per_shard", type=int, default=1000, help="utterances per tar (default: 1000)"
+    )
     workers_help = "processes, which write a tar each; 0: only this one (default: one per core)"
     parser.add_argument("--num_workers", type=int, default=NUM_CORES, help=workers_help)
     parser.add_argument("--out", type=Path, required=True, help="folder to write")
@@ -36,7 +38,9 @@ def run(args: argparse.Namespace) -> None:
     shards = write_shards(utterances, args.out, num_utts_per_shard=size, num_workers=num_workers)
     shown = track(shards, "shards", num_shards, console=console, disable=not console.is_terminal)
     size = sum(path.stat().st_size for path in shown)
-    print(f"{args.out / 'data.list'}: {num_shards} shards, {len(utterances)} utterances, {size / 1e6:.1f} MB")
+    print(
+        f"{args.out / 'data.list'}: {num_shards} shards, {len(utterances)} utterances, {size / 1e6:.1f} MB"
+    )
 
 
 if __name__ == "__main__":

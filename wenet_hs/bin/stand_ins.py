@@ -38,7 +38,11 @@ class Finder(MetaPathFinder, Loader):
     """Finds a stand-in for every module of SLOW_LIBRARIES."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        return ModuleSpec(name, self, is_package=True) if name.partition(".")[0] in SLOW_LIBRARIES else None
+        return (
+            ModuleSpec(name, self, is_package=True)
+            if name.partition(".")[0] in SLOW_LIBRARIES
+            else None
+        )
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return StandIn(spec.name)

@@ -23,7 +23,11 @@ _PIECE_S = 0.1  # of what is given to the recogniser at a time
 
 
 def print_stream(
-    stream: RecognitionStream, path: Path, *, rate: int | None, format_line: Callable[[StreamedSegment], str]
+    stream: RecognitionStream,
+    path: Path,
+    *,
+    rate: int | None,
+    format_line: Callable[[StreamedSegment], str],
 ) -> None:
     """Recognise a file, or the pipe `-`. Ctrl-C ends the pipe, not its last segment.
 

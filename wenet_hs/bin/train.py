@@ -29,7 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--config", type=Path, required=True, help="YAML of the experiment")
     add("--train_data", type=Path, required=True, nargs="+", help="data.list files to train on")
     add("--cv_data", type=Path, required=True, help="data.list for validation")
-    add("--data_type", choices=DATA_TYPES, default="raw", help="the lists contain JSON lines or tars (default: raw)")
+    add(
+        "--data_type",
+        choices=DATA_TYPES,
+        default="raw",
+        help="the lists contain JSON lines or tars (default: raw)",
+    )
     add_model_dir_arguments(parser)
     checkpoint_help = "start from these weights: a file, a checkpoint, a model folder (or WeNet's), a packed model"
     add("--checkpoint", type=Path, help=checkpoint_help)

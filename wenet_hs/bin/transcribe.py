@@ -38,9 +38,20 @@ from wenet_hs.annotation.recordings import (
     write_srt,
 )
 from wenet_hs.annotation.textgrid import write_textgrid
-from wenet_hs.annotation.tiers import DEFAULT_LOW_CONFIDENCE, DEFAULT_TIER, TranscribedRecording, make_tiers
+from wenet_hs.annotation.tiers import (
+    DEFAULT_LOW_CONFIDENCE,
+    DEFAULT_TIER,
+    TranscribedRecording,
+    make_tiers,
+)
 from wenet_hs.bin.main import MODEL_HELP, add_device_argument, main_of
-from wenet_hs.bin.search_flags import MODES_HELP, ModeNames, add_search_arguments, progress_bar, search_options
+from wenet_hs.bin.search_flags import (
+    MODES_HELP,
+    ModeNames,
+    add_search_arguments,
+    progress_bar,
+    search_options,
+)
 from wenet_hs.bin.stream_audio import print_stream
 from wenet_hs.data.audio import read_duration
 from wenet_hs.data.samples import RATES
@@ -61,34 +72,65 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     audio_help = "recordings: wav, flac, mp3, ogg, …, or the .eaf or .TextGrid beside one"
     add("audio", nargs="+", type=Path, metavar="AUDIO", help=audio_help)
-    audio_dir_help = "folder with the recordings of .eaf and .TextGrid files (default: that of each file)"
+    audio_dir_help = (
+        "folder with the recordings of .eaf and .TextGrid files (default: that of each file)"
+    )
     add("--audio_dir", type=Path, metavar="DIR", help=audio_dir_help)
     add("--model_dir", type=Path, required=True, help=MODEL_HELP)
     json_help = "print JSON: path, text, score, nbest, duration, and units with their times"
     add("--json", action="store_true", help=json_help)
-    add("--elan", type=Path, metavar="DIR", help="write DIR/NAME.eaf: tiers of segments, words and confidence")
+    add(
+        "--elan",
+        type=Path,
+        metavar="DIR",
+        help="write DIR/NAME.eaf: tiers of segments, words and confidence",
+    )
     add("--textgrid", type=Path, metavar="DIR", help="write DIR/NAME.TextGrid with the same tiers")
     add("--srt", type=Path, metavar="DIR", help="write DIR/NAME.srt: subtitles")
-    record_help = "write DIR/NAME.json: segments, words, times and confidence, as `wenet-hs app` reads them"
+    record_help = (
+        "write DIR/NAME.json: segments, words, times and confidence, as `wenet-hs app` reads them"
+    )
     add("--record", type=Path, metavar="DIR", help=record_help)
     add("--ctm", type=Path, metavar="FILE", help="write the words of all recordings as NIST's CTM")
-    add("--tsv", type=Path, metavar="FILE", help="write a table of the segments: file, start, end, text, confidence")
+    add(
+        "--tsv",
+        type=Path,
+        metavar="FILE",
+        help="write a table of the segments: file, start, end, text, confidence",
+    )
     skip_help = "go on after an interruption: files that exist are neither written nor an error; a --record of another"
     skip_help += " recording or model stays, and the new one is NAME-2.json"
     add("--skip_existing", action="store_true", help=skip_help)
-    add("--vad", choices=VADS, help="how speech is found: by its level, or by Silero VAD (default: energy)")
-    add("--tier", metavar="NAME", help=f"name of the new tier; its children begin with it (default: {DEFAULT_TIER})")
-    into_help = "take the segments from this tier of the .eaf, and fill its annotations that have no text"
+    add(
+        "--vad",
+        choices=VADS,
+        help="how speech is found: by its level, or by Silero VAD (default: energy)",
+    )
+    add(
+        "--tier",
+        metavar="NAME",
+        help=f"name of the new tier; its children begin with it (default: {DEFAULT_TIER})",
+    )
+    into_help = (
+        "take the segments from this tier of the .eaf, and fill its annotations that have no text"
+    )
     add("--into_tier", metavar="NAME", help=into_help)
     low_help = f"words below are listed in a tier of their own, from 0 to 1 (default: {DEFAULT_LOW_CONFIDENCE:g})"
     add("--low_confidence", type=float, metavar="C", help=low_help)
     default_of_ctc = usual_mode(modes_with({"ctc"}))
-    mode_help = f"{MODES_HELP} (default: {DEFAULT_MODE}; of a model without a decoder {default_of_ctc})"
+    mode_help = (
+        f"{MODES_HELP} (default: {DEFAULT_MODE}; of a model without a decoder {default_of_ctc})"
+    )
     add("--mode", choices=ModeNames(), metavar="MODE", help=mode_help)
     stream_help = "print a line per segment while the audio arrives; AUDIO may be -, a pipe of"
     stream_help += " raw samples (16 bits, mono) or of a WAV"
     add("--stream", action="store_true", help=stream_help)
-    add("--rate", type=int, metavar="HZ", help="samples per second of raw samples in - (default: 16000)")
+    add(
+        "--rate",
+        type=int,
+        metavar="HZ",
+        help="samples per second of raw samples in - (default: 16000)",
+    )
     silence_help = "seconds of silence that end a segment of --stream, which --max_segment_s (20) ends too (default: 1)"
     add("--silence_s", type=float, metavar="S", help=silence_help)
     add_device_argument(parser)
@@ -109,8 +151,15 @@ def run(args: argparse.Namespace) -> None:
     recognizer = load_model(args.model_dir, args.device, options=search_options(args), lm=args.lm)
     if formats and not recognizer.has_times:
         if args.ctm is not None:
-            raise ConfigError("--ctm", "this model was trained without CTC and gives no times of words", "leave it out")
-        print("this model was trained without CTC: segments get no words and no confidence", file=sys.stderr)
+            raise ConfigError(
+                "--ctm",
+                "this model was trained without CTC and gives no times of words",
+                "leave it out",
+            )
+        print(
+            "this model was trained without CTC: segments get no words and no confidence",
+            file=sys.stderr,
+        )
     has_confidence = recognizer.has_times and (args.json or bool(formats))
     mark, num_failed = mark_confidence(has_confidence and recognizer.is_overfitted), 0
     for path in args.audio:
@@ -134,16 +183,23 @@ def run(args: argparse.Namespace) -> None:
         raise DataError(what, to_do="see the lines above")
 
 
-def _print(args: argparse.Namespace, recognizer: Recognizer, path: Path, mark: Mapping[str, bool]) -> None:
+def _print(
+    args: argparse.Namespace, recognizer: Recognizer, path: Path, mark: Mapping[str, bool]
+) -> None:
     """Print the text of a file, or its JSON with the mark of its confidences."""
     transcript = recognizer.transcribe(
         find_media(path, args.audio_dir), mode=args.mode, max_segment_s=args.max_segment_s
     )
     record = {"path": str(path), **asdict(transcript), **mark}
-    print(json.dumps(record, ensure_ascii=False) if args.json else f"{path}: {transcript.text}", flush=True)
+    print(
+        json.dumps(record, ensure_ascii=False) if args.json else f"{path}: {transcript.text}",
+        flush=True,
+    )
 
 
-def _stream(args: argparse.Namespace, recognizer: Recognizer, path: Path, mark: Mapping[str, bool]) -> None:
+def _stream(
+    args: argparse.Namespace, recognizer: Recognizer, path: Path, mark: Mapping[str, bool]
+) -> None:
     """Print the segments of a file or a pipe as they end."""
 
     def format_line(segment: StreamedSegment) -> str:
@@ -163,18 +219,26 @@ def _check_flags(args: argparse.Namespace, formats: Sequence[str]) -> None:
     """Raise ConfigError for flags that have no effect or are out of range."""
     for name in ("rate", "silence_s"):
         if (value := getattr(args, name)) is not None and not args.stream:
-            raise ConfigError(f"--{name}", "has no effect without --stream", "add it, or leave this out")
+            raise ConfigError(
+                f"--{name}", "has no effect without --stream", "add it, or leave this out"
+            )
         if value is not None and not value > 0:
             raise ConfigError(f"--{name} {value:g}", "must be above 0")
     if args.rate is not None and not (RATES[0] <= args.rate <= RATES[1]):
         raise ConfigError(f"--rate {args.rate:g}", f"must be from {RATES[0]} to {RATES[1]} Hz")
     if args.rate is not None and Path("-") not in args.audio:
-        raise ConfigError("--rate", "is that of a pipe; a file states its own", "leave it out, or give - for a pipe")
+        raise ConfigError(
+            "--rate",
+            "is that of a pipe; a file states its own",
+            "leave it out, or give - for a pipe",
+        )
     for name in ("nbest", "simulate_streaming"):
         if args.stream and getattr(args, name):
             raise ConfigError(f"--{name}", "has no effect with --stream", "leave one of them out")
     if args.stream and formats:
-        raise ConfigError(f"--{formats[0]}", "--stream prints its segments", "leave one of them out")
+        raise ConfigError(
+            f"--{formats[0]}", "--stream prints its segments", "leave one of them out"
+        )
     if not args.stream and Path("-") in args.audio:
         raise ConfigError("-", "a pipe is read only by --stream", "add --stream, or give a file")
     given = [name for name in ("vad", "tier", "low_confidence") if getattr(args, name) is not None]
@@ -186,14 +250,18 @@ def _check_flags(args: argparse.Namespace, formats: Sequence[str]) -> None:
         raise ConfigError("--skip_existing", found, "leave it out")
     if args.into_tier is not None:
         if args.elan is None or any(path.suffix.lower() != ".eaf" for path in args.audio):
-            raise ConfigError("--into_tier", "the segments are those of .eaf files", "give these, and --elan")
+            raise ConfigError(
+                "--into_tier", "the segments are those of .eaf files", "give these, and --elan"
+            )
         if args.vad is not None:
             found = "has no effect with --into_tier, which gives the segments"
             raise ConfigError("--vad", found, "leave one of them out")
     if args.json and formats:
         raise ConfigError("--json", f"has no effect with --{formats[0]}", "leave one of them out")
     if args.audio_dir is not None and not args.audio_dir.is_dir():
-        raise ConfigError(f"--audio_dir {args.audio_dir}", "no such folder", "give the folder of the recordings")
+        raise ConfigError(
+            f"--audio_dir {args.audio_dir}", "no such folder", "give the folder of the recordings"
+        )
     if args.low_confidence is not None and not 0 <= args.low_confidence <= 1:
         raise ConfigError(f"--low_confidence {args.low_confidence:g}", "must be from 0 to 1")
 
@@ -201,7 +269,11 @@ def _check_flags(args: argparse.Namespace, formats: Sequence[str]) -> None:
 def _outputs(args: argparse.Namespace, path: Path) -> dict[str, Path]:
     """Format → the file for a recording. With --skip_existing it is not the record of another recording or model."""
     folders = {name: getattr(args, name) for name in _SUFFIXES}
-    found = {name: folder / (path.stem + _SUFFIXES[name]) for name, folder in folders.items() if folder is not None}
+    found = {
+        name: folder / (path.stem + _SUFFIXES[name])
+        for name, folder in folders.items()
+        if folder is not None
+    }
     if args.skip_existing and args.record is not None:
         found["record"] = find_record(args.record, path, _model_name(args))
     return found
@@ -220,11 +292,17 @@ def _check_outputs(args: argparse.Namespace) -> None:
     is_by_name = args.ctm is not None or any(getattr(args, name) is not None for name in _SUFFIXES)
     for path in args.audio if is_by_name else ():  # a table has the whole path
         if (same := by_stem.setdefault(path.stem, path)) is not path:
-            raise DataError(f"{same} and {path}", "the results would have the same name", "transcribe them one by one")
+            raise DataError(
+                f"{same} and {path}",
+                "the results would have the same name",
+                "transcribe them one by one",
+            )
     for name in ("ctm", "tsv"):
         if (file := getattr(args, name)) is not None:
             if file.exists():
-                raise DataError(file, "exists already", f"name another file with --{name}, or delete this one")
+                raise DataError(
+                    file, "exists already", f"name another file with --{name}, or delete this one"
+                )
             file.parent.mkdir(parents=True, exist_ok=True)
     for path in args.audio:
         for name, output in _outputs(args, path).items():
@@ -232,18 +310,30 @@ def _check_outputs(args: argparse.Namespace) -> None:
                 raise DataError(output, "is the input itself", f"name another folder with --{name}")
             if output.exists() and not args.skip_existing:
                 found = "exists already"
-                raise DataError(output, found, f"name another folder with --{name}, or go on with --skip_existing")
+                raise DataError(
+                    output,
+                    found,
+                    f"name another folder with --{name}, or go on with --skip_existing",
+                )
 
 
 def _annotate(args: argparse.Namespace, recognizer: Recognizer, path: Path) -> TranscribedRecording:
     """Transcribe a recording and write its files."""
     media, tier = find_media(path, args.audio_dir), args.tier or DEFAULT_TIER
-    if any(path.suffix.lower() == output.suffix.lower() for output in _outputs(args, path).values()):
+    if any(
+        path.suffix.lower() == output.suffix.lower() for output in _outputs(args, path).values()
+    ):
         check_tier_names(path, tier, read_duration(media))
     with progress_bar(path.name) as advance:
-        options = {"mode": args.mode, "max_segment_s": args.max_segment_s, "vad": args.vad or VADS[0]}
+        options = {
+            "mode": args.mode,
+            "max_segment_s": args.max_segment_s,
+            "vad": args.vad or VADS[0],
+        }
         spans = None if args.into_tier is None else read_segments(path, args.into_tier)
-        recording = recognizer.transcribe_recording(media, **options, spans=spans, on_progress=advance)
+        recording = recognizer.transcribe_recording(
+            media, **options, spans=spans, on_progress=advance
+        )
     num_filled = 0
     low = DEFAULT_LOW_CONFIDENCE if args.low_confidence is None else args.low_confidence
     for name, output in _outputs(args, path).items():
@@ -257,9 +347,13 @@ def _annotate(args: argparse.Namespace, recognizer: Recognizer, path: Path) -> T
         elif name == "textgrid":
             write_textgrid(output, make_tiers(recording, tier, low), recording.duration_s, source)
         else:
-            num_filled = write_eaf(output, recording, tier, low, source=source, into_tier=args.into_tier)
+            num_filled = write_eaf(
+                output, recording, tier, low, source=source, into_tier=args.into_tier
+            )
     num_low = sum(word.confidence < low for word in recording.words)
-    counts = f"{len(recording.segments)} segments, {len(recording.words)} words, {num_low} below {low:g}"
+    counts = (
+        f"{len(recording.segments)} segments, {len(recording.words)} words, {num_low} below {low:g}"
+    )
     if args.into_tier is not None:
         counts += f", {num_filled} without text in tier {args.into_tier!r} were filled"
     print(f"{path}: {counts}", flush=True)

@@ -81,7 +81,12 @@ def _add_build_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = [f"  {name:<{width}}  {kind.summary}" for name, kind in KINDS.items()]
     parser.epilog = "kinds: units are near each other if\n" + "\n".join(kinds)
     add = parser.add_argument
-    add("--kind", choices=KINDS, default="huffman", help="how the tree is built (default: %(default)s)")
+    add(
+        "--kind",
+        choices=KINDS,
+        default="huffman",
+        help="how the tree is built (default: %(default)s)",
+    )
     add("--units", type=Path, required=True, help="units.txt of the model")
     add_transcript_arguments(parser)
     tokenizer_help = "as in the config; word: units between white space (default: %(default)s)"
@@ -95,15 +100,21 @@ def _add_build_arguments(parser: argparse.ArgumentParser) -> None:
     share_help = "for a tree under CTC: <blank> has this share of the total, 0 < S < 1 (default: it is never predicted)"
     add("--blank_share", type=float, metavar="S", help=share_help)
     add("--out", type=Path, required=True, help="tree.json to write")
-    group = parser.add_argument_group("for some kinds only (a flag that --kind does not use is an error)")
+    group = parser.add_argument_group(
+        "for some kinds only (a flag that --kind does not use is an error)"
+    )
     for name, option in _KIND_OPTIONS.items():
         nargs = "+" if isinstance(option.metavar, tuple) else None
-        group.add_argument(f"--{name}", type=option.type, metavar=option.metavar, nargs=nargs, help=option.help)
+        group.add_argument(
+            f"--{name}", type=option.type, metavar=option.metavar, nargs=nargs, help=option.help
+        )
 
 
 def _build(args: argparse.Namespace) -> None:
     given = {name: getattr(args, name) for name in _KIND_OPTIONS if getattr(args, name) is not None}
-    options = {name: " ".join(value) if isinstance(value, list) else value for name, value in given.items()}
+    options = {
+        name: " ".join(value) if isinstance(value, list) else value for name, value in given.items()
+    }
     table = read_unit_table(args.tokenizer, args.units)
     check_kind_options(args.kind, options, len(table))  # before minutes of counting
     check_bpe_model(args.tokenizer, args.bpe_model)
@@ -143,11 +154,19 @@ def _read_vectors(args: argparse.Namespace, table: UnitTable) -> NDArray[np.floa
         return read_embeddings(args.embeddings, table.units)
     if not args.checkpoint:
         return None
-    from wenet_hs.model.checkpoint import read_weights, weights_path  # imports torch, which no other kind needs
+    from wenet_hs.model.checkpoint import (
+        read_weights,
+        weights_path,
+    )  # imports torch, which no other kind needs
 
     path = weights_path(resolve_model(args.checkpoint))
-    folders = [path.parent, *path.parents[1:3]]  # of final.pt, checkpoints/NAME.pt and NAME/model.pt
-    own = next((folder / "units.txt" for folder in folders if (folder / "units.txt").is_file()), None)
+    folders = [
+        path.parent,
+        *path.parents[1:3],
+    ]  # of final.pt, checkpoints/NAME.pt and NAME/model.pt
+    own = next(
+        (folder / "units.txt" for folder in folders if (folder / "units.txt").is_file()), None
+    )
     if own is not None and UnitTable.read(own).units != table.units:
         raise DataError(own, f"the model has other units than {args.units}", f"use --units {own}")
     return checkpoint_vectors(read_weights(path), len(table), str(path))
@@ -162,14 +181,29 @@ MAX_OPTION = 200
 
 def _add_show_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tree", type=Path, help="tree.json")
-    parser.add_argument("--svg", type=Path, help="draw the tree into this file, for light and dark pages")
+    parser.add_argument(
+        "--svg", type=Path, help="draw the tree into this file, for light and dark pages"
+    )
     parser.add_argument("--png", type=Path, help="the same drawing as a picture, dark on white")
-    parser.add_argument("--html", type=Path, help="a page to open branches and search units, without a network")
-    parser.add_argument("--max_leaves", type=int, metavar="N", help=f"rows of --svg and --png (default: {MAX_LEAVES})")
+    parser.add_argument(
+        "--html", type=Path, help="a page to open branches and search units, without a network"
+    )
+    parser.add_argument(
+        "--max_leaves",
+        type=int,
+        metavar="N",
+        help=f"rows of --svg and --png (default: {MAX_LEAVES})",
+    )
     group = parser.add_argument_group("code lengths by language")
-    group.add_argument("--data_list", type=Path, help="data.list whose transcripts are counted per language")
+    group.add_argument(
+        "--data_list", type=Path, help="data.list whose transcripts are counted per language"
+    )
     group.add_argument("--units", type=Path, help="units.txt of the tree, for --data_list")
-    group.add_argument("--tokenizer", choices=TOKENIZERS, help="as in the config (default: the tree's own, else char)")
+    group.add_argument(
+        "--tokenizer",
+        choices=TOKENIZERS,
+        help="as in the config (default: the tree's own, else char)",
+    )
     group.add_argument("--bpe_model", type=Path, help="sentencepiece model, for --tokenizer bpe")
 
 
@@ -179,10 +213,18 @@ def _show(args: argparse.Namespace) -> None:
         to_do = "add one of them, or leave --max_leaves out"
         raise ConfigError("--max_leaves", "is used with --svg and --png only", to_do)
     if args.data_list and not args.units:
-        raise ConfigError("--data_list", "needs --units as well", "name the units.txt that the tree was built with")
+        raise ConfigError(
+            "--data_list",
+            "needs --units as well",
+            "name the units.txt that the tree was built with",
+        )
     for name in ("units", "tokenizer", "bpe_model"):
         if getattr(args, name) and not args.data_list:
-            raise ConfigError(f"--{name}", "is used with --data_list only", f"add --data_list, or leave --{name} out")
+            raise ConfigError(
+                f"--{name}",
+                "is used with --data_list only",
+                f"add --data_list, or leave --{name} out",
+            )
     tree = load_tree(args.tree)
     table = _language_table(args, tree) if args.data_list else []
     print(figures(tree))
@@ -190,7 +232,10 @@ def _show(args: argparse.Namespace) -> None:
         print(f"  {_printable(name)}: {_printable(value)}")
     probabilities = tree.probabilities()
     most_frequent = np.argsort(-tree.frequencies, kind="stable")[:20].tolist()
-    rows = [(unit_label(tree.units[unit_id]), f"{100 * probabilities[unit_id]:6.2f} %") for unit_id in most_frequent]
+    rows = [
+        (unit_label(tree.units[unit_id]), f"{100 * probabilities[unit_id]:6.2f} %")
+        for unit_id in most_frequent
+    ]
     for unit_id, line in zip(most_frequent, format_columns(rows), strict=True):
         code = tree.code(tree.num_inner + unit_id)
         print(f"{line}  {code if len(code) <= MAX_CODE else code[: MAX_CODE - 1] + '…'}".rstrip())
@@ -226,14 +271,18 @@ def _language_table(args: argparse.Namespace, tree: Tree | NaryTree) -> list[tup
     table = UnitTable.read(args.units)
     if table.units != tree.units:
         pairs = enumerate(zip(table.units, tree.units, strict=False))
-        found = next((f"unit {i} is {a!r} here and {b!r} in the tree" for i, (a, b) in pairs if a != b), None)
+        found = next(
+            (f"unit {i} is {a!r} here and {b!r} in the tree" for i, (a, b) in pairs if a != b), None
+        )
         found = found or f"{len(table)} units here and {tree.num_units} in the tree"
         found = f"not the units of {args.tree} ({found})"
         raise DataError(args.units, found, "give the units.txt that the tree was built with")
     recorded = tree.options.get("tokenizer")
     kind = args.tokenizer or (recorded if recorded in TOKENIZERS else "char")
     check_bpe_model(kind, args.bpe_model)
-    return language_costs(tree, read_data_list(args.data_list), make_tokenizer(kind, table, args.bpe_model))
+    return language_costs(
+        tree, read_data_list(args.data_list), make_tokenizer(kind, table, args.bpe_model)
+    )
 
 
 # ---- tree import and tree export
@@ -241,8 +290,12 @@ def _language_table(args: argparse.Namespace, tree: Tree | NaryTree) -> list[tup
 
 def _add_import_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--nested", type=Path, metavar="FILE", help='JSON such as [["a", "b"], ["c", "d", "e"]]')
-    source.add_argument("--original", type=Path, metavar="DIR", help="tree folder of the original implementation")
+    source.add_argument(
+        "--nested", type=Path, metavar="FILE", help='JSON such as [["a", "b"], ["c", "d", "e"]]'
+    )
+    source.add_argument(
+        "--original", type=Path, metavar="DIR", help="tree folder of the original implementation"
+    )
     parser.add_argument("--units", type=Path, required=True, help="units.txt of the model")
     parser.add_argument("--out", type=Path, required=True, help="tree.json to write")
 
@@ -261,7 +314,9 @@ def _import(args: argparse.Namespace) -> None:
 
 def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tree", type=Path, help="tree.json")
-    parser.add_argument("--original", type=Path, metavar="DIR", required=True, help="folder to write")
+    parser.add_argument(
+        "--original", type=Path, metavar="DIR", required=True, help="folder to write"
+    )
 
 
 def _export(args: argparse.Namespace) -> None:

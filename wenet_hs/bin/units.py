@@ -14,7 +14,14 @@ from pathlib import Path
 
 from wenet_hs.bin.main import add_transcript_arguments, check_at_least, main_of, read_utterances
 from wenet_hs.text.inventory import collect_inventories, write_inventories
-from wenet_hs.text.tokenizer import KINDS, bpe_units, count_units, cut_lines, make_tokenizer, train_bpe
+from wenet_hs.text.tokenizer import (
+    KINDS,
+    bpe_units,
+    count_units,
+    cut_lines,
+    make_tokenizer,
+    train_bpe,
+)
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import ConfigError, DataError, list_names
@@ -24,23 +31,36 @@ logger = logging.getLogger(__name__)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_transcript_arguments(parser)
-    parser.add_argument("--kind", choices=KINDS, required=True, help="the units: words are separated by white space")
+    parser.add_argument(
+        "--kind", choices=KINDS, required=True, help="the units: words are separated by white space"
+    )
     parser.add_argument("--out", type=Path, help="units.txt to write")
     inventory_help = "write the units of each language, for `recognize --inventory`; instead of --out, or besides it"
     parser.add_argument("--inventory", type=Path, metavar="FILE", help=inventory_help)
-    parser.add_argument("--min_count", type=int, metavar="N", help="leave out units seen less than N times")
+    parser.add_argument(
+        "--min_count", type=int, metavar="N", help="leave out units seen less than N times"
+    )
     parser.add_argument("--vocab_size", type=int, help="bpe: number of pieces")
     parser.add_argument("--bpe_model", type=Path, help="bpe: sentencepiece model to write")
 
 
 def run(args: argparse.Namespace) -> None:
-    if (args.kind == "bpe") != (args.bpe_model is not None) or (args.kind == "bpe") != (args.vocab_size is not None):
-        raise ConfigError(f"--kind {args.kind}", "--vocab_size and --bpe_model belong to --kind bpe, which needs both")
+    if (args.kind == "bpe") != (args.bpe_model is not None) or (args.kind == "bpe") != (
+        args.vocab_size is not None
+    ):
+        raise ConfigError(
+            f"--kind {args.kind}",
+            "--vocab_size and --bpe_model belong to --kind bpe, which needs both",
+        )
     if args.min_count is not None and args.kind == "bpe":
-        raise ConfigError("--min_count", "--kind bpe has a --vocab_size instead", "leave --min_count out")
+        raise ConfigError(
+            "--min_count", "--kind bpe has a --vocab_size instead", "leave --min_count out"
+        )
     if args.inventory is not None and args.kind == "bpe":
         found = "not for --kind bpe"
-        raise ConfigError("--inventory", found, "a language has an inventory of characters, phones or words")
+        raise ConfigError(
+            "--inventory", found, "a language has an inventory of characters, phones or words"
+        )
     if args.out is None and args.inventory is None:
         raise ConfigError("--out", "nothing to write", "give --out or --inventory")
     check_at_least(args, 1, "min_count")
@@ -61,7 +81,9 @@ def run(args: argparse.Namespace) -> None:
             left_out = f"; {len(rare)} units seen less than {least} times are left out ({sum(rare)} occurrences)"
         if args.inventory is not None:
             kept = set(table.units)
-            inventories = collect_inventories(utterances, lambda txt: kept.intersection(tokenizer.split(txt)))
+            inventories = collect_inventories(
+                utterances, lambda txt: kept.intersection(tokenizer.split(txt))
+            )
             write_inventories(args.inventory, inventories)
             print(f"{args.inventory}: {len(inventories)} languages from {source}{left_out}")
     if args.out is None:
@@ -70,7 +92,10 @@ def run(args: argparse.Namespace) -> None:
     table.write(args.out)
     if lost:
         logger.warning(
-            "%s: the table before had %d units that this one does not have: %s", args.out, len(lost), list_names(lost)
+            "%s: the table before had %d units that this one does not have: %s",
+            args.out,
+            len(lost),
+            list_names(lost),
         )
     size = f"{len(table)} units ({len(table) - 3} of them text)"
     print(f"{args.out}: {size} from {source}{left_out}")

@@ -36,8 +36,15 @@ def _without_effect(
 
 _refused = partial(_without_effect, harmless=())
 _ALSO_REFUSED = {
-    **_refused("adapters are not implemented; `freeze` trains a part of a model", "--use_lora", "--only_optimize_lora"),
-    **_refused("with it WeNet converts all text to upper case; write such symbols in units.txt", "--non_lang_syms"),
+    **_refused(
+        "adapters are not implemented; `freeze` trains a part of a model",
+        "--use_lora",
+        "--only_optimize_lora",
+    ),
+    **_refused(
+        "with it WeNet converts all text to upper case; write such symbols in units.txt",
+        "--non_lang_syms",
+    ),
 }
 FLAGS: dict[str, dict[str, Flag]] = {
     "train": {
@@ -49,16 +56,34 @@ FLAGS: dict[str, dict[str, Flag]] = {
         "--freeze_modules": Flag("--override_config freeze=[{}]"),
         **_without_effect("TensorBoard's files are in MODEL_DIR", "--tensorboard_dir"),
         **_without_effect("batches are always loaded ahead", "--prefetch"),
-        **_without_effect("batches are copied while the device computes", "--pin_memory", has_value=False),
-        **_without_effect("chosen by --device: nccl for cuda, gloo for cpu", "--ddp.dist_backend", "--dist_backend"),
-        **_without_effect("torchrun sets it", "--ddp.init_method", "--ddp.rank", "--ddp.world_size", "--local_rank"),
+        **_without_effect(
+            "batches are copied while the device computes", "--pin_memory", has_value=False
+        ),
+        **_without_effect(
+            "chosen by --device: nccl for cuda, gloo for cpu",
+            "--ddp.dist_backend",
+            "--dist_backend",
+        ),
+        **_without_effect(
+            "torchrun sets it",
+            "--ddp.init_method",
+            "--ddp.rank",
+            "--ddp.world_size",
+            "--local_rank",
+        ),
         **_without_effect("WENET_HS_RANK_TIMEOUT_S sets it", "--timeout"),
         **_without_effect("only for deepspeed", "--deepspeed_config", "--deepspeed.save_states"),
         **_without_effect("gradients are averaged in float32", "--fp16_grad_sync", has_value=False),
         **_without_effect("the log has the number of parameters", "--print_model", has_value=False),
-        **_refused("DeepSpeed and FSDP are not implemented; leave it out", "--train_engine", harmless=("torch_ddp",)),
+        **_refused(
+            "DeepSpeed and FSDP are not implemented; leave it out",
+            "--train_engine",
+            harmless=("torch_ddp",),
+        ),
         **_refused("not implemented; leave it out", "--deepspeed", "--jit", has_value=False),
-        **_refused("give --checkpoint: it copies all weights that fit", "--enc_init", "--enc_init_mods"),
+        **_refused(
+            "give --checkpoint: it copies all weights that fit", "--enc_init", "--enc_init_mods"
+        ),
         **_refused("LF-MMI is not implemented; leave it out", "--lfmmi_dir", harmless=("",)),
         **_ALSO_REFUSED,
     },
@@ -66,7 +91,10 @@ FLAGS: dict[str, dict[str, Flag]] = {
         "--train_config": Flag("--config {}"),
         "--out_cmvn": Flag("--out {}"),
         **_without_effect("nothing is logged between", "--log_interval"),
-        **_refused("give --data_list: the training list that `wenet-hs prepare kaldi` makes of it", "--in_scp"),
+        **_refused(
+            "give --data_list: the training list that `wenet-hs prepare kaldi` makes of it",
+            "--in_scp",
+        ),
     },
     "recognize": {
         "--config": Flag("--model_dir {parent}"),
@@ -83,16 +111,25 @@ FLAGS: dict[str, dict[str, Flag]] = {
         **_refused("not implemented; leave it out", "--blank_penalty", harmless=("0", "0.0")),
         **_refused("decoding reads MODEL_DIR/train.yaml; change it there", "--override_config"),
         **_refused("give an n-gram model over words: --lm FILE.arpa", "--hlg", "--word"),
-        **_refused("lists of words are not implemented; --lm takes a model of such text", "--context_list_path"),
-        **_refused("transducers are not implemented", "--search_transducer_weight", "--transducer_weight"),
+        **_refused(
+            "lists of words are not implemented; --lm takes a model of such text",
+            "--context_list_path",
+        ),
+        **_refused(
+            "transducers are not implemented", "--search_transducer_weight", "--transducer_weight"
+        ),
         **_ALSO_REFUSED,
     },
     "average": {
         "--src_path": Flag("--model_dir {}"),
         "--val_best": Flag("--by cv_loss", has_value=False),
         **_without_effect("every saved checkpoint counts once", "--mode"),
-        **_refused("give --num N: the N best or last", "--min_epoch", "--min_step", harmless=("0",)),
-        **_refused("give --num N: the N best or last", "--max_epoch", "--max_step", harmless=("65536",)),
+        **_refused(
+            "give --num N: the N best or last", "--min_epoch", "--min_step", harmless=("0",)
+        ),
+        **_refused(
+            "give --num N: the N best or last", "--max_epoch", "--max_step", harmless=("65536",)
+        ),
     },
 }
 
@@ -102,7 +139,9 @@ def translate_flags(command: str, argv: Sequence[str]) -> list[str]:
 
     Raises ConfigError for a flag that would change the result and has no equivalent.
     """
-    if "--help" in argv or "-h" in argv:  # never the value of a flag of WeNet's: the libraries are stand-ins then
+    if (
+        "--help" in argv or "-h" in argv
+    ):  # never the value of a flag of WeNet's: the libraries are stand-ins then
         return list(argv)
     flags, ours, names = FLAGS.get(command, {}), list[str](), [""]
     arguments = iter(argv)
@@ -113,7 +152,12 @@ def translate_flags(command: str, argv: Sequence[str]) -> list[str]:
             if not equals and flags[name].has_value:
                 value = next(arguments, "")
             ours += _translate(name, value, flags[name])
-        elif not name and names[-1] == "--override_config" and argument.count(" ") == 1 and "=" not in argument:
+        elif (
+            not name
+            and names[-1] == "--override_config"
+            and argument.count(" ") == 1
+            and "=" not in argument
+        ):
             ours.append(argument.replace(" ", "="))  # WeNet's "key value"
         else:
             ours.append(argument)
@@ -126,7 +170,10 @@ def _translate(name: str, value: str, flag: Flag) -> list[str]:
     shown = f"{name} {value}".rstrip()
     if flag.ours:
         parent = Path(value).parent
-        ours = [part.format(value, parent=parent).replace("cuda:-1", "cpu") for part in flag.ours.split()]
+        ours = [
+            part.format(value, parent=parent).replace("cuda:-1", "cpu")
+            for part in flag.ours.split()
+        ]
         _explain("%s: read as %s", shown, " ".join(ours))
         return ours
     if flag.harmless is None:

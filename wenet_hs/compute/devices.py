@@ -27,7 +27,9 @@ def find_device(name: str) -> torch.device:
         raise ConfigError(f"--device {name}", "not a device", "use cpu, cuda or cuda:N") from error
     if device.type != "cpu" and not is_gpu(device):
         raise ConfigError(f"--device {name}", "not supported", "use cpu, cuda or cuda:N")
-    if is_gpu(device) and (device.index or 0) >= (count := torch.get_device_module(device).device_count()):
+    if is_gpu(device) and (device.index or 0) >= (
+        count := torch.get_device_module(device).device_count()
+    ):
         found = f"there are {count} CUDA devices here"
         raise ConfigError(f"--device {name}", found, "use another one or --device cpu")
     return device
@@ -52,7 +54,11 @@ def processor_name(device: torch.device) -> str:
     if is_gpu(device):
         return str(torch.get_device_module(device).get_device_name(device))
     path = Path("/proc/cpuinfo")
-    pairs = (line.partition(":") for line in path.read_text("utf-8").splitlines()) if path.is_file() else ()
+    pairs = (
+        (line.partition(":") for line in path.read_text("utf-8").splitlines())
+        if path.is_file()
+        else ()
+    )
     facts = {key.strip(): value.strip() for key, _, value in pairs}
     name = facts.get("model name") or platform.processor() or platform.machine()
     known = [f"{key} {facts[key]}" for key in ("cpu family", "model") if key in facts]
@@ -74,8 +80,12 @@ def has_native_fp16(device: torch.device) -> bool:
 
 def check_native(dtype: str, device: torch.device) -> None:
     """Raise ConfigError for `--dtype` bf16 or fp16 if the device would emulate it."""
-    if (dtype == "bf16" and not has_native_bf16(device)) or (dtype == "fp16" and not has_native_fp16(device)):
-        raise ConfigError(f"--dtype {dtype}", f"{processor_name(device)} does not multiply it", "use fp32")
+    if (dtype == "bf16" and not has_native_bf16(device)) or (
+        dtype == "fp16" and not has_native_fp16(device)
+    ):
+        raise ConfigError(
+            f"--dtype {dtype}", f"{processor_name(device)} does not multiply it", "use fp32"
+        )
 
 
 def peak_memory_bytes(device: torch.device) -> int:

@@ -77,7 +77,9 @@ class World:
     def gather_numbers(self, values: Sequence[float]) -> list[list[float]]:
         """The numbers of all ranks, in the order of the ranks; each has as many."""
         zeros, size = [0.0] * len(values), len(values)
-        found = self.sum([one for rank in range(self.size) for one in (values if rank == self.rank else zeros)])
+        found = self.sum(
+            [one for rank in range(self.size) for one in (values if rank == self.rank else zeros)]
+        )
         return [found[start : start + size] for start in range(0, len(found), size)]
 
     def gather_rows(self, values: Tensor) -> Tensor:
@@ -89,7 +91,9 @@ class World:
     def stack(self, values: Tensor) -> Tensor:
         """values (…) of every rank as (W, …). The gradient of a rank's values is summed over all ranks."""
         others = torch.zeros_like(values)
-        stacked = torch.stack([values if rank == self.rank else others for rank in range(self.size)])
+        stacked = torch.stack(
+            [values if rank == self.rank else others for rank in range(self.size)]
+        )
         reduced: Tensor = all_reduce(stacked)  # type: ignore[no-untyped-call]
         return reduced
 
@@ -97,11 +101,21 @@ class World:
         """Raises ConfigError on all ranks where a rank has another value (a hash, a version) than rank 0 for a name."""
         of_ranks = self.all_gather(dict(values))
         for name in sorted({name for values in of_ranks for name in values}):
-            others = [str(rank) for rank, values in enumerate(of_ranks) if values.get(name) != of_ranks[0].get(name)]
+            others = [
+                str(rank)
+                for rank, values in enumerate(of_ranks)
+                if values.get(name) != of_ranks[0].get(name)
+            ]
             if others:
-                ranks = f"rank {others[0]} has" if len(others) == 1 else f"ranks {', '.join(others)} have"
+                ranks = (
+                    f"rank {others[0]} has"
+                    if len(others) == 1
+                    else f"ranks {', '.join(others)} have"
+                )
                 found = f"{ranks} another one than rank 0"
-                raise ConfigError(name, found, "start every rank with the same files, flags and versions")
+                raise ConfigError(
+                    name, found, "start every rank with the same files, flags and versions"
+                )
 
     def barrier(self) -> None:
         """Wait until every rank is here. There is no time limit, but an error on another rank raises RankLost."""
@@ -146,7 +160,9 @@ class World:
         num_beats, last_beat = -1, time.monotonic()
         while not self.store.check([key]):
             if self.store.check(["error"]):
-                raise RankLost(f"rank {self.rank}", "another rank has ended with an error", "read its message")
+                raise RankLost(
+                    f"rank {self.rank}", "another rank has ended with an error", "read its message"
+                )
             if beats and (now := self.store.add(beats, 0)) != num_beats:
                 num_beats, last_beat = now, time.monotonic()
             if beats and time.monotonic() - last_beat > _timeout().total_seconds():
@@ -173,12 +189,17 @@ def join_process_group(device: torch.device) -> Iterator[World]:
     # Small values are summed by gloo on the CPU, also where gradients are summed by nccl: they stay exact.
     backend = "cpu:gloo,cuda:nccl" if is_gpu(device) else "gloo"
     try:
-        dist.init_process_group(backend, store=PrefixStore("group", store), rank=rank, world_size=size, timeout=timeout)
+        dist.init_process_group(
+            backend, store=PrefixStore("group", store), rank=rank, world_size=size, timeout=timeout
+        )
     except RuntimeError as error:
         raise _rank_lost(rank, error) from error
     world = World(rank, size, device, store)
     try:
-        with _prefixed_log(world), Watch(rank, size, store, _abort_nccl) if is_gpu(device) else nullcontext():
+        with (
+            _prefixed_log(world),
+            Watch(rank, size, store, _abort_nccl) if is_gpu(device) else nullcontext(),
+        ):
             yield world
     except BaseException as error:
         _leave(world, error)
@@ -220,14 +241,20 @@ def _device_of_rank(device: torch.device) -> torch.device:
     if not is_gpu(device):
         return device
     if device.index is not None:
-        raise ConfigError(f"--device {device}", "is one GPU for several processes", "use --device cuda, a GPU for each")
+        raise ConfigError(
+            f"--device {device}",
+            "is one GPU for several processes",
+            "use --device cuda, a GPU for each",
+        )
     module, local = torch.get_device_module(device), local_rank()
     count = module.device_count()
     if local >= count and count == 1 and "LOCAL_RANK" not in os.environ:
         local = 0  # SLURM shows each task its own GPU only (--gpus-per-task)
     if local >= count:
         found = f"there are {count} CUDA devices here"
-        raise ConfigError(f"LOCAL_RANK={local}", found, f"use --nproc_per_node {count} or --device cpu")
+        raise ConfigError(
+            f"LOCAL_RANK={local}", found, f"use --nproc_per_node {count} or --device cpu"
+        )
     device = torch.device(device.type, local)
     module.set_device(device)
     return device
@@ -244,11 +271,17 @@ def _connect(rank: int, size: int) -> Store:
     address, timeout = os.environ.get("MASTER_ADDR"), _timeout()
     port = int_from_environment("MASTER_PORT", 0)
     if not (address and port):
-        raise ConfigError(f"WORLD_SIZE={size} without MASTER_ADDR and MASTER_PORT", to_do="start it with torchrun")
+        raise ConfigError(
+            f"WORLD_SIZE={size} without MASTER_ADDR and MASTER_PORT", to_do="start it with torchrun"
+        )
     is_host = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     try:
-        store = TCPStore(address, port, size, is_host, timeout, wait_for_workers=False, multi_tenant=True)
-        shared = PrefixStore(_handshake(store, rank, size, time.monotonic() + timeout.total_seconds()), store)
+        store = TCPStore(
+            address, port, size, is_host, timeout, wait_for_workers=False, multi_tenant=True
+        )
+        shared = PrefixStore(
+            _handshake(store, rank, size, time.monotonic() + timeout.total_seconds()), store
+        )
     except (dist.DistError, RuntimeError) as error:
         detail = (str(error).splitlines() or [type(error).__name__])[0]
         found = f"cannot reach all ranks through {address}:{port} ({detail})"

@@ -6,11 +6,26 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationInfo, WithJsonSchema, field_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializeAsAny,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
 from pydantic.json_schema import SkipJsonSchema
 
 from wenet_hs.config.extensions import name_check, settings_class
-from wenet_hs.config.section import Count, CountOrZero, Fraction, Positive, PositiveOrZero, Section, read_section
+from wenet_hs.config.section import (
+    Count,
+    CountOrZero,
+    Fraction,
+    Positive,
+    PositiveOrZero,
+    Section,
+    read_section,
+)
 
 
 class FilterConf(Section):
@@ -60,7 +75,10 @@ class FbankConf(Section):
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
         if self.profile == "sherpa" and (self.frame_length, self.frame_shift) != (25.0, 10.0):
-            yield "profile", "sherpa has windows of 25 ms every 10 ms; set frame_length: 25, frame_shift: 10"
+            yield (
+                "profile",
+                "sherpa has windows of 25 ms every 10 ms; set frame_length: 25, frame_shift: 10",
+            )
 
 
 class FbankFrontendConf(Section):
@@ -210,13 +228,22 @@ class DatasetConf(Section):
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
         if self.features_on == "device" and self.cache_features:
-            yield "features_on", "device does not keep features; set cache_features: false, or worker"
+            yield (
+                "features_on",
+                "device does not keep features; set cache_features: false, or worker",
+            )
         if self.features_on == "device" and self.fbank_conf.dither:
             yield "features_on", "device has no dither; set fbank_conf.dither: 0, or worker"
         if self.features_on == "device" and self.fbank_conf.profile == "sherpa":
-            yield "features_on", "device pads before it mirrors the ends; set fbank_conf.profile: wenet, or worker"
+            yield (
+                "features_on",
+                "device pads before it mirrors the ends; set fbank_conf.profile: wenet, or worker",
+            )
         if self.frontend != "fbank" and self.fbank_conf != FbankConf():
-            yield "fbank_conf", f"has no effect with frontend: {self.frontend}; remove it, or set null"
+            yield (
+                "fbank_conf",
+                f"has no effect with frontend: {self.frontend}; remove it, or set null",
+            )
         for name, conf in {"noise_conf": self.noise_conf, "reverb_conf": self.reverb_conf}.items():
             if conf is not None and self.cache_features:
                 yield name, "cache_features would repeat the same noise; set cache_features: false"

@@ -66,9 +66,15 @@ class StackConf(LayersConf):
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
         if self.output_size % self.attention_heads:
-            yield "attention_heads", f"output_size {self.output_size} is not divisible by {self.attention_heads} heads"
+            yield (
+                "attention_heads",
+                f"output_size {self.output_size} is not divisible by {self.attention_heads} heads",
+            )
         if self.subsampling_conv_channels and self.input_layer == "linear":
-            yield "subsampling_conv_channels", "has no effect with input_layer: linear, which has no convolution"
+            yield (
+                "subsampling_conv_channels",
+                "has no effect with input_layer: linear, which has no convolution",
+            )
 
 
 class ConformerConf(StackConf):
@@ -89,7 +95,11 @@ class ConformerConf(StackConf):
         yield from super().conflicts()
         if self.cnn_module_kernel % 2 == 0 and not self.causal:
             yield "cnn_module_kernel", f"must be odd without causal, got {self.cnn_module_kernel}"
-        if self.use_cnn_module and not self.causal and (self.use_dynamic_chunk or self.static_chunk_size > 0):
+        if (
+            self.use_cnn_module
+            and not self.causal
+            and (self.use_dynamic_chunk or self.static_chunk_size > 0)
+        ):
             name = "use_dynamic_chunk" if self.use_dynamic_chunk else "static_chunk_size"
             yield name, "the convolutions see frames after the chunk; set causal: true"
 
@@ -122,7 +132,10 @@ class UpperConf(ConformerConf):
         yield from super().conflicts()
         for name in ("causal", "use_dynamic_chunk", "static_chunk_size"):
             if getattr(self, name) not in (False, -1):
-                yield name, "is for streaming, and the pretrained encoder reads whole utterances; remove it"
+                yield (
+                    name,
+                    "is for streaming, and the pretrained encoder reads whole utterances; remove it",
+                )
 
 
 class PretrainedConf(Section):
@@ -136,7 +149,9 @@ class PretrainedConf(Section):
     The output of layer N gets the last layer's normalization, if the encoder has one."""
     adapter: str | None = None
     """For MMS: the language (ISO 639-3) of `adapter.LANG.safetensors` in the folder, or `new`: untrained adapters."""
-    freeze: Literal["all", "all_but_adapters", "feature_encoder", "none"] | Count = "feature_encoder"
+    freeze: Literal["all", "all_but_adapters", "feature_encoder", "none"] | Count = (
+        "feature_encoder"
+    )
     """What is not trained: everything, everything but the adapters of MMS, the convolutions before the layers, nothing,
     or everything up to this layer."""
     freeze_steps: CountOrZero = 0
@@ -163,7 +178,10 @@ class PretrainedConf(Section):
             yield "cache", "keeps the outputs of a frozen encoder; set freeze: all, or cache: null"
         for name in ("mask_time", "mask_feature"):
             if self.freeze == "all" and getattr(self, name):
-                yield name, f"acts before layers that are not trained; set 0.0, and use upper.{name}"
+                yield (
+                    name,
+                    f"acts before layers that are not trained; set 0.0, and use upper.{name}",
+                )
         for name in ("lr", "freeze_steps"):
             if self.freeze == "all" and getattr(self, name):
                 yield name, "has no effect with freeze: all; remove it"

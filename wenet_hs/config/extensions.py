@@ -76,7 +76,9 @@ def name_check(kind: ExtensionKind, own: Collection[str]) -> Callable[[Any], str
     return check
 
 
-def settings_class(kind: ExtensionKind, own: Mapping[str, type[Section]], name: str) -> type[Section]:
+def settings_class(
+    kind: ExtensionKind, own: Mapping[str, type[Section]], name: str
+) -> type[Section]:
     """The class of the settings that belong to a name, ours or that of an installed package.
 
     Raises ConfigError if no package declares the name, or if what it declares is no class of settings that can build.
@@ -84,7 +86,9 @@ def settings_class(kind: ExtensionKind, own: Mapping[str, type[Section]], name: 
     if name in own:
         return own[name]
     loaded = load_extension(kind, name)
-    is_settings_class = isinstance(loaded, type) and issubclass(loaded, Section) and hasattr(loaded, "build")
+    is_settings_class = (
+        isinstance(loaded, type) and issubclass(loaded, Section) and hasattr(loaded, "build")
+    )
     if not is_settings_class:
         found = "is no subclass of wenet_hs.config.section.Section with a method `build`"
         raise wrong_object(kind, name, found)
@@ -100,14 +104,18 @@ def describe_extensions(extensions: Iterable[Extension]) -> list[dict[str, Any]]
     return [asdict(extension) for extension in dict.fromkeys(extensions)]
 
 
-def check_installed(path: Path | str, needed: Iterable[NeededExtension], settings: Mapping[str, Any]) -> None:
+def check_installed(
+    path: Path | str, needed: Iterable[NeededExtension], settings: Mapping[str, Any]
+) -> None:
     """Check the list of a file before its settings are read. Nothing is imported.
 
     `settings`: after overrides, not validated. A name that they do not have any more is not needed.
     Raises ConfigError with a line per name whose package is not installed.
     """
     used = _used_names(settings)
-    extensions = [Extension(**entry.model_dump()) for entry in needed if (entry.kind, entry.name) in used]
+    extensions = [
+        Extension(**entry.model_dump()) for entry in needed if (entry.kind, entry.name) in used
+    ]
     lines = [_absence(path, extension) for extension in extensions if not is_installed(extension)]
     if lines:
         raise ConfigError("\n".join(lines))

@@ -54,7 +54,9 @@ class AdaptiveHeadConf(TreeHeadConf):
     """Factor by which each cluster is narrower than the one before; lowered if the last one would have no width."""
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
-        if self.cutoffs is not None and (not self.cutoffs or self.cutoffs != sorted(set(self.cutoffs))):
+        if self.cutoffs is not None and (
+            not self.cutoffs or self.cutoffs != sorted(set(self.cutoffs))
+        ):
             yield "cutoffs", f"must be one or more ascending numbers, got {self.cutoffs}"
 
 

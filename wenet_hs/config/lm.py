@@ -68,7 +68,10 @@ class LmConfig(TrainingConfig):
         if self.loss != "exact" and self.head != "softmax":
             yield "loss", f"{self.loss} estimates a flat softmax; set head: softmax, or loss: exact"
         if self.loss == "exact" and self.sampling_conf.num_samples is not None:
-            yield "sampling_conf.num_samples", "has no effect with loss: exact; remove it, or set nce or blackout"
+            yield (
+                "sampling_conf.num_samples",
+                "has no effect with loss: exact; remove it, or set nce or blackout",
+            )
         yield from self._optimizer_conflicts("rnn_conf", self.rnn_conf.sparse_grad)
         yield from super().conflicts()
 

@@ -28,7 +28,16 @@ from wenet_hs.config.wenet_keys import (
     RENAMED_KEYS,
     Scalar,
 )
-from wenet_hs.config.yaml_file import CONSTANTS, Location, Place, Settings, describe, dump_yaml, parse_yaml, read_yaml
+from wenet_hs.config.yaml_file import (
+    CONSTANTS,
+    Location,
+    Place,
+    Settings,
+    describe,
+    dump_yaml,
+    parse_yaml,
+    read_yaml,
+)
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import ConfigError
 
@@ -102,7 +111,11 @@ def make_config(
     for override in overrides:
         _apply_override(settings, override, kind)
     check_installed(path, needed, settings.values)
-    ignored = _translate_wenet_keys(settings, is_for_training=is_for_training) if kind is ExperimentConfig else {}
+    ignored = (
+        _translate_wenet_keys(settings, is_for_training=is_for_training)
+        if kind is ExperimentConfig
+        else {}
+    )
     config = _validate(settings, kind)
     if ignored and is_for_training:
         listed = "; ".join(f"{', '.join(keys)} ({reason})" for reason, keys in ignored.items())
@@ -139,7 +152,11 @@ def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings as one dictionary with dotted keys."""
     flat: dict[str, Any] = {}
     for key, value in settings.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+        flat |= (
+            flatten(value, f"{prefix}{key}.")
+            if isinstance(value, dict)
+            else {f"{prefix}{key}": value}
+        )
     return flat
 
 
@@ -213,7 +230,11 @@ def _apply_override(settings: Settings, override: str, kind: type[TrainingConfig
     is_text = dict(_schema_settings(kind)).get(location) in (str, str | None)
     try:  # a path may contain `#`, `: ` and `[`
         is_null = CONSTANTS.get(match[2], match[2]) is None
-        new = Settings(match[2], {(): place}) if is_text and not is_null else parse_yaml(match[2], place)
+        new = (
+            Settings(match[2], {(): place})
+            if is_text and not is_null
+            else parse_yaml(match[2], place)
+        )
     except ConfigError as error:
         settings.faults.append((place, str(error).removeprefix(f"{place}: ")))
         return
@@ -224,10 +245,14 @@ def _apply_override(settings: Settings, override: str, kind: type[TrainingConfig
             settings.places.setdefault(location[:end], place)
         section = section[name]
         if not isinstance(section, dict):
-            settings.faults.append((place, f"{match[1]}: {name} is not a section; write it as section.key=value"))
+            settings.faults.append(
+                (place, f"{match[1]}: {name} is not a section; write it as section.key=value")
+            )
             return
     section[location[-1]] = new.values
-    kept = {known: at for known, at in settings.places.items() if known[: len(location)] != location}
+    kept = {
+        known: at for known, at in settings.places.items() if known[: len(location)] != location
+    }
     settings.places = kept | {(*location, *inner): place for inner in new.places}
     settings.faults += new.faults
 
@@ -241,18 +266,24 @@ def _translate_wenet_keys(settings: Settings, *, is_for_training: bool) -> dict[
     Adds a fault per unsupported value. Returns the ignored keys, grouped by the reason.
     """
     values, ignored = settings.values, dict[str, list[str]]()
-    if values.get("cmvn_file") is not None and "cmvn_conf" not in values:  # outside of any section before 2023-12
+    if (
+        values.get("cmvn_file") is not None and "cmvn_conf" not in values
+    ):  # outside of any section before 2023-12
         values |= {"cmvn": "global_cmvn", "cmvn_conf": {"cmvn_file": values.pop("cmvn_file")}}
         new = (("cmvn",), ("cmvn_conf",), ("cmvn_conf", "cmvn_file"))
         settings.places |= dict.fromkeys(new, settings.places[("cmvn_file",)])
-    conf = _section(values, "tokenizer_conf")  # WeNet splits characters at spaces for phones, and joins with a space
+    conf = _section(
+        values, "tokenizer_conf"
+    )  # WeNet splits characters at spaces for phones, and joins with a space
     if values.get("tokenizer", "char") == "char" and conf.get("split_with_space") is True:
         values["tokenizer"] = "phone"
     if values.get("tokenizer") == "phone":
         conf.pop("split_with_space", None)
         if conf.get("connect_symbol") == " ":
             del conf["connect_symbol"]
-    conf = _section(values, "optim_conf")  # WeNet's list of rates: of each module, then of all other parameters
+    conf = _section(
+        values, "optim_conf"
+    )  # WeNet's list of rates: of each module, then of all other parameters
     parts, rates = conf.get("modules"), conf.get("lr")
     if isinstance(parts, list) and isinstance(rates, list) and len(rates) == len(parts) + 1:
         conf |= {"lr": rates[-1], "lr_of": dict(zip(conf.pop("modules"), rates, strict=False))}
@@ -268,7 +299,9 @@ def _translate_wenet_keys(settings: Settings, *, is_for_training: bool) -> dict[
         if dotted in OF_TRAINING_ONLY and not is_for_training:
             continue
         accepted, reason = ONLY_VALUES[dotted]
-        if not any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in accepted):
+        if not any(
+            value == one and isinstance(value, bool) == isinstance(one, bool) for one in accepted
+        ):
             what_to_do = _what_to_do_without(dotted, accepted)
             text = f"{dotted}: {describe(value)} is not supported ({reason}); {what_to_do}"
             settings.faults.append((settings.place_of((*names, key)), text))
@@ -325,7 +358,9 @@ def _schema_faults(item: Any, kind_of_config: type[Section]) -> Iterator[tuple[L
         case "extra_forbidden":
             yield (
                 location,
-                _unknown_key(kind_of_config, location, re.findall(r"'([^']*)'", context.get("expected", ""))),
+                _unknown_key(
+                    kind_of_config, location, re.findall(r"'([^']*)'", context.get("expected", ""))
+                ),
             )
         case "missing":
             is_tree = location[-2:] == ("head_conf", "tree")
@@ -334,21 +369,33 @@ def _schema_faults(item: Any, kind_of_config: type[Section]) -> Iterator[tuple[L
             choices = ", ".join(re.findall(r"'([^']*)'", context["expected"]))
             yield location, f"must be one of {choices}{or_count}, got {describe(value)}"
         case "too_long":
-            yield location, f"must have {context['max_length']} values, got {context['actual_length']}"
+            yield (
+                location,
+                f"must have {context['max_length']} values, got {context['actual_length']}",
+            )
         case _:
             expected = _EXPECTED.get(kind, item["msg"].replace("Input should be", "must be"))
-            plain = expected.replace("greater than or equal to", "at least").replace("less than or equal to", "at most")
+            plain = expected.replace("greater than or equal to", "at least").replace(
+                "less than or equal to", "at most"
+            )
             yield location, f"{plain}, got {describe(value)}"
 
 
 def _unknown_key(config: type[Section], location: Location, names: Sequence[str]) -> str:
     """The message for an unknown key. It names the same key of another section, else a similar one of this section."""
     *section, name = map(str, location)
-    keys = [*schema_keys(config), *(tuple(dotted.split(".")) for dotted in (*IGNORED_KEYS, *ONLY_VALUES))]
+    keys = [
+        *schema_keys(config),
+        *(tuple(dotted.split(".")) for dotted in (*IGNORED_KEYS, *ONLY_VALUES)),
+    ]
     own = {*names, *(key[-1] for key in keys if list(key[:-1]) == section)}
     if name in own:
         return f"not a key of this {section[-1].removesuffix('_conf')}; remove it"
-    near = [RENAMED_KEYS[name]] if name in RENAMED_KEYS else [".".join(key) for key in keys if key[-1] == name]
+    near = (
+        [RENAMED_KEYS[name]]
+        if name in RENAMED_KEYS
+        else [".".join(key) for key in keys if key[-1] == name]
+    )
     near = near or difflib.get_close_matches(name, sorted(own), n=1)
     return f"unknown key; did you mean `{near[0]}`?" if near else "unknown key; remove it"
 

@@ -20,9 +20,25 @@ from wenet_hs.config.encoders import (
     StackConf,
     read_encoder,
 )
-from wenet_hs.config.heads import HEADS, ClassHeadConf, HeadConf, HeadKind, HSoftmaxHeadConf, SoftmaxHeadConf, read_head
+from wenet_hs.config.heads import (
+    HEADS,
+    ClassHeadConf,
+    HeadConf,
+    HeadKind,
+    HSoftmaxHeadConf,
+    SoftmaxHeadConf,
+    read_head,
+)
 from wenet_hs.config.optim import EarlyStoppingConf, Metric, OptimConf, SchedulerConf
-from wenet_hs.config.section import BelowOne, Count, CountOrZero, Fraction, Positive, PositiveOrZero, Section
+from wenet_hs.config.section import (
+    BelowOne,
+    Count,
+    CountOrZero,
+    Fraction,
+    Positive,
+    PositiveOrZero,
+    Section,
+)
 
 SpecialUnit = Literal["<blank>", "<unk>", "<sos>", "<eos>"]
 
@@ -118,7 +134,10 @@ class ModelConf(Section):
         if self.ctc_weight_final is not None and not self.ctc_weight_steps:
             yield "ctc_weight_steps", "must be at least 1 where ctc_weight_final is given"
         if self.ctc_weight_final is None and self.ctc_weight_steps:
-            yield "ctc_weight_steps", "has no effect without ctc_weight_final; add it or remove this"
+            yield (
+                "ctc_weight_steps",
+                "has no effect without ctc_weight_final; add it or remove this",
+            )
         if bool(self.interctc_weight) != bool(self.interctc_layer):
             yield "interctc_layer", "needs interctc_weight, and the reverse; give both or none"
 
@@ -142,7 +161,14 @@ def defaults_of_kinds(config: "TrainingConfig") -> dict[str, Any]:
 
 
 _OF_DECODER = (
-    *("ctc_weight_final", "ctc_weight_steps", "ctc_only_steps", "reverse_weight", "lsm_weight", "lsm_kind"),
+    *(
+        "ctc_weight_final",
+        "ctc_weight_steps",
+        "ctc_only_steps",
+        "reverse_weight",
+        "lsm_weight",
+        "lsm_kind",
+    ),
     *("attention_guide", "attention_guide_steps", "attention_guide_width"),
 )
 """The settings of `ModelConf` that have no effect without a decoder."""
@@ -213,11 +239,24 @@ class TrainingConfig(Section):
         if self.tokenizer == "bpe" and self.tokenizer_conf.bpe_path is None:
             yield "tokenizer_conf.bpe_path", "missing; tokenizer: bpe needs its sentencepiece model"
         yield from self._optimizer_conflicts("head_conf", _is_sparse(self.head_conf))
-        has_end = schedule.total_steps is not None or self.max_minutes is not None or self.has_equal_epochs
+        has_end = (
+            schedule.total_steps is not None
+            or self.max_minutes is not None
+            or self.has_equal_epochs
+        )
         if self.scheduler == "warmup_cosine" and not has_end:
-            yield "scheduler_conf.total_steps", "missing; scheduler: warmup_cosine needs it, or max_minutes"
-        if self.scheduler == "warmup_cosine" and (schedule.total_steps or sys.maxsize) <= schedule.warmup_steps:
-            yield "scheduler_conf.total_steps", f"must be above warmup_steps, {schedule.warmup_steps}"
+            yield (
+                "scheduler_conf.total_steps",
+                "missing; scheduler: warmup_cosine needs it, or max_minutes",
+            )
+        if (
+            self.scheduler == "warmup_cosine"
+            and (schedule.total_steps or sys.maxsize) <= schedule.warmup_steps
+        ):
+            yield (
+                "scheduler_conf.total_steps",
+                f"must be above warmup_steps, {schedule.warmup_steps}",
+            )
         if self.scheduler == "warmuplr" and schedule.total_steps is not None:
             yield "scheduler_conf.total_steps", "scheduler: warmuplr has no end; remove it"
         metrics = {"keep_best_by": self.keep_best_by}
@@ -235,7 +274,9 @@ class TrainingConfig(Section):
         """Why a validation of this training does not measure a metric; None if it does."""
         raise NotImplementedError
 
-    def _optimizer_conflicts(self, section: str, has_sparse_grad: bool) -> Iterator[tuple[str, str]]:
+    def _optimizer_conflicts(
+        self, section: str, has_sparse_grad: bool
+    ) -> Iterator[tuple[str, str]]:
         if has_sparse_grad and (self.optim == "adamw" or self.optim_conf.weight_decay):
             text = "needs optim: adam without weight_decay, which updates only rows with a gradient"
             yield f"{section}.sparse_grad", f"{text}; change optim, or remove sparse_grad"
@@ -285,19 +326,30 @@ class ExperimentConfig(TrainingConfig):
         if self.decoder == "none":
             yield from self._conflicts_without_decoder()
         if self.decoder == "transformer" and decoder.r_num_blocks:
-            yield "decoder_conf.r_num_blocks", "needs decoder: bitransformer; remove it or change decoder"
+            yield (
+                "decoder_conf.r_num_blocks",
+                "needs decoder: bitransformer; remove it or change decoder",
+            )
         if self.cmvn is not None and self.cmvn_conf.cmvn_file is None:
-            yield "cmvn_conf.cmvn_file", "missing; cmvn: global_cmvn needs it (wenet-hs cmvn writes it)"
+            yield (
+                "cmvn_conf.cmvn_file",
+                "missing; cmvn: global_cmvn needs it (wenet-hs cmvn writes it)",
+            )
         if isinstance(encoder, PretrainedConf):
             yield from self._conflicts_of_pretrained(encoder)
         else:
             yield from self._conflicts_of_stack(encoder)
         if self.decoder == "transformer" and model.reverse_weight:
-            yield "model_conf.reverse_weight", "needs decoder: bitransformer; remove it or change decoder"
+            yield (
+                "model_conf.reverse_weight",
+                "needs decoder: bitransformer; remove it or change decoder",
+            )
         if _is_sparse(self.head_conf) and model.lsm_weight and model.lsm_kind == "leaf":
             text = "leaf smoothing updates every node, which head_conf.sparse_grad is to avoid"
             yield "model_conf.lsm_kind", f"{text}; set node, or remove sparse_grad"
-        yield from self._optimizer_conflicts("ctc_conf.head_conf", _is_sparse(self.ctc_conf.head_conf))
+        yield from self._optimizer_conflicts(
+            "ctc_conf.head_conf", _is_sparse(self.ctc_conf.head_conf)
+        )
         yield from super().conflicts()
 
     def extensions(self) -> list[Extension]:
@@ -305,16 +357,26 @@ class ExperimentConfig(TrainingConfig):
         return [*heads, *find_extensions("frontend", FRONTENDS, [self.dataset_conf.frontend])]
 
     def _conflicts_of_stack(self, encoder: StackConf) -> Iterator[tuple[str, str]]:
-        heads, num_bins = self.decoder_conf.attention_heads, self.dataset_conf.fbank_conf.num_mel_bins
+        heads, num_bins = (
+            self.decoder_conf.attention_heads,
+            self.dataset_conf.fbank_conf.num_mel_bins,
+        )
         if self.decoder != "none" and encoder.output_size % heads:
-            text = f"encoder_conf.output_size {encoder.output_size} is not divisible by {heads} heads"
+            text = (
+                f"encoder_conf.output_size {encoder.output_size} is not divisible by {heads} heads"
+            )
             yield "decoder_conf.attention_heads", text
-        has_fbank = self.dataset_conf.frontend == "fbank"  # the width of another one is checked when it is built
+        has_fbank = (
+            self.dataset_conf.frontend == "fbank"
+        )  # the width of another one is checked when it is built
         if has_fbank and num_bins < (fewest := FEWEST_MEL_BINS[encoder.input_layer]):
             text = f"input_layer: {encoder.input_layer} needs at least {fewest}, got {num_bins}"
             yield "dataset_conf.fbank_conf.num_mel_bins", text
         if self.model_conf.interctc_layer >= encoder.num_blocks:
-            yield "model_conf.interctc_layer", f"must be below encoder_conf.num_blocks, {encoder.num_blocks}"
+            yield (
+                "model_conf.interctc_layer",
+                f"must be below encoder_conf.num_blocks, {encoder.num_blocks}",
+            )
 
     def _conflicts_of_pretrained(self, encoder: PretrainedConf) -> Iterator[tuple[str, str]]:
         """Settings that act on features of ours, which a pretrained encoder does not have."""
@@ -322,27 +384,45 @@ class ExperimentConfig(TrainingConfig):
         if self.cmvn is not None:
             yield "cmvn", f"{own} and its normalization; remove it"
         if data.spec_aug:
-            yield "dataset_conf.spec_aug", f"{own}; set false (encoder_conf.mask_time masks its frames)"
+            yield (
+                "dataset_conf.spec_aug",
+                f"{own}; set false (encoder_conf.mask_time masks its frames)",
+            )
         if data.frontend != "fbank":
             yield "dataset_conf.frontend", f"{own}; remove it"
         if data.fbank_conf != FbankConf():
             yield "dataset_conf.fbank_conf", f"{own}; remove it"
         if data.resample_conf != ResampleConf():
-            yield "dataset_conf.resample_conf", "the rate of the encoder is 16000; remove it (all audio is resampled)"
+            yield (
+                "dataset_conf.resample_conf",
+                "the rate of the encoder is 16000; remove it (all audio is resampled)",
+            )
         if data.features_on == "device":
             yield "dataset_conf.features_on", f"{own}; set worker"
         if data.cache_features:
-            yield "dataset_conf.cache_features", f"{own}; set false (encoder_conf.cache keeps outputs)"
+            yield (
+                "dataset_conf.cache_features",
+                f"{own}; set false (encoder_conf.cache keeps outputs)",
+            )
         for name in ("noise_conf", "reverb_conf"):
             if encoder.cache is not None and getattr(data, name) is not None:
-                yield f"dataset_conf.{name}", "encoder_conf.cache would repeat the same noise; set one of them to null"
+                yield (
+                    f"dataset_conf.{name}",
+                    "encoder_conf.cache would repeat the same noise; set one of them to null",
+                )
 
     def _conflicts_without_decoder(self) -> Iterator[tuple[str, str]]:
         if self.model_conf.ctc_weight != 1:
             yield "model_conf.ctc_weight", "decoder: none trains CTC only; set 1.0"
         if self.head != "softmax":
-            yield "head", "decoder: none has no output layer but that of CTC; remove it, and use ctc_conf.head"
-        given = {key: getattr(self.model_conf, key) != ModelConf.model_fields[key].default for key in _OF_DECODER}
+            yield (
+                "head",
+                "decoder: none has no output layer but that of CTC; remove it, and use ctc_conf.head",
+            )
+        given = {
+            key: getattr(self.model_conf, key) != ModelConf.model_fields[key].default
+            for key in _OF_DECODER
+        }
         for key in [f"model_conf.{key}" for key in _OF_DECODER if given[key]]:
             yield key, "has no effect with decoder: none; remove it"
         if self.decoder_conf != DecoderConf():

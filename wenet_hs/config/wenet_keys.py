@@ -16,23 +16,37 @@ _IGNORED = {
     ),
     "batches are planned from the seed, the epoch and the durations": (
         *("dataset_conf.cycle", "dataset_conf.list_shuffle", "dataset_conf.list_shuffle_conf"),
-        *("dataset_conf.shuffle", "dataset_conf.shuffle_conf", "dataset_conf.sort", "dataset_conf.sort_conf"),
+        *(
+            "dataset_conf.shuffle",
+            "dataset_conf.shuffle_conf",
+            "dataset_conf.sort",
+            "dataset_conf.sort_conf",
+        ),
     ),
     "the feature it configures is off": (
-        *("dataset_conf.mfcc_conf", "dataset_conf.log_mel_spectrogram_conf", "dataset_conf.spec_sub_conf"),
+        *(
+            "dataset_conf.mfcc_conf",
+            "dataset_conf.log_mel_spectrogram_conf",
+            "dataset_conf.spec_sub_conf",
+        ),
         *("dataset_conf.spec_trim_conf", "wav2vec_conf", "data2vec_conf"),
         *("encoder_conf.n_expert", "encoder_conf.n_expert_activated"),
         *("decoder_conf.n_expert", "decoder_conf.n_expert_activated"),
     ),
     "the language of an utterance comes from the data list": ("dataset_conf.language_conf",),
-    "losses are always divided by the number of targets of an optimizer step": ("model_conf.length_normalized_loss",),
+    "losses are always divided by the number of targets of an optimizer step": (
+        "model_conf.length_normalized_loss",
+    ),
     "tokenizer: phone replaces it": ("dataset_conf.split_with_space",),
     "dataset_conf.fbank_conf.num_mel_bins is the number of features": ("input_dim",),
     "output_dim is the number of units": ("vocab_size",),
     "WeNet does not use it either": (
         *("dataset_conf.spec_aug_conf.max_w", "encoder_conf.positionwise_conv_kernel_size"),
     ),
-    "it is for WeNet's Whisper tokenizer": ("tokenizer_conf.is_multilingual", "tokenizer_conf.num_languages"),
+    "it is for WeNet's Whisper tokenizer": (
+        "tokenizer_conf.is_multilingual",
+        "tokenizer_conf.num_languages",
+    ),
     "it changes speed or memory, not numbers": ("encoder_conf.use_sdpa", "decoder_conf.use_sdpa"),
 }
 IGNORED_KEYS: dict[str, str] = {key: reason for reason, keys in _IGNORED.items() for key in keys}
@@ -60,7 +74,9 @@ _SUPPORTED: dict[str, dict[str, Scalar | tuple[Scalar, ...]]] = {
         "decoder_conf.input_layer": "embed",
         "decoder_conf.use_output_layer": True,
         "decoder_conf.src_attention": True,
-        **dict.fromkeys((f"decoder_conf.src_{name}_bias" for name in ("query", "key", "value")), True),
+        **dict.fromkeys(
+            (f"decoder_conf.src_{name}_bias" for name in ("query", "key", "value")), True
+        ),
         **{
             f"{conf}.{key}": _LAYER_SETTINGS[key]
             for conf in ("encoder_conf", "decoder_conf")
@@ -74,7 +90,9 @@ _SUPPORTED: dict[str, dict[str, Scalar | tuple[Scalar, ...]]] = {
     "Paraformer and other kinds of models are not implemented": {"model": "asr_model"},
     "it only marks padding": {"model_conf.ignore_id": -1},
     "only with tokenizer: phone": {"tokenizer_conf.split_with_space": False},
-    "units are joined by a space with tokenizer: phone, else by nothing": {"tokenizer_conf.connect_symbol": ""},
+    "units are joined by a space with tokenizer: phone, else by nothing": {
+        "tokenizer_conf.connect_symbol": ""
+    },
     "units such as <noise> in units.txt are whole without it, and WeNet would convert transcripts to upper case": {
         "tokenizer_conf.non_lang_syms_path": None
     },
@@ -86,16 +104,24 @@ _SUPPORTED: dict[str, dict[str, Scalar | tuple[Scalar, ...]]] = {
     "features are computed from audio": {"raw_wav": True},
     "audio of several channels is mixed to one": {"dataset_conf.singal_channel_conf": None},
     "speakers are not an input of the model": {"dataset_conf.speaker_conf": None},
-    "this augmentation is not implemented": {"dataset_conf.spec_sub": False, "dataset_conf.spec_trim": False},
+    "this augmentation is not implemented": {
+        "dataset_conf.spec_sub": False,
+        "dataset_conf.spec_trim": False,
+    },
     "lr is no list with one rate more; write lr_of": {"optim_conf.modules": None},
     "self-supervised training is not implemented": {"pretrain": False},
     "adapters are not implemented": {"lora_conf": None},
     "LF-MMI is not implemented": {"lfmmi_dir": (None, "")},
-    "the layout of 2021; write dataset_conf as WeNet does now": {"collate_conf": None, "spec_aug_conf": None},
+    "the layout of 2021; write dataset_conf as WeNet does now": {
+        "collate_conf": None,
+        "spec_aug_conf": None,
+    },
     "noisy student training is not implemented": {
         **dict.fromkeys(("supervised_dataset_conf", "unsupervised_dataset_conf", "pseudo_ratio"))
     },
-    "transducers are not implemented": {**dict.fromkeys(("predictor", "predictor_conf", "joint", "joint_conf"))},
+    "transducers are not implemented": {
+        **dict.fromkeys(("predictor", "predictor_conf", "joint", "joint_conf"))
+    },
 }
 OF_TRAINING_ONLY = frozenset(
     (

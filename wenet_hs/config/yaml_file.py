@@ -63,7 +63,10 @@ class Settings:
     def place_of(self, location: Location) -> Place:
         """The place of a setting. If it is absent: of the setting that selects its section, else of its section."""
         known = max(end for end in range(len(location) + 1) if location[:end] in self.places)
-        selector = (*location[:known], *(str(key).removesuffix("_conf") for key in location[known : known + 1]))
+        selector = (
+            *location[:known],
+            *(str(key).removesuffix("_conf") for key in location[known : known + 1]),
+        )
         return self.places.get(selector, self.places[location[:known]])
 
     def place_of_mark(self, mark: Any) -> Place:
@@ -85,7 +88,10 @@ class Settings:
             self.faults.append((place, f"tag {node.tag!r} is not supported; remove it"))
         if isinstance(node, yaml.SequenceNode):
             items = enumerate(node.value)
-            return [self.read_node(item, (*location, i), self.place_of_mark(item.start_mark)) for i, item in items]
+            return [
+                self.read_node(item, (*location, i), self.place_of_mark(item.start_mark))
+                for i, item in items
+            ]
         if isinstance(node, yaml.ScalarNode):
             if any("\ud800" <= character <= "\udfff" for character in node.value):
                 raise ConfigError(place, "half of a surrogate pair is not text", "remove it")
@@ -94,10 +100,14 @@ class Settings:
         for key, value in node.value:
             place = self.place_of_mark(key.start_mark)
             if not isinstance(key, yaml.ScalarNode):
-                raise ConfigError(place, "a key must be one word, found a list or a section", "write `key: value`")
+                raise ConfigError(
+                    place, "a key must be one word, found a list or a section", "write `key: value`"
+                )
             if key.value in section:
                 first = self.places[*location, key.value]
-                self.faults.append((place, f"{key.value}: duplicate of the key at {first}; keep one"))
+                self.faults.append(
+                    (place, f"{key.value}: duplicate of the key at {first}; keep one")
+                )
             else:
                 section[key.value] = self.read_node(value, (*location, key.value), place)
         return section
@@ -112,9 +122,15 @@ def read_yaml(path: Path | str) -> Settings:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ConfigError(path, f"cannot be read ({error.strerror})", "check the path of the config") from error
+        raise ConfigError(
+            path, f"cannot be read ({error.strerror})", "check the path of the config"
+        ) from error
     if len(content) > MAX_BYTES:
-        raise ConfigError(f"{path}:1", f"{len(content)} bytes", f"a config has at most {MAX_BYTES}: check the path")
+        raise ConfigError(
+            f"{path}:1",
+            f"{len(content)} bytes",
+            f"a config has at most {MAX_BYTES}: check the path",
+        )
     try:
         settings = parse_yaml(content.decode("utf-8-sig"), Place(str(path), 1))
     except UnicodeDecodeError as error:
@@ -123,7 +139,11 @@ def read_yaml(path: Path | str) -> Settings:
         raise ConfigError(f"{path}:{line}", "not UTF-8", to_do) from error
     if not isinstance(settings.values, dict):
         found = "nothing" if settings.values is None else describe(settings.values)
-        raise ConfigError(settings.places[()], f"a config has lines of `key: value`, found {found}", "check the path")
+        raise ConfigError(
+            settings.places[()],
+            f"a config has lines of `key: value`, found {found}",
+            "check the path",
+        )
     return settings
 
 
@@ -136,8 +156,14 @@ def parse_yaml(text: str, place: Place) -> Settings:
     try:
         root = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
-        problem = (error.problem or error.context or "syntax error").replace("\n", " ").removeprefix("but ")
-        advice = next((f"; {what_to_do}" for part, what_to_do in _ADVICE.items() if part in problem), "")
+        problem = (
+            (error.problem or error.context or "syntax error")
+            .replace("\n", " ")
+            .removeprefix("but ")
+        )
+        advice = next(
+            (f"; {what_to_do}" for part, what_to_do in _ADVICE.items() if part in problem), ""
+        )
         where = settings.place_of_mark(error.problem_mark or error.context_mark)
         raise ConfigError(where, f"not YAML: {problem}{advice}") from error
     except yaml.reader.ReaderError as error:
@@ -213,7 +239,9 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    is_plain = text.isprintable() and isinstance(resolve_scalar(text), str)  # other styles change U+0085
+    is_plain = text.isprintable() and isinstance(
+        resolve_scalar(text), str
+    )  # other styles change U+0085
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, None if is_plain else '"')
 
 

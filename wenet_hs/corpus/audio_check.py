@@ -66,13 +66,17 @@ class AudioOptions(OutputOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "corpus", self.corpus.absolute())  # paths in the lists are absolute
+        object.__setattr__(
+            self, "corpus", self.corpus.absolute()
+        )  # paths in the lists are absolute
         if not 0.0 <= self.max_rejected <= 1.0:
             raise ValueError(f"max_rejected {self.max_rejected:g}: must be from 0 to 1")
 
     def make_checker(self) -> "ClipChecker":
         """A checker with its cache in the output folder."""
-        return ClipChecker(self.out / ".checked_clips.jsonl", mode=self.check_audio, num_workers=self.num_workers)
+        return ClipChecker(
+            self.out / ".checked_clips.jsonl", mode=self.check_audio, num_workers=self.num_workers
+        )
 
 
 class ClipChecker:
@@ -95,16 +99,28 @@ class ClipChecker:
                 if clip.reason is None or NOT_AUDIO not in clip.reason:
                     self._known[cache_key] = clip
         except (ValueError, TypeError) as error:
-            raise DataError(cache, f"damaged ({error})", "delete this file, it only caches earlier runs") from error
+            raise DataError(
+                cache, f"damaged ({error})", "delete this file, it only caches earlier runs"
+            ) from error
 
     def check(
         self, utterances: Sequence[Utterance], description: str, mode: CheckMode | None = None
     ) -> tuple[list[Utterance], list[Rejected]]:
         """The utterances whose clip is usable, with durations, and the others. `mode` overrides the checker's."""
         mode = mode or self._mode
-        cache_keys = {u.key: _make_cache_key(u, mode) for u in utterances if mode != "none" or u.duration is None}
-        unknown = [u for u in utterances if u.key in cache_keys and cache_keys[u.key] not in self._known]
-        results = {key: self._known[cache_key] for key, cache_key in cache_keys.items() if cache_key in self._known}
+        cache_keys = {
+            u.key: _make_cache_key(u, mode)
+            for u in utterances
+            if mode != "none" or u.duration is None
+        }
+        unknown = [
+            u for u in utterances if u.key in cache_keys and cache_keys[u.key] not in self._known
+        ]
+        results = {
+            key: self._known[cache_key]
+            for key, cache_key in cache_keys.items()
+            if cache_key in self._known
+        }
         if unknown:
             found = parallel_map(
                 partial(_check_one, mode),
@@ -128,14 +144,20 @@ class ClipChecker:
                 self._incomplete.add(utterance.key)
             if result.reason is None:
                 is_same = utterance.duration == result.duration_s
-                usable.append(utterance if is_same else replace(utterance, duration=result.duration_s))
+                usable.append(
+                    utterance if is_same else replace(utterance, duration=result.duration_s)
+                )
             else:
                 rejected.append(Rejected.of(utterance, result.reason))
         return usable, rejected
 
     def count_incomplete(self, splits: Mapping[str, Sequence[Utterance]]) -> int:
         """The utterances whose clip lacks a little of the length in its header; `full` finds them."""
-        return sum(utterance.key in self._incomplete for utterances in splits.values() for utterance in utterances)
+        return sum(
+            utterance.key in self._incomplete
+            for utterances in splits.values()
+            for utterance in utterances
+        )
 
 
 def _check_one(mode: CheckMode, utterance: Utterance) -> CheckedClip:
@@ -176,7 +198,11 @@ def _make_cache_key(utterance: Utterance, mode: CheckMode) -> str:
         state = f"{status.st_size} {status.st_mtime_ns}"
     except OSError:
         state = "missing"
-    segment = "" if utterance.start is None and utterance.end is None else f"{utterance.start} {utterance.end} "
+    segment = (
+        ""
+        if utterance.start is None and utterance.end is None
+        else f"{utterance.start} {utterance.end} "
+    )
     channel = "" if utterance.channel is None else f"channel {utterance.channel} "
     return f"{mode} {utterance.duration} {segment}{channel}{state} {utterance.wav}"
 
@@ -200,7 +226,11 @@ def parallel_map(
         description: text before the progress bar.
         on_crash: returns the result of an item that ends its process (a segmentation fault, or more than 120 s).
     """
-    results = _map_in_pool(function, items, num_workers, on_crash) if num_workers else map(function, items)
+    results = (
+        _map_in_pool(function, items, num_workers, on_crash)
+        if num_workers
+        else map(function, items)
+    )
     # Without a thread that refreshes it, because the pool may fork meanwhile.
     console = Console(stderr=True)
     with Progress(console=console, auto_refresh=False, disable=not console.is_terminal) as progress:
@@ -216,7 +246,10 @@ def parallel_map(
 
 
 def _map_in_pool(
-    function: Callable[[Item], Outcome], items: Sequence[Item], num_workers: int, on_crash: Callable[[Item], Outcome]
+    function: Callable[[Item], Outcome],
+    items: Sequence[Item],
+    num_workers: int,
+    on_crash: Callable[[Item], Outcome],
 ) -> Iterator[Outcome]:
     size = min(64, len(items) // (4 * num_workers) + 1)
     num_done = 0
@@ -226,7 +259,9 @@ def _map_in_pool(
         num_processes = min(num_workers, -(-(len(items) - num_done) // size))
         pool = ProcessPoolExecutor(num_processes, mp_context=context, initializer=_start_worker)
         try:
-            for result in pool.map(partial(_run_limited, function), items[num_done:], chunksize=size):
+            for result in pool.map(
+                partial(_run_limited, function), items[num_done:], chunksize=size
+            ):
                 yield result
                 num_done += 1
         except BrokenProcessPool:
@@ -246,7 +281,9 @@ def _start_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process, also inside C code
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: no worker outlives a parent that was killed
+        ctypes.CDLL(None).prctl(
+            1, signal.SIGTERM
+        )  # PR_SET_PDEATHSIG: no worker outlives a parent that was killed
 
 
 def _run_limited(function: Callable[[Item], Outcome], item: Item) -> Outcome:

@@ -14,11 +14,14 @@ from wenet_hs.tree.errors import list_names
 logger = logging.getLogger(__name__)
 
 _NAME = re.compile(
-    r"(?P<word>channel|chan|ch)?[ _.-]*((?P<side>left|right|[a-hlr])|(?P<number>\d+)(\.0)?)([ _.-]*channel)?", re.I
+    r"(?P<word>channel|chan|ch)?[ _.-]*((?P<side>left|right|[a-hlr])|(?P<number>\d+)(\.0)?)([ _.-]*channel)?",
+    re.I,
 )
 _NO_CHANNEL = re.compile("[^a-z]*[a-z]?[^a-z]*|ch(an)?[a-h]", re.I)
 """Fewer than two letters, or what may be the name of a person."""
-_SIDES = {"left": 0, "l": 0, "right": 1, "r": 1} | {letter: number for number, letter in enumerate("abcdefgh")}
+_SIDES = {"left": 0, "l": 0, "right": 1, "r": 1} | {
+    letter: number for number, letter in enumerate("abcdefgh")
+}
 _ALL = ("-1", "mono", "stereo", "mix", "mixed", "both", "all", "average", "mean")
 _REMEDY = "write left, right, A or B"
 
@@ -34,7 +37,9 @@ def count_channels(path: Path | str) -> int:
 
 def find_channel_name(names: Sequence[str]) -> str | None:
     """The first name of a tier or participant that is the name of a channel as a whole (left, ch1), not A, 1 or Cha."""
-    return next((one for one in names if _NAME.fullmatch(one) and not _NO_CHANNEL.fullmatch(one)), None)
+    return next(
+        (one for one in names if _NAME.fullmatch(one) and not _NO_CHANNEL.fullmatch(one)), None
+    )
 
 
 def resolve_channels(written: Sequence[tuple[int | str | None, Path]]) -> list[int | str | None]:
@@ -50,17 +55,35 @@ def resolve_channels(written: Sequence[tuple[int | str | None, Path]]) -> list[i
     for name, path in written:
         of_path[path] |= {name.lower()} - {*_ALL} if isinstance(name, str) else set()
     num_of = {path: count_channels(path) for path, names in of_path.items() if names}
-    found = [(num, match) for path, num in num_of.items() for match in map(_NAME.fullmatch, of_path[path]) if match]
-    numbers = [(int(match["number"]), num, match["word"]) for num, match in found if match["number"] and num > 1]
+    found = [
+        (num, match)
+        for path, num in num_of.items()
+        for match in map(_NAME.fullmatch, of_path[path])
+        if match
+    ]
+    numbers = [
+        (int(match["number"]), num, match["word"])
+        for num, match in found
+        if match["number"] and num > 1
+    ]
     first = 1 if any(number == num or word for number, num, word in numbers) else None
     first = 0 if any(number == 0 for number, *_ in numbers) else first
     resolved = [
-        _resolve(name.lower(), num_of.get(path, 0), of_path[path], first) if isinstance(name, str) else name
+        _resolve(name.lower(), num_of.get(path, 0), of_path[path], first)
+        if isinstance(name, str)
+        else name
         for name, path in written
     ]
-    counts = Counter((name, one) for (name, _), one in zip(written, resolved, strict=True) if isinstance(name, str))
+    counts = Counter(
+        (name, one)
+        for (name, _), one in zip(written, resolved, strict=True)
+        if isinstance(name, str)
+    )
     used = {pair: num for pair, num in counts.items() if not isinstance(pair[1], str)}
-    lines = [f"{name!r} is {'the whole audio' if one is None else one} ({num})" for (name, one), num in used.items()]
+    lines = [
+        f"{name!r} is {'the whole audio' if one is None else one} ({num})"
+        for (name, one), num in used.items()
+    ]
     if lines:
         logger.info("channels, counted from 0: %s", list_names(lines, most=8))
     return resolved
@@ -73,8 +96,12 @@ def _resolve(name: str, count: int, names: set[str], first: int | None) -> int |
     if count < 2 or name in _ALL:
         return None
     if match is None:
-        return f'channel: {name!r} is not known; {_REMEDY}, or ignore the column: --columns "channel="'
+        return (
+            f'channel: {name!r} is not known; {_REMEDY}, or ignore the column: --columns "channel="'
+        )
     if match["number"] and first is None:
         return f"channel: {name!r} of audio with {count} may count from 0 or from 1; {_REMEDY}"
-    index = int(match["number"]) - (first or 0) if match["number"] else _SIDES[match["side"].lower()]
+    index = (
+        int(match["number"]) - (first or 0) if match["number"] else _SIDES[match["side"].lower()]
+    )
     return index if index < count else f"outside the audio: channel {name!r} of audio with {count}"

@@ -104,7 +104,12 @@ class Checked:
 
     def keys(self, *, is_fault: bool) -> set[str]:
         """The utterances with a fault, or with a remark."""
-        return {one.key for kind, found in self.findings.items() if (kind in FAULTS) == is_fault for one in found}
+        return {
+            one.key
+            for kind, found in self.findings.items()
+            if (kind in FAULTS) == is_fault
+            for one in found
+        }
 
 
 class Clip(NamedTuple):
@@ -130,7 +135,9 @@ def read_lists(paths: Sequence[Path]) -> dict[str, list[Utterance]]:
     for name, path in zip(_name_sets(paths), paths, strict=True):
         try:
             if path.is_dir():
-                found = sorted(path.glob("**/data.list"), key=lambda one: (one.parent.name != "train", one))
+                found = sorted(
+                    path.glob("**/data.list"), key=lambda one: (one.parent.name != "train", one)
+                )
                 lists = " ".join(map(str, found)) or "a data.list; `wenet-hs prepare` makes it"
                 raise DataError(path, "a folder", f"give {lists}")
             sets[name] = read_data_list(path)
@@ -139,7 +146,9 @@ def read_lists(paths: Sequence[Path]) -> dict[str, list[Utterance]]:
             continue
         same = [u.key for u in sets[name] if first.setdefault(u.key, path) is not path]
         if same:
-            what = f"{path}: {len(same)} keys are also in {first[same[0]]}, the first is {same[0]!r}"
+            what = (
+                f"{path}: {len(same)} keys are also in {first[same[0]]}, the first is {same[0]!r}"
+            )
             faults.append(f"{what}; give each list once, and each utterance a unique key")
     if faults:
         raise DataError("\n".join(faults))
@@ -147,7 +156,9 @@ def read_lists(paths: Sequence[Path]) -> dict[str, list[Utterance]]:
 
 
 def _name_sets(paths: Sequence[Path]) -> list[str]:
-    names = [path.absolute().parent.name if path.name == "data.list" else path.stem for path in paths]
+    names = [
+        path.absolute().parent.name if path.name == "data.list" else path.stem for path in paths
+    ]
     return names if len(set(names)) == len(names) else [str(path) for path in paths]
 
 
@@ -159,7 +170,9 @@ def read_made_sets(paths: Sequence[Path]) -> dict[str, str]:
         if path.name == "data.list" and stats.is_file():
             with suppress(ValueError):  # of another program
                 content = json.loads(stats.read_text("utf-8"))
-                if isinstance(content, dict) and path.absolute().parent.name in content.get("made_sets", ()):
+                if isinstance(content, dict) and path.absolute().parent.name in content.get(
+                    "made_sets", ()
+                ):
                     made[name] = f"{stats}: {content['sets']}"
     return made
 
@@ -185,11 +198,17 @@ def check_lists(
     """
     utterances = [u for of_set in sets.values() for u in of_set]
     measured = parallel_map(
-        measure, utterances, num_workers=num_workers, description="audio", on_crash=lambda _: Clip(fault=CRASHED)
+        measure,
+        utterances,
+        num_workers=num_workers,
+        description="audio",
+        on_crash=lambda _: Clip(fault=CRASHED),
     )
     clips = {u.key: clip for u, clip in zip(utterances, measured, strict=True)}
     findings = [*find_in_audio(sets, clips, config.dataset_conf.resample_conf.resample_rate)]
-    sets = {name: [_with_duration(u, clips[u.key]) for u in of_set] for name, of_set in sets.items()}
+    sets = {
+        name: [_with_duration(u, clips[u.key]) for u in of_set] for name, of_set in sets.items()
+    }
     tokenizer = make_tokenizer(unit, UnitTable.from_units(()) if table is None else table)
     units = Counter(x for u in utterances for x in tokenizer.split(u.txt))
     findings += find_lengths(sets, tokenizer, unit, config)
@@ -205,7 +224,9 @@ def check_lists(
     for found in by_kind.values():
         found.sort(key=lambda one: -one.amount)
     rates = Counter(clip.rate for clip in clips.values() if clip.rate)
-    return Checked(sets, {kind: found for kind, found in by_kind.items() if found}, rates, units, remarks)
+    return Checked(
+        sets, {kind: found for kind, found in by_kind.items() if found}, rates, units, remarks
+    )
 
 
 def _each(sets: Sets) -> Iterator[tuple[str, Utterance]]:
@@ -239,7 +260,11 @@ def measure(utterance: Utterance) -> Clip:
     except AudioError as error:
         return Clip(fault=error.found)
     loud = np.abs(samples)
-    full = np.convolve(loud >= _FULL_SCALE, np.ones(_RUN), "valid") == _RUN if len(loud) >= _RUN else np.zeros(1)
+    full = (
+        np.convolve(loud >= _FULL_SCALE, np.ones(_RUN), "valid") == _RUN
+        if len(loud) >= _RUN
+        else np.zeros(1)
+    )
     clipped = float((np.convolve(full, np.ones(_RUN)) > 0).mean()) if full.any() else 0.0
     digest = hashlib.blake2b(samples.tobytes(), digest_size=16).digest()
     silent = is_silent(torch.from_numpy(samples))
@@ -259,18 +284,36 @@ def find_in_audio(sets: Sets, clips: Mapping[str, Clip], sample_rate: int) -> It
         if clip.fault:
             yield Finding(name, u.key, _kind_without_audio(clip.fault), f"{u.wav}: {clip.fault}")
             continue
-        if u.duration is not None and (reason := length_fault(clip.duration_s, u.duration, "the list")):
+        if u.duration is not None and (
+            reason := length_fault(clip.duration_s, u.duration, "the list")
+        ):
             yield Finding(name, u.key, "other duration", reason, abs(clip.duration_s - u.duration))
         if clip.is_silent:
             yield Finding(name, u.key, "silent", f"{clip.duration_s:.2f} s", clip.duration_s)
         elif clip.peak < _MIN_PEAK:
-            yield Finding(name, u.key, "very quiet", f"peak {20 * np.log10(clip.peak):.0f} dB", -clip.peak)
+            yield Finding(
+                name, u.key, "very quiet", f"peak {20 * np.log10(clip.peak):.0f} dB", -clip.peak
+            )
         if clip.clipped > _MAX_CLIPPED:
-            yield Finding(name, u.key, "clipped", f"{clip.clipped:.2%} of the samples", clip.clipped)
+            yield Finding(
+                name, u.key, "clipped", f"{clip.clipped:.2%} of the samples", clip.clipped
+            )
         if clip.rate < sample_rate:
-            yield Finding(name, u.key, "low sample rate", f"{clip.rate} Hz, below {sample_rate} Hz", -clip.rate)
+            yield Finding(
+                name,
+                u.key,
+                "low sample rate",
+                f"{clip.rate} Hz, below {sample_rate} Hz",
+                -clip.rate,
+            )
         if clip.rate != usual:
-            yield Finding(name, u.key, "other sample rate", f"{clip.rate} Hz, most have {usual} Hz", -clip.rate)
+            yield Finding(
+                name,
+                u.key,
+                "other sample rate",
+                f"{clip.rate} Hz, most have {usual} Hz",
+                -clip.rate,
+            )
 
 
 def _kind_without_audio(reason: str) -> str:
@@ -284,23 +327,33 @@ def _kind_without_audio(reason: str) -> str:
 # ---- lengths
 
 
-def find_lengths(sets: Sets, tokenizer: Tokenizer, unit: Unit, config: ExperimentConfig) -> Iterator[Finding]:
+def find_lengths(
+    sets: Sets, tokenizer: Tokenizer, unit: Unit, config: ExperimentConfig
+) -> Iterator[Finding]:
     """Transcripts that CTC cannot align, utterances that `filter_conf` leaves out, and implausible speaking rates."""
     known = [(name, u, u.duration) for name, u in _each(sets) if u.duration and u.txt.strip()]
     number_of_unit = dict[str, int]()
     subsampling = Subsampling()
-    if isinstance(config.encoder_conf, PretrainedConf):  # a frame per 20 ms: its files need not be here
+    if isinstance(
+        config.encoder_conf, PretrainedConf
+    ):  # a frame per 20 ms: its files need not be here
         all_frames = [int(50 * seconds) for _, _, seconds in known]
     else:
         subsampling.geometry = CONVOLUTIONS.get(config.encoder_conf.input_layer, ())
-        all_frames = build_frontend(config.dataset_conf).count_frames(np.array([s for _, _, s in known])).tolist()
+        all_frames = (
+            build_frontend(config.dataset_conf)
+            .count_frames(np.array([s for _, _, s in known]))
+            .tolist()
+        )
     for (name, u, seconds), num_frames in zip(known, all_frames, strict=True):
         # Units outside the table have numbers too: the lengths count, not the table's ids.
         ids = [number_of_unit.setdefault(x, len(number_of_unit)) for x in tokenizer.split(u.txt)]
         num = subsampling.output_length(num_frames)
         needed = ctc_frames_needed(ids)
         if num < needed:
-            details = f"{seconds:.2f} s are {num} encoder frames, CTC needs {needed} for {len(ids)} units"
+            details = (
+                f"{seconds:.2f} s are {num} encoder frames, CTC needs {needed} for {len(ids)} units"
+            )
             yield Finding(name, u.key, "too long for CTC", details, needed / max(num, 1))
         elif reason := reason_to_reject(ids, seconds, num, config.dataset_conf.filter_conf):
             yield Finding(name, u.key, "length limits", reason)
@@ -320,7 +373,11 @@ def find_shared(
 
     Speakers of `made_sets` are not compared.
     """
-    sentences, speakers, audio = dict[object, tuple[str, str]](), dict[str, str](), dict[bytes, Utterance]()
+    sentences, speakers, audio = (
+        dict[object, tuple[str, str]](),
+        dict[str, str](),
+        dict[bytes, Utterance](),
+    )
     for name, u in _each(sets):
         if text := plain_text(u, unit).strip():
             in_set, key = sentences.setdefault((u.lang, text), (name, u.key))
@@ -329,11 +386,23 @@ def find_shared(
         if u.speaker is not None and name not in made_sets:
             in_set = speakers.setdefault(fold_speaker(u.speaker), name)
             if in_set != name:
-                yield Finding(name, u.key, "speaker in two sets", f"{u.speaker} is also in {in_set}")
+                yield Finding(
+                    name, u.key, "speaker in two sets", f"{u.speaker} is also in {in_set}"
+                )
         clip = clips[u.key]
-        if clip.digest and not clip.is_silent and (same := audio.setdefault(clip.digest, u)) is not u:
+        if (
+            clip.digest
+            and not clip.is_silent
+            and (same := audio.setdefault(clip.digest, u)) is not u
+        ):
             what = "same" if same.txt == u.txt else "another"
-            yield Finding(name, u.key, "same audio", f"the samples of {same.key}, {what} transcript", what == "another")
+            yield Finding(
+                name,
+                u.key,
+                "same audio",
+                f"the samples of {same.key}, {what} transcript",
+                what == "another",
+            )
 
 
 def find_overlapping(sets: Sets) -> Iterator[Finding]:
@@ -342,7 +411,9 @@ def find_overlapping(sets: Sets) -> Iterator[Finding]:
     for earlier, later, start, end in find_overlaps([u for _, u in _each(sets)], by_speaker=True):
         if (earlier.start, earlier.end) != (later.start, later.end):
             details = f"{end - start:.2f} s of it are also in {earlier.key}"
-            yield Finding(name_of[later.key], later.key, "overlapping segments", details, end - start)
+            yield Finding(
+                name_of[later.key], later.key, "overlapping segments", details, end - start
+            )
 
 
 # ---- transcripts
@@ -366,11 +437,15 @@ def find_in_texts(sets: Sets, unit: Unit) -> Iterator[Finding]:
         has_spaces = unit == "char" and u.txt != " ".join(u.txt.split())
         if normal.split() != text.split() or has_spaces:
             changed = [c for c in dict.fromkeys(text) if c not in normal and not c.isspace()]
-            details = f"{' '.join(changed) or 'white space'}; normalised: {' '.join(normal.split())}"
+            details = (
+                f"{' '.join(changed) or 'white space'}; normalised: {' '.join(normal.split())}"
+            )
             yield Finding(name, u.key, "not normalised", details, len(changed))
 
 
-def find_rare_units(sets: Sets, units: Counter[str], tokenizer: Tokenizer, min_count: int) -> Iterator[Finding]:
+def find_rare_units(
+    sets: Sets, units: Counter[str], tokenizer: Tokenizer, min_count: int
+) -> Iterator[Finding]:
     """Utterances with units that all lists together have fewer than `min_count` times."""
     for name, u in _each(sets):
         rare = {x: units[x] for x in tokenizer.split(u.txt) if units[x] < min_count}
@@ -384,7 +459,9 @@ def find_unknown_units(sets: Sets, tokenizer: Tokenizer) -> Iterator[Finding]:
     for name, u in _each(sets):
         unknown = tokenizer.unknown(u.txt)
         if unknown:
-            yield Finding(name, u.key, "unknown unit", ", ".join(map(name_unit, unknown)), unknown.total())
+            yield Finding(
+                name, u.key, "unknown unit", ", ".join(map(name_unit, unknown)), unknown.total()
+            )
 
 
 def find_letters(sets: Sets, unit: Unit) -> tuple[list[Finding], list[str]]:

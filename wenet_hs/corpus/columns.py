@@ -15,22 +15,87 @@ _OTHER_TEXTS = ("normalized_text", "words", "annotation")
 """Names of transcripts, if no other column is one."""
 COLUMNS = {
     "audio": (
-        *("audio", "path", "wav", "file_name", "file", "audio_path", "audio_file", "audio_file_path", "wav_path"),
-        *("wav_file", "wav_file_name", "audio_file_name", "file_path", "sound", "sound_file", "media", "media_file"),
+        *(
+            "audio",
+            "path",
+            "wav",
+            "file_name",
+            "file",
+            "audio_path",
+            "audio_file",
+            "audio_file_path",
+            "wav_path",
+        ),
+        *(
+            "wav_file",
+            "wav_file_name",
+            "audio_file_name",
+            "file_path",
+            "sound",
+            "sound_file",
+            "media",
+            "media_file",
+        ),
         *("recording", "recording_id"),
     ),
-    "text": ("text", "sentence", "transcript", "transcription", "txt", "wrd", "orthography", *_OTHER_TEXTS),
-    "speaker": ("speaker", "client_id", "speaker_id", "spk", "spk_id", "speaker_name", "participant", "participant_id"),
+    "text": (
+        "text",
+        "sentence",
+        "transcript",
+        "transcription",
+        "txt",
+        "wrd",
+        "orthography",
+        *_OTHER_TEXTS,
+    ),
+    "speaker": (
+        "speaker",
+        "client_id",
+        "speaker_id",
+        "spk",
+        "spk_id",
+        "speaker_name",
+        "participant",
+        "participant_id",
+    ),
     "lang": ("language", "lang", "locale", "language_code", "lang_code"),
     "start": (
-        *("start", "begin", "start_time", "begin_time", "onset", "offset", "segment_start", "t_start", "time_start"),
+        *(
+            "start",
+            "begin",
+            "start_time",
+            "begin_time",
+            "onset",
+            "offset",
+            "segment_start",
+            "t_start",
+            "time_start",
+        ),
         *("start_timestamp", "tmin", "xmin"),
     ),
     "end": (
-        *("end", "stop", "end_time", "stop_time", "segment_end", "t_end", "time_end", "end_timestamp", "tmax", "xmax"),
+        *(
+            "end",
+            "stop",
+            "end_time",
+            "stop_time",
+            "segment_end",
+            "t_end",
+            "time_end",
+            "end_timestamp",
+            "tmax",
+            "xmax",
+        ),
     ),
     "duration": ("duration", "dur", "audio_duration", "length"),
-    "channel": ("channel", "audio_channel", "channel_id", "channel_index", "channel_selector", "chan"),
+    "channel": (
+        "channel",
+        "audio_channel",
+        "channel_id",
+        "channel_index",
+        "channel_selector",
+        "chan",
+    ),
     "split": ("split", "set", "subset", "partition"),
     "key": ("id", "key", "utterance_id", "utt_id", "utt", "segment_id"),
 }
@@ -47,7 +112,21 @@ _FACTS = {
 }
 """Words of columns that state something about a content, such as `speaker_age` and `native_language`."""
 _NO_TIMES = {
-    *("date", "day", "month", "year", "user", "page", "line", "index", "char", "chars", "character", "token", "tokens"),
+    *(
+        "date",
+        "day",
+        "month",
+        "year",
+        "user",
+        "page",
+        "line",
+        "index",
+        "char",
+        "chars",
+        "character",
+        "token",
+        "tokens",
+    ),
 }
 """Words of columns that have another start or end than one in seconds, such as `start_date` and `end_user`."""
 _MIN_MISSPELT, _MIN_SIMILARITY = 6, 0.85
@@ -92,7 +171,9 @@ def find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, st
         content: [name for usual in names for name in header if _fits(name, content, usual)]
         for content, names in COLUMNS.items()
     }
-    if "onset" in map(_join_words, fitting["start"][:1]):  # then an offset is the end; NeMo's is the start
+    if "onset" in map(
+        _join_words, fitting["start"][:1]
+    ):  # then an offset is the end; NeMo's is the start
         fitting["end"] += [name for name in header if _fits(name, "end", "offset")]
     other = [name for usual in _OTHER_TEXTS for name in header if _fits(name, "text", usual)]
     fitting["text"] = [name for name in fitting["text"] if name not in other] or other[:1]
@@ -100,14 +181,24 @@ def find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, st
     for content, name in chosen_names.items():
         fitting[content] = [name] if name else []
     if fitting["end"] and "duration" not in chosen_names:  # then a length may be that of the text
-        fitting["duration"] = [name for name in fitting["duration"] if not _fits(name, "duration", "length")]
+        fitting["duration"] = [
+            name for name in fitting["duration"] if not _fits(name, "duration", "length")
+        ]
     if len(fitting["text"]) > 1:
         of_text = list_names([repr(name) for name in fitting["text"]])
-        raise DataError(f"{path}:1", f"several columns can be the transcript: {of_text}", 'name it: --columns "text=…"')
+        raise DataError(
+            f"{path}:1",
+            f"several columns can be the transcript: {of_text}",
+            'name it: --columns "text=…"',
+        )
     found = {content: names[0] for content, names in fitting.items() if names}
-    if units := [found[content] for content in TIMES if content in found and has_other_unit(found[content])]:
+    if units := [
+        found[content] for content in TIMES if content in found and has_other_unit(found[content])
+    ]:
         fault = f"{units[0]!r} has another unit"
-        raise DataError(f"{path}:1", fault, "write seconds, milliseconds (name: start_ms) or h:mm:ss")
+        raise DataError(
+            f"{path}:1", fault, "write seconds, milliseconds (name: start_ms) or h:mm:ss"
+        )
     missing = [content for content in ("audio", "text") if content not in found]
     if "start" in found and not {"end", "duration"} & found.keys():
         missing.append("end")
@@ -187,7 +278,11 @@ def _is_content(cell: str) -> bool:
 
 def _guess(names: Sequence[str], by_lower: Mapping[str, str]) -> str:
     """`did you mean …? ` with the columns that have similar names, or nothing."""
-    near = {by_lower[one] for name in names for one in difflib.get_close_matches(name.lower(), by_lower, 1, 0.65)}
+    near = {
+        by_lower[one]
+        for name in names
+        for one in difflib.get_close_matches(name.lower(), by_lower, 1, 0.65)
+    }
     return _ask(near)
 
 
@@ -204,7 +299,9 @@ def _guess_missing(missing: Sequence[str], by_lower: Mapping[str, str]) -> str:
             continue
         for usual in COLUMNS[content]:
             same_begin = [lower for lower in by_lower if lower[:1] == usual[0]]
-            near |= {by_lower[lower] for lower in difflib.get_close_matches(usual, same_begin, 1, 0.65)}
+            near |= {
+                by_lower[lower] for lower in difflib.get_close_matches(usual, same_begin, 1, 0.65)
+            }
     return _ask(near)
 
 

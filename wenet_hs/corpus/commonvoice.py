@@ -51,12 +51,15 @@ _MOST_REMOVED = 30
 class CommonVoiceOptions(AudioOptions):
     """Options of `prepare commonvoice`."""
 
-    langs: tuple[str, ...] = option(REQUIRED, 'languages, named as their folders: "ca es"', type=split_names)
+    langs: tuple[str, ...] = option(
+        REQUIRED, 'languages, named as their folders: "ca es"', type=split_names
+    )
     alpha: float = option(0.5, "smoothing of the languages' sizes: 1 keeps them")
     ratio: float = option(0.082, "share of all hours to train on", group="size")
     hours: float | None = option(None, "hours to train on, sum of all languages", group="size")
     split: Literal["paper", "released"] = option(
-        "paper", "paper: divide validated.tsv (default); released: take train.tsv, dev.tsv and test.tsv"
+        "paper",
+        "paper: divide validated.tsv (default); released: take train.tsv, dev.tsv and test.tsv",
     )
     test_fraction: float = option(0.1, "test set: share of a language's utterances")
     max_test: int = option(10_000, "test set: maximum number of utterances per language")
@@ -67,11 +70,16 @@ class CommonVoiceOptions(AudioOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_langs(self.langs)
-        for name, value, least in (("max_test", self.max_test, 1), ("dev_utterances", self.dev_utterances or 0, 0)):
+        for name, value, least in (
+            ("max_test", self.max_test, 1),
+            ("dev_utterances", self.dev_utterances or 0, 0),
+        ):
             if value < least:
                 raise ValueError(f"{name} {value}: must be at least {least}")
         if not 0.0 < self.test_fraction < 1.0 and self.split == "paper":
-            raise ValueError(f"test_fraction {self.test_fraction:g}: must be between 0 and 1; the paper uses 0.1")
+            raise ValueError(
+                f"test_fraction {self.test_fraction:g}: must be between 0 and 1; the paper uses 0.1"
+            )
 
 
 @dataclass
@@ -79,7 +87,9 @@ class Language:
     """The sets of one language, and the clips that are in none of them."""
 
     lang: str
-    splits: dict[str, list[Utterance]] = field(default_factory=lambda: {name: [] for name in SPLITS})
+    splits: dict[str, list[Utterance]] = field(
+        default_factory=lambda: {name: [] for name in SPLITS}
+    )
     """Until it is divided, `train` contains everything that may be trained on."""
     rejected: list[Rejected] = field(default_factory=list)
     without_rows: dict[str, Path] = field(default_factory=dict)
@@ -99,12 +109,17 @@ def prepare(options: CommonVoiceOptions) -> dict[str, Any]:
     """
     checker = options.make_checker()
     folders = find_language_folders(options.corpus, options.langs)
-    languages = {lang: _read_language(folder, lang, options.split, checker) for lang, folder in folders.items()}
+    languages = {
+        lang: _read_language(folder, lang, options.split, checker)
+        for lang, folder in folders.items()
+    }
     if options.split == "paper":
         nums_clips = [len(language.splits["train"]) for language in languages.values()]
         _check_test_fraction(options.test_fraction, most=max(nums_clips))
     hours = {lang: hours_of(language.splits["train"]) for lang, language in languages.items()}
-    ratio = options.ratio if options.hours is None else ratio_for(sum(hours.values()), options.hours)
+    ratio = (
+        options.ratio if options.hours is None else ratio_for(sum(hours.values()), options.hours)
+    )
     ratios = sampling_ratios(hours, alpha=options.alpha, ratio=ratio)
     splits: dict[str, list[Utterance]] = {name: [] for name in SPLITS}
     rejected: list[Rejected] = []
@@ -125,8 +140,14 @@ def prepare(options: CommonVoiceOptions) -> dict[str, Any]:
         if not splits[name]:
             _refuse_tables_without_rows(name, languages.values())
     num_incomplete = checker.count_incomplete(splits)
-    facts = {"corpus": "commonvoice", "options": recorded_options(options), "num_incomplete": num_incomplete}
-    return write_corpus(options.out, splits, rejected, facts, langs, max_rejected=options.max_rejected)
+    facts = {
+        "corpus": "commonvoice",
+        "options": recorded_options(options),
+        "num_incomplete": num_incomplete,
+    }
+    return write_corpus(
+        options.out, splits, rejected, facts, langs, max_rejected=options.max_rejected
+    )
 
 
 def _check_test_fraction(test_fraction: float, *, most: int) -> None:
@@ -158,7 +179,11 @@ def find_language_folders(corpus: Path, langs: Sequence[str]) -> dict[str, Path]
     """
     if not corpus.is_dir():
         layout = "one folder per language that contains validated.tsv and clips/"
-        raise DataError(corpus, "no such folder", f"--corpus is the folder of a Common Voice release, with {layout}")
+        raise DataError(
+            corpus,
+            "no such folder",
+            f"--corpus is the folder of a Common Voice release, with {layout}",
+        )
     if (corpus / "validated.tsv").is_file():
         to_do = f"give the folder above: --corpus {corpus.parent} --langs {corpus.name}"
         raise DataError(corpus, "the folder of one language", to_do)
@@ -170,12 +195,16 @@ def find_language_folders(corpus: Path, langs: Sequence[str]) -> dict[str, Path]
             folders[lang] = found[0]
         elif found:
             names = [folder.name for folder in found]
-            faults.append(f"{corpus}: language {lang!r} is there {len(found)} times ({names}); keep one release")
+            faults.append(
+                f"{corpus}: language {lang!r} is there {len(found)} times ({names}); keep one release"
+            )
         else:
             names = [folder.parent.name for folder in sorted(corpus.glob("*/validated.tsv"))]
             names = names or [path.name for path in sorted(corpus.iterdir())]
             found_names = list_names(names) or "nothing"
-            faults.append(f"{corpus}: no folder {lang!r} of a Common Voice release; found: {found_names}")
+            faults.append(
+                f"{corpus}: no folder {lang!r} of a Common Voice release; found: {found_names}"
+            )
     if faults:
         raise DataError("\n".join(faults))
     return folders
@@ -201,7 +230,9 @@ def read_release_table(path: Path, language: Language) -> list[Utterance]:
             rejected.append(Rejected(where, "", row, lang))
             continue
         client_id, name, sentence = (row[header.index(column)] for column in COLUMNS)
-        name = name if "." in name or not name else f"{name}.mp3"  # the first releases omit the suffix
+        name = (
+            name if "." in name or not name else f"{name}.mp3"
+        )  # the first releases omit the suffix
         text, removed = normalize_counted(sentence, lang)
         language.removed += removed
         key = _make_key(name, lang)
@@ -213,7 +244,9 @@ def read_release_table(path: Path, language: Language) -> list[Utterance]:
             rejected.append(Rejected(own_key, str(clips / name) if name else "", reason, lang))
             continue
         wav, seconds, speaker = str(clips / name), durations.get(name), client_id or None
-        utterances[key] = Utterance(key=key, wav=wav, txt=text, lang=lang, duration=seconds, speaker=speaker)
+        utterances[key] = Utterance(
+            key=key, wav=wav, txt=text, lang=lang, duration=seconds, speaker=speaker
+        )
     return [*utterances.values()]
 
 
@@ -227,7 +260,12 @@ def _read_tsv(path: Path) -> tuple[list[str], Iterator[list[str] | str]]:
         raise DataError(path, fault, "check that --corpus is a Common Voice release") from error
     if found := describe_binary(lines[0]):
         raise DataError(path, found)
-    header = lines[0].removeprefix(b"\xef\xbb\xbf").decode("utf-8", errors="backslashreplace").split("\t")
+    header = (
+        lines[0]
+        .removeprefix(b"\xef\xbb\xbf")
+        .decode("utf-8", errors="backslashreplace")
+        .split("\t")
+    )
 
     def read_row(raw: bytes) -> list[str] | str:
         try:
@@ -282,7 +320,11 @@ def _read_durations(path: Path) -> dict[str, float]:
 
 def _read_language(folder: Path, lang: str, split: str, checker: ClipChecker) -> Language:
     """All utterances of the tables, with durations: in `train` for `paper`, in the three sets for `released`."""
-    files = {"train": "validated"} if split == "paper" else {name: name for name in ("test", "dev", "train")}
+    files = (
+        {"train": "validated"}
+        if split == "paper"
+        else {name: name for name in ("test", "dev", "train")}
+    )
     language = Language(lang)
     seen: set[str] = set()
     for name, file in files.items():
@@ -297,7 +339,9 @@ def _read_language(folder: Path, lang: str, split: str, checker: ClipChecker) ->
         language.rejected += rejected
         for utterance in utterances:
             if utterance.key in seen:
-                language.reject(utterance, f"repeated: this clip is in two of {', '.join(sorted(files))}")
+                language.reject(
+                    utterance, f"repeated: this clip is in two of {', '.join(sorted(files))}"
+                )
             else:
                 language.splits[name].append(utterance)
         seen.update(utterance.key for utterance in language.splits[name])
@@ -317,7 +361,9 @@ def _make_no_usable_clip_error(folder: Path, language: Language) -> DataError:
     return DataError(folder, f"no clip of this language can be used ({shown})", to_do)
 
 
-def _divide(language: Language, wanted_h: float, options: CommonVoiceOptions, checker: ClipChecker) -> int:
+def _divide(
+    language: Language, wanted_h: float, options: CommonVoiceOptions, checker: ClipChecker
+) -> int:
     """Make the three sets of a language: clips checked, `wanted_h` hours in train.
 
     Returns: how many test clips were wanted. Fewer are a warning.
@@ -369,5 +415,7 @@ def _take_hours(
         taken += usable
         language.rejected += rejected
     for utterance in ordered[position:]:
-        language.reject(utterance, "not sampled: the hours of this language are reached", is_fault=False)
+        language.reject(
+            utterance, "not sampled: the hours of this language are reached", is_fault=False
+        )
     return taken

@@ -51,20 +51,29 @@ def read_consent(path: Path) -> dict[str, Consent]:
 def parse_allowed(word: str) -> bool | None:
     """yes, no or nothing. Raises DataError for another word."""
     if word.lower() not in _ALLOWED:
-        raise DataError(f"allowed {one_field(word)[:40]!r}", "not yes, no or nothing", "write one of them")
+        raise DataError(
+            f"allowed {one_field(word)[:40]!r}", "not yes, no or nothing", "write one of them"
+        )
     return _ALLOWED[word.lower()]
 
 
 def set_consents(path: Path, consents: Mapping[str, Consent]) -> None:
     """Write the consent of these recordings; without note and decision a line is removed."""
-    new = {one_field(name): Consent(one.is_allowed, one_field(one.note.strip())) for name, one in consents.items()}
+    new = {
+        one_field(name): Consent(one.is_allowed, one_field(one.note.strip()))
+        for name, one in consents.items()
+    }
     found = read_consent(path) | new
     names = {value: name for name, value in _ALLOWED.items()}
-    rows = [(name, names[one.is_allowed], one.note) for name, one in found.items() if one != Consent()]
+    rows = [
+        (name, names[one.is_allowed], one.note) for name, one in found.items() if one != Consent()
+    ]
     write_atomic(path, "".join("\t".join(row) + "\n" for row in (HEADER, *rows)))
 
 
-def match_consent(consents: Mapping[str, Consent], recordings: Iterable[str]) -> Iterator[tuple[str, Consent]]:
+def match_consent(
+    consents: Mapping[str, Consent], recordings: Iterable[str]
+) -> Iterator[tuple[str, Consent]]:
     """Each recording with its consent. The longest matching end of its path counts.
 
     Composed and decomposed letters are equal, and upper and lower case of the file name, unless a line has its case.
@@ -81,8 +90,14 @@ def match_consent(consents: Mapping[str, Consent], recordings: Iterable[str]) ->
 def find_unmatched(consents: Mapping[str, Consent], recordings: Iterable[str]) -> list[str]:
     """The names that are not allowed and match no recording: misspelt, or of one that is not there."""
     names = [PurePath(normalize("NFC", one_field(one))).parts for one in recordings]
-    ends = {_fold_name(str(PurePath(*parts[start:]))) for parts in names for start in range(len(parts))}
-    return [name for name, one in consents.items() if one.is_allowed is False and _fold_name(name) not in ends]
+    ends = {
+        _fold_name(str(PurePath(*parts[start:]))) for parts in names for start in range(len(parts))
+    }
+    return [
+        name
+        for name, one in consents.items()
+        if one.is_allowed is False and _fold_name(name) not in ends
+    ]
 
 
 def join_consents(consents: Iterable[tuple[str, Consent]]) -> dict[str, Consent]:

@@ -40,13 +40,58 @@ _PARTICLES = frozenset(
 )
 """Words inside a name that begin with a small letter."""
 _ROLES = (
-    *("speaker", "spk", "spkr", "unknown", "unidentified", "participant", "person", "guest", "user", "host", "caller"),
-    *("interviewer", "interviewee", "moderator", "narrator", "voice", "man", "woman", "male", "female", "audience"),
-    *("sprecher", "sprecherin", "locuteur", "locutrice", "intervenant", "hablante", "orador", "oradora", "falante"),
-    *("parlante", "interlocutore", "спикер", "говорящий", "说话人", "发言人", "講者", "話者", "화자", "참석자"),
+    *(
+        "speaker",
+        "spk",
+        "spkr",
+        "unknown",
+        "unidentified",
+        "participant",
+        "person",
+        "guest",
+        "user",
+        "host",
+        "caller",
+    ),
+    *(
+        "interviewer",
+        "interviewee",
+        "moderator",
+        "narrator",
+        "voice",
+        "man",
+        "woman",
+        "male",
+        "female",
+        "audience",
+    ),
+    *(
+        "sprecher",
+        "sprecherin",
+        "locuteur",
+        "locutrice",
+        "intervenant",
+        "hablante",
+        "orador",
+        "oradora",
+        "falante",
+    ),
+    *(
+        "parlante",
+        "interlocutore",
+        "спикер",
+        "говорящий",
+        "说话人",
+        "发言人",
+        "講者",
+        "話者",
+        "화자",
+        "참석자",
+    ),
 )
 _GENERAL = re.compile(
-    rf"(?:unknown |unidentified )?(?:{'|'.join(_ROLES)})[ _.-]*#?(?:\d+|[a-z])?|[a-z]\d*|\d{{1,3}}", re.IGNORECASE
+    rf"(?:unknown |unidentified )?(?:{'|'.join(_ROLES)})[ _.-]*#?(?:\d+|[a-z])?|[a-z]\d*|\d{{1,3}}",
+    re.IGNORECASE,
 )
 """Names that every file has, for other people."""
 

@@ -33,7 +33,9 @@ _NEEDED = COLUMNS[:2]
 
 def read_added(path: Path) -> list[tuple[int, dict[str, str]]]:
     """Line number and values by column of each row; none without the file. Raises DataError for another form."""
-    header, *lines = [line.split("\t") for line in (read_lines(path) if path.is_file() else [])] or [list(_NEEDED)]
+    header, *lines = [
+        line.split("\t") for line in (read_lines(path) if path.is_file() else [])
+    ] or [list(_NEEDED)]
     unknown = [name for name in header if name not in COLUMNS]
     if unknown or len({*header}) < len(header) or not {*_NEEDED} <= {*header}:
         found = f"has the columns {' '.join(header)}"
@@ -50,20 +52,33 @@ def read_added(path: Path) -> list[tuple[int, dict[str, str]]]:
     return rows
 
 
-def write_added(path: Path, rows: Sequence[Mapping[str, str]], *, recordings: Collection[str] | None = None) -> None:
+def write_added(
+    path: Path, rows: Sequence[Mapping[str, str]], *, recordings: Collection[str] | None = None
+) -> None:
     """Write the file from rows of values by column.
 
     `recordings`: their rows are replaced, and those of other audio files stay; None: all rows are replaced.
     """
-    kept = [] if recordings is None else [row for _, row in read_added(path) if row["audio"] not in recordings]
-    lines = ("\t".join(one_field(row.get(name, "")) for name in COLUMNS) + "\n" for row in (*kept, *rows))
+    kept = (
+        []
+        if recordings is None
+        else [row for _, row in read_added(path) if row["audio"] not in recordings]
+    )
+    lines = (
+        "\t".join(one_field(row.get(name, "")) for name in COLUMNS) + "\n" for row in (*kept, *rows)
+    )
     write_atomic(path, "\t".join(COLUMNS) + "\n" + "".join(lines))
 
 
 def utterances_of(rows: Iterable[Mapping[str, str]]) -> list[Utterance]:
     """An utterance per row, without a look at its audio."""
     return [
-        Utterance(key=f"added-{number}", wav=row["audio"], txt=row["text"], speaker=row.get("speaker") or None)
+        Utterance(
+            key=f"added-{number}",
+            wav=row["audio"],
+            txt=row["text"],
+            speaker=row.get("speaker") or None,
+        )
         for number, row in enumerate(rows)
     ]
 
@@ -80,7 +95,9 @@ def leave_out_held(
     held = {name: splits.get(name, ()) for name in ("test", "dev")}
     if not added:
         return [], []
-    recordings = {Path(wav).resolve(): name for name, us in held.items() for wav in {u.wav for u in us}}
+    recordings = {
+        Path(wav).resolve(): name for name, us in held.items() for wav in {u.wav for u in us}
+    }
     stems = {fold_name(path.stem): name for path, name in recordings.items()}
     speakers = {fold_speaker(u.speaker): name for name, us in held.items() for u in us if u.speaker}
     by_size = dict[int, list[Path]]()
@@ -117,7 +134,9 @@ def leave_out_held(
 
 def fold_speaker(name: str) -> str:
     """The name of a person to compare: composed letters, without case (Weiß is WEISS), single spaces."""
-    return " ".join(unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold()).split())
+    return " ".join(
+        unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold()).split()
+    )
 
 
 def join_names(names: Iterable[str | None]) -> dict[str, str]:
@@ -126,17 +145,28 @@ def join_names(names: Iterable[str | None]) -> dict[str, str]:
     for name in filter(None, names):
         normal = normalize_phones(name)
         found[name] = first.setdefault(fold_speaker(normal), normal)
-    if joined := sorted({f"{name!r} as {one!r}" for name, one in found.items() if normalize_phones(name) != one}):
-        logger.info("speakers whose names differ only in case are one: %s", list_names(joined, most=8))
+    if joined := sorted(
+        {f"{name!r} as {one!r}" for name, one in found.items() if normalize_phones(name) != one}
+    ):
+        logger.info(
+            "speakers whose names differ only in case are one: %s", list_names(joined, most=8)
+        )
     return found
 
 
-def leave_out_excluded(utterances: Sequence[Utterance], path: Path) -> tuple[list[Utterance], list[Rejected]]:
+def leave_out_excluded(
+    utterances: Sequence[Utterance], path: Path
+) -> tuple[list[Utterance], list[Rejected]]:
     """The utterances that are used, and those whose key is in the file."""
     keys = {*map(str.strip, read_lines(path))} - {""} if path.is_file() else set[str]()
     reason = f"excluded: listed in {path.name}"
     excluded = [Rejected.of(u, reason, is_fault=False) for u in utterances if u.key in keys]
     if keys:
         unknown = len(keys) - len(excluded)
-        logger.info("%s: %d utterances left out; %d of its keys are not in the data", path, len(excluded), unknown)
+        logger.info(
+            "%s: %d utterances left out; %d of its keys are not in the data",
+            path,
+            len(excluded),
+            unknown,
+        )
     return [u for u in utterances if u.key not in keys], excluded

@@ -76,19 +76,27 @@ class TierOptions(RecordingOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.join_intervals is not None and not self.join_intervals > 0:
-            raise ValueError(f"join_intervals {self.join_intervals:g}: must be above 0, in seconds, such as 0.5")
+            raise ValueError(
+                f"join_intervals {self.join_intervals:g}: must be above 0, in seconds, such as 0.5"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ElanOptions(TierOptions):
     """Options of `prepare elan`."""
 
-    corpus: Path = option(REQUIRED, "an .eaf file, or a folder that is searched for them with its subfolders")
+    corpus: Path = option(
+        REQUIRED, "an .eaf file, or a folder that is searched for them with its subfolders"
+    )
     tier_type: tuple[str, ...] = option(
-        (), "linguistic types of the tiers with the transcripts, with * for any characters", metavar="TYPE"
+        (),
+        "linguistic types of the tiers with the transcripts, with * for any characters",
+        metavar="TYPE",
     )
     participant: tuple[str, ...] = option((), "only tiers of these participants", metavar="NAME")
-    speaker_from: Literal["participant", "tier", "file", "folder"] = option("participant", SPEAKER_HELP)
+    speaker_from: Literal["participant", "tier", "file", "folder"] = option(
+        "participant", SPEAKER_HELP
+    )
 
 
 def prepare(options: ElanOptions) -> dict[str, Any]:
@@ -119,28 +127,51 @@ def prepare_files(
         if not any(_fits(getattr(tier, name), [pattern]) for file in files for tier in file.tiers)
     ]
     if unknown:
-        raise DataError(options.corpus, f"no file has a tier of {', '.join(unknown)}", f"there are: {_describe(files)}")
+        raise DataError(
+            options.corpus,
+            f"no file has a tier of {', '.join(unknown)}",
+            f"there are: {_describe(files)}",
+        )
     is_wanted = _tier_chooser(files, wanted)
     used = [replace(file, tiers=[tier for tier in file.tiers if is_wanted(tier)]) for file in files]
-    others = [replace(file, tiers=[tier for tier in file.tiers if not is_wanted(tier)]) for file in files]
+    others = [
+        replace(file, tiers=[tier for tier in file.tiers if not is_wanted(tier)]) for file in files
+    ]
     if not any(tier.spans for file in used for tier in file.tiers):
-        given = " ".join(f"{_FLAGS[name]} {' '.join(patterns)}" for name, patterns in wanted.items() if patterns)
-        found = f"no file has annotations in a tier of {given}" if given else "no independent tier has annotations"
+        given = " ".join(
+            f"{_FLAGS[name]} {' '.join(patterns)}" for name, patterns in wanted.items() if patterns
+        )
+        found = (
+            f"no file has annotations in a tier of {given}"
+            if given
+            else "no independent tier has annotations"
+        )
         raise DataError(options.corpus, found, f"there are: {_describe(files)}")
     logger.info("tiers used: %s", _describe(used))
     logger.info("tiers not used: %s", _describe(others))
     if options.unit != "phone" and options.join_intervals is None:  # phones and words recur too
         _report_codes(files, used)
     without = _without_annotations(files, used, options.corpus)
-    num_unnamed = len({tier.name for file in used for tier in file.tiers if tier.spans and not tier.participant})
+    num_unnamed = len(
+        {tier.name for file in used for tier in file.tiers if tier.spans and not tier.participant}
+    )
     if num_unnamed > 1 and options.speaker_from in ("participant", "none"):
         hint = "--speaker_from tier takes the tiers' names, if these are people"
-        logger.info("%d of the tiers used name no participant, so their speakers are unknown; %s", num_unnamed, hint)
+        logger.info(
+            "%d of the tiers used name no participant, so their speakers are unknown; %s",
+            num_unnamed,
+            hint,
+        )
     all_spans = [tier.spans for file in used for tier in file.tiers]
     spans = iter(join_tiers(all_spans, options.join_intervals, options.unit, options.pauses))
-    joined = [replace(file, tiers=[replace(tier, spans=next(spans)) for tier in file.tiers]) for file in used]
+    joined = [
+        replace(file, tiers=[replace(tier, spans=next(spans)) for tier in file.tiers])
+        for file in used
+    ]
     facts = {"tiers": {"used": _count_annotations(used), "not_used": _count_annotations(others)}}
-    return prepare_entries(options, form, [*unreadable, *without, *_tier_entries(joined, options)], facts)
+    return prepare_entries(
+        options, form, [*unreadable, *without, *_tier_entries(joined, options)], facts
+    )
 
 
 def _without_annotations(
@@ -183,12 +214,18 @@ def _read_files(
         logger.warning("%s", fault)
     if len(faults) > max_rejected * len(paths):
         found = f"{len(faults)} of {len(paths)} {suffix} files cannot be read"
-        raise DataError(corpus, found, f"repair them, or allow it with --max_rejected (now {max_rejected:g})")
-    reasons = {path: f"unreadable: {fault.removeprefix(f'{path}: ')}" for path, fault in faults.items()}
+        raise DataError(
+            corpus, found, f"repair them, or allow it with --max_rejected (now {max_rejected:g})"
+        )
+    reasons = {
+        path: f"unreadable: {fault.removeprefix(f'{path}: ')}" for path, fault in faults.items()
+    }
     return files, [Rejected(path.name, str(path), reason, "") for path, reason in reasons.items()]
 
 
-def _tier_chooser(files: Sequence[AnnotationFile], wanted: Mapping[str, Sequence[str]]) -> Callable[[Tier], bool]:
+def _tier_chooser(
+    files: Sequence[AnnotationFile], wanted: Mapping[str, Sequence[str]]
+) -> Callable[[Tier], bool]:
     """Whether a tier is wanted. See `prepare_files`."""
     is_by_name = wanted["name"] or wanted.get("kind")
 
@@ -200,21 +237,31 @@ def _tier_chooser(files: Sequence[AnnotationFile], wanted: Mapping[str, Sequence
     for file in files:
         chosen = {tier.name: tier for tier in file.tiers if is_wanted(tier)}
         parents = {tier.name: tier.parent for tier in file.tiers}
-        if both := [(name, one) for name in chosen for one in _ancestors(name, parents) if one in chosen]:
-            found = f"tier '{both[0][0]}' depends on tier '{both[0][1]}', so they have the same speech"
+        if both := [
+            (name, one) for name in chosen for one in _ancestors(name, parents) if one in chosen
+        ]:
+            found = (
+                f"tier '{both[0][0]}' depends on tier '{both[0][1]}', so they have the same speech"
+            )
             raise DataError(file.path, found, "name one of them with --tier")
         top = {name: [name, *_ancestors(name, parents)][-1] for name in chosen}
         for a, b in combinations(chosen.values(), 2):
             is_one = top[a.name] == top[b.name] and a.participant == b.participant
             if is_one and {one[:2] for one in a.spans} & {one[:2] for one in b.spans}:
-                found = f"tiers '{a.name}' and '{b.name}' depend on one tier and have the same speech"
+                found = (
+                    f"tiers '{a.name}' and '{b.name}' depend on one tier and have the same speech"
+                )
                 raise DataError(file.path, found, "name one of them with --tier")
         for tier in chosen.values():
-            names[tier.participant if wanted.get("participant") else ""] |= {tier.name} if tier.spans else set()
+            names[tier.participant if wanted.get("participant") else ""] |= (
+                {tier.name} if tier.spans else set()
+            )
     if not is_by_name and (several := [of for of in names.values() if len(of) > 1]):
         shown = list_names([f"'{name}'" for name in sorted(several[0])])
         found = f"{len(several[0])} independent tiers have annotations: {shown}"
-        raise DataError(found, to_do=f"name one or several with --tier; there are: {_describe(files)}")
+        raise DataError(
+            found, to_do=f"name one or several with --tier; there are: {_describe(files)}"
+        )
     if fault := _find_identifiers(files, is_wanted):
         if not is_by_name:
             raise DataError(fault)
@@ -234,7 +281,9 @@ class _TierTexts:
     """The texts of each dependent tier that has letters, by its name."""
 
 
-def _collect_texts(files: Sequence[AnnotationFile], is_wanted: Callable[[Tier], bool]) -> _TierTexts:
+def _collect_texts(
+    files: Sequence[AnnotationFile], is_wanted: Callable[[Tier], bool]
+) -> _TierTexts:
     names = dict[str, None]()
     by_file = list[list[str]]()
     dependent = defaultdict[str, list[str]](list)
@@ -250,11 +299,15 @@ def _collect_texts(files: Sequence[AnnotationFile], is_wanted: Callable[[Tier], 
             elif wanted_names.intersection(_ancestors(tier.name, parents)):
                 dependent[tier.name] += texts
         by_file.append(texts_of_file)
-    transcripts = {name: texts for name, texts in dependent.items() if any(map(str.isalpha, "".join(texts)))}
+    transcripts = {
+        name: texts for name, texts in dependent.items() if any(map(str.isalpha, "".join(texts)))
+    }
     return _TierTexts([*names], by_file, transcripts)
 
 
-def _find_identifiers(files: Sequence[AnnotationFile], is_wanted: Callable[[Tier], bool]) -> str | None:
+def _find_identifiers(
+    files: Sequence[AnnotationFile], is_wanted: Callable[[Tier], bool]
+) -> str | None:
     """What to state if the wanted tiers seem to have codes or titles, and tiers that depend on them the text.
 
     Toolbox and FLEx number or name the sentences in the tier with the times.
@@ -267,7 +320,10 @@ def _find_identifiers(files: Sequence[AnnotationFile], is_wanted: Callable[[Tier
     have_codes = look_like_codes(texts) or look_like_labels(tiers.by_file, dependent_transcripts)
     if not have_codes and not look_like_titles(texts, dependent_transcripts, num_files=len(files)):
         return None
-    shown = [f"'{name}' ({next(filter(str.strip, of_tier))!r:.40})" for name, of_tier in dependent_transcripts.items()]
+    shown = [
+        f"'{name}' ({next(filter(str.strip, of_tier))!r:.40})"
+        for name, of_tier in dependent_transcripts.items()
+    ]
     names = list_names([repr(name) for name in tiers.names])
     found = f"tier {names} seems to have no transcripts but {texts[0]!r:.40}"
     remedy = f"name the tiers of the transcripts with --tier; those that depend on it: {list_names(shown, most=12)}"
@@ -323,7 +379,9 @@ def is_code(text: str) -> bool:
     return not has_letter or (has_digit and len(text.split()) <= 2)
 
 
-def look_like_labels(by_file: Sequence[Sequence[str]], transcripts: Mapping[str, Sequence[str]]) -> bool:
+def look_like_labels(
+    by_file: Sequence[Sequence[str]], transcripts: Mapping[str, Sequence[str]]
+) -> bool:
     """Whether most files have labels such as `story_a`, `story_b`, and a tier below has several words per annotation.
 
     Words of a language may begin alike too, as verbs with a prefix do: see `are_labels`. Files with one annotation
@@ -366,7 +424,9 @@ def _have_several_words(texts: Sequence[str]) -> bool:
     return num_several > len(texts) / 2
 
 
-def look_like_titles(texts: Sequence[str], transcripts: Mapping[str, Sequence[str]], *, num_files: int) -> bool:
+def look_like_titles(
+    texts: Sequence[str], transcripts: Mapping[str, Sequence[str]], *, num_files: int
+) -> bool:
     """Whether there is at most one text per file, and a tier below has three times as many words."""
     num_words = _count_words(texts)
     most_words = max(map(_count_words, transcripts.values()))
@@ -378,8 +438,12 @@ def _count_words(texts: Sequence[str]) -> int:
 
 
 def _fits(value: str, patterns: Sequence[str]) -> bool:
-    cleaned = [*map(normalize_phones, patterns)]  # one form of Unicode: keyboards and systems write different ones
-    return not cleaned or value in cleaned or any(fnmatchcase(value, pattern) for pattern in cleaned)
+    cleaned = [
+        *map(normalize_phones, patterns)
+    ]  # one form of Unicode: keyboards and systems write different ones
+    return (
+        not cleaned or value in cleaned or any(fnmatchcase(value, pattern) for pattern in cleaned)
+    )
 
 
 def _ancestors(name: str, parents: Mapping[str, str]) -> list[str]:
@@ -389,7 +453,9 @@ def _ancestors(name: str, parents: Mapping[str, str]) -> list[str]:
     return found
 
 
-def _tier_entries(files: Sequence[AnnotationFile], options: TierOptions) -> Iterator[Entry | Rejected]:
+def _tier_entries(
+    files: Sequence[AnnotationFile], options: TierOptions
+) -> Iterator[Entry | Rejected]:
     """The annotations of all tiers. A file without audio gets one warning."""
     finder = options.make_finder()
     media = [finder.find(file.media, file.path.parent) for file in files]
@@ -404,15 +470,21 @@ def _tier_entries(files: Sequence[AnnotationFile], options: TierOptions) -> Iter
                 fit = find_shift(*file.extent, read_duration(found))
                 reason, shift = (fit, 0.0) if isinstance(fit, str) else (None, fit)
         if reason and spans:
-            logger.warning("%s: %s; its %d annotations are left out%s", file.path, reason, len(spans), advice)
+            logger.warning(
+                "%s: %s; its %d annotations are left out%s", file.path, reason, len(spans), advice
+            )
         for tier, start, end, txt in spans:
-            name = file.path.relative_to(options.corpus) if options.corpus.is_dir() else file.path.name
+            name = (
+                file.path.relative_to(options.corpus) if options.corpus.is_dir() else file.path.name
+            )
             where = f"{name}: {tier.name}" + ("" if start is None else f", {start:.3f} s")
             if reason or start is None or end is None:
                 why, is_fault = reason or f"no time: {txt[:40]!r}", bool(txt.strip())
                 yield Rejected(where, str(file.path), why, "", is_fault, start, end, txt)
             else:
-                by_tier = {"tier": tier.name, "participant": tier.participant}.get(options.speaker_from)
+                by_tier = {"tier": tier.name, "participant": tier.participant}.get(
+                    options.speaker_from
+                )
                 yield Entry(
                     where=where,
                     audio=(str(found),),
@@ -421,13 +493,19 @@ def _tier_entries(files: Sequence[AnnotationFile], options: TierOptions) -> Iter
                     speaker=by_tier or speakers.get(file.path),
                     start=start + shift,
                     end=end + shift,
-                    channel=find_channel_name((tier.name, tier.participant)) if count_channels(found) > 1 else None,
+                    channel=find_channel_name((tier.name, tier.participant))
+                    if count_channels(found) > 1
+                    else None,
                 )
 
 
 def _count_annotations(files: Sequence[AnnotationFile]) -> dict[str, int]:
     """The number of annotations per tier name, the most frequent first."""
-    return dict(Counter(tier.name for file in files for tier in file.tiers for _ in tier.spans).most_common())
+    return dict(
+        Counter(
+            tier.name for file in files for tier in file.tiers for _ in tier.spans
+        ).most_common()
+    )
 
 
 def _describe(files: Sequence[AnnotationFile]) -> str:
@@ -440,4 +518,6 @@ def _describe(files: Sequence[AnnotationFile]) -> str:
         for name, count in _count_annotations(files).items()
     ]
     empty = sorted({f"'{tier.name}'" for file in files for tier in file.tiers})
-    return list_names(shown, "; ", most=12) or (f"{list_names(empty)}, without annotations" if empty else "none")
+    return list_names(shown, "; ", most=12) or (
+        f"{list_names(empty)}, without annotations" if empty else "none"
+    )

@@ -20,7 +20,14 @@ from wenet_hs.base.files import one_field
 from wenet_hs.base.options import option, recorded_options
 from wenet_hs.corpus.audio_check import AudioOptions, ClipChecker
 from wenet_hs.corpus.channels import resolve_channels
-from wenet_hs.corpus.edits import ADDED, EXCLUDED, join_names, leave_out_excluded, leave_out_held, read_added
+from wenet_hs.corpus.edits import (
+    ADDED,
+    EXCLUDED,
+    join_names,
+    leave_out_excluded,
+    leave_out_held,
+    read_added,
+)
 from wenet_hs.corpus.korean import KoreanMarks, read_korean_marks
 from wenet_hs.corpus.languages import UNDETERMINED, resolve_languages
 from wenet_hs.corpus.letters import DIGITS, TAG
@@ -106,7 +113,8 @@ class RecordingOptions(AudioOptions):
     """Options of all forms of own recordings."""
 
     audio_dir: Path | None = option(
-        None, "folder with the audio, searched with its subfolders (default: --corpus, or the folder of the table)"
+        None,
+        "folder with the audio, searched with its subfolders (default: --corpus, or the folder of the table)",
     )
     lang: str = option(
         UNDETERMINED,
@@ -114,7 +122,8 @@ class RecordingOptions(AudioOptions):
         flags=("--lang", "--language"),
     )
     unit: Literal["char", "phone"] = option(
-        "char", "what a transcript contains: text, or phones with spaces between them (default: char)"
+        "char",
+        "what a transcript contains: text, or phones with spaces between them (default: char)",
     )
     pauses: str = option(
         AUTO,
@@ -123,7 +132,9 @@ class RecordingOptions(AudioOptions):
         "labels of signs or in brackets, such as # or <p:>, always are",
         metavar='"LABEL …"',
     )
-    no_normalize: bool = option(False, "keep upper case and punctuation; text becomes NFC with single spaces")
+    no_normalize: bool = option(
+        False, "keep upper case and punctuation; text becomes NFC with single spaces"
+    )
     letter_apostrophe: bool = option(
         False,
         "apostrophes are letters, as for ejectives and the glottal stop: ' ’ ‘ and ` become ʼ (U+02BC), which is "
@@ -136,12 +147,14 @@ class RecordingOptions(AudioOptions):
         "(default); off: one list of all utterances, OUT/train/data.list",
     )
     ignore_sets: bool = option(
-        False, "make sets although the data give them, by a column or by folders such as train and test"
+        False,
+        "make sets although the data give them, by a column or by folders such as train and test",
     )
     dev_share: float = option(0.1, "share of the utterances for the dev set")
     test_share: float = option(0.1, "share of the utterances for the test set")
     drop_overlaps: bool = option(
-        False, "leave out annotations that overlap others of the recording; they are in overlapping.tsv anyway"
+        False,
+        "leave out annotations that overlap others of the recording; they are in overlapping.tsv anyway",
     )
 
     def __post_init__(self) -> None:
@@ -150,7 +163,9 @@ class RecordingOptions(AudioOptions):
             object.__setattr__(self, "audio_dir", self.audio_dir.absolute())
         for name, share in (("dev_share", self.dev_share), ("test_share", self.test_share)):
             if not 0.0 < share < 0.5:
-                raise ValueError(f"{name} {share:g}: must be above 0 and below 0.5; the default is 0.1")
+                raise ValueError(
+                    f"{name} {share:g}: must be above 0 and below 0.5; the default is 0.1"
+                )
 
     def make_finder(self) -> MediaFinder:
         """Finds audio below the folder of the audio, or else of the corpus; of a table, below its own folder."""
@@ -158,18 +173,29 @@ class RecordingOptions(AudioOptions):
 
 
 def prepare_entries(
-    options: RecordingOptions, form: str, entries: Iterable[Entry | Rejected], facts: Mapping[str, Any]
+    options: RecordingOptions,
+    form: str,
+    entries: Iterable[Entry | Rejected],
+    facts: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Write the lists of the entries. Returns the content of `stats.json`; `facts` are in it.
 
     Raises DataError when all transcripts are equal, too few utterances are left, or `--out` has another corpus.
     """
     source = normpath(options.corpus)
-    facts = {"corpus": form, "source": source, **facts, "options": recorded_options(options, RecordingOptions)}
+    facts = {
+        "corpus": form,
+        "source": source,
+        **facts,
+        "options": recorded_options(options, RecordingOptions),
+    }
     record_corpus(options.out, f"{form} {source}")
     entries = list(entries)
     asked = {find_split(one.split) for one in entries if isinstance(one, Entry) and one.split}
-    (utterances, given, rejected), checker = _make_utterances(options, entries), options.make_checker()
+    (utterances, given, rejected), checker = (
+        _make_utterances(options, entries),
+        options.make_checker(),
+    )
     usable, faulty = checker.check(utterances, "clips")
     added, of_added = _make_added(options, checker)
     _, excluded = leave_out_excluded([*usable, *added], options.out / EXCLUDED)
@@ -186,7 +212,11 @@ def prepare_entries(
     for name in () if options.ignore_sets else ("test", "dev"):
         if name in asked and not any(given.get(u.key) == name for u in usable):
             found = f"no utterance of the {name} set of the data can be used"
-            raise DataError(source, found, f"see {options.out / 'rejected.tsv'}, or make sets with --ignore_sets")
+            raise DataError(
+                source,
+                found,
+                f"see {options.out / 'rejected.tsv'}, or make sets with --ignore_sets",
+            )
     splits, left_out, made, sets = _make_splits(options, usable, given, rejected)
     more, held = leave_out_held(added, splits)
     if (options.out / ADDED).is_file():
@@ -195,31 +225,50 @@ def prepare_entries(
         logger.info(line, options.out / ADDED, len(more))
         splits["train"] += more
         plain = _with_plain_texts(splits, options.unit)
-        sets += f"; with the {len(more)} added: {describe_common(plain)} in several sets" if more else ""
+        sets += (
+            f"; with the {len(more)} added: {describe_common(plain)} in several sets"
+            if more
+            else ""
+        )
     rejected += left_out + held
     facts |= {"sets": sets, "made_sets": made, "num_incomplete": checker.count_incomplete(splits)}
     langs: dict[str, dict[str, Any]] = {u.lang or "": {} for u in (*usable, *utterances, *more)}
     langs |= {clip.lang: {} for clip in rejected}
     limit = options.max_rejected
-    return write_corpus(options.out, splits, rejected, facts, langs, max_rejected=limit, unit=options.unit)
+    return write_corpus(
+        options.out, splits, rejected, facts, langs, max_rejected=limit, unit=options.unit
+    )
 
 
-def _make_added(options: RecordingOptions, checker: ClipChecker) -> tuple[list[Utterance], list[Rejected]]:
+def _make_added(
+    options: RecordingOptions, checker: ClipChecker
+) -> tuple[list[Utterance], list[Rejected]]:
     """The usable utterances of OUT/added.tsv, and the others."""
     entries = list[Entry | Rejected]()
     for number, row in read_added(options.out / ADDED):
         where, given = f"{ADDED}:{number}", {name: value for name, value in row.items() if value}
         try:
-            start, end = (float(given[name]) if name in given else None for name in ("start", "end"))
+            start, end = (
+                float(given[name]) if name in given else None for name in ("start", "end")
+            )
         except ValueError:
             found = "times: start and end must be numbers of seconds"
             entries.append(Rejected(where, row["audio"], found, row.get("lang", "")))
             continue
-        one = Entry(where=where, audio=(row["audio"],), folder=options.out, txt=row["text"], start=start, end=end)
+        one = Entry(
+            where=where,
+            audio=(row["audio"],),
+            folder=options.out,
+            txt=row["text"],
+            start=start,
+            end=end,
+        )
         speaker, lang, channel = (given.get(name) for name in ("speaker", "lang", "channel"))
         entries.append(replace(one, speaker=speaker, lang=lang, channel=channel))
     utterances, _, rejected = _make_utterances(options, entries)
-    usable, faulty = checker.check([replace(u, key=f"added-{u.key}") for u in utterances], "added clips")
+    usable, faulty = checker.check(
+        [replace(u, key=f"added-{u.key}") for u in utterances], "added clips"
+    )
     return usable, rejected + faulty
 
 
@@ -253,7 +302,9 @@ class _LeftOut:
             ("removed from the transcripts as letters of noise in Korean", self.korean.noises),
         ):
             if counts:
-                shown = list_names([f"{text!r:.40} ({num})" for text, num in counts.most_common()], most=8)
+                shown = list_names(
+                    [f"{text!r:.40} ({num})" for text, num in counts.most_common()], most=8
+                )
                 logger.info("%s: %s", what, shown)
         _report_removed(self.punctuation)
 
@@ -266,7 +317,11 @@ def _find_audio(
     Annotations of pauses are among the latter, and are no faults. What was left out of the texts is logged.
     """
     if options.audio_dir is not None and not options.audio_dir.is_dir():
-        raise DataError(f"--audio_dir {options.audio_dir}", "no such folder", "give the folder of the recordings")
+        raise DataError(
+            f"--audio_dir {options.audio_dir}",
+            "no such folder",
+            "give the folder of the recordings",
+        )
     finder = options.make_finder()
     found = list[tuple[Entry, Path, str]]()
     rejected = list[Rejected]()
@@ -274,12 +329,18 @@ def _find_audio(
     entries = list(entries)
     labels = _find_pauses(options, entries)
     places = [one.where if isinstance(one, Entry) else one.key for one in entries]
-    langs = resolve_languages([*zip((one.lang for one in entries), places, strict=True)], options.lang)
+    langs = resolve_languages(
+        [*zip((one.lang for one in entries), places, strict=True)], options.lang
+    )
     for entry, lang in zip(entries, langs, strict=True):
         if isinstance(entry, Rejected):
             rejected.append(replace(entry, lang=lang))
             continue
-        has_set = entry.split is not None and entry.split.strip().lower() not in _NO_SET and not options.ignore_sets
+        has_set = (
+            entry.split is not None
+            and entry.split.strip().lower() not in _NO_SET
+            and not options.ignore_sets
+        )
         entry = replace(entry, lang=lang, split=entry.split if has_set else None)
         if reason := _count_without_speech(entry.txt, labels, left_out):
             rejected.append(_rejected(entry, reason, is_fault=False))
@@ -298,7 +359,9 @@ def _find_audio(
     used = list[tuple[Entry, Path, str]]()
     channels = resolve_channels([(entry.channel, path) for entry, path, _ in found])
     for (entry, path, txt), channel in zip(found, channels, strict=True):
-        if reason := finder.doubt(entry.audio, path) or (channel if isinstance(channel, str) else None):
+        if reason := finder.doubt(entry.audio, path) or (
+            channel if isinstance(channel, str) else None
+        ):
             rejected.append(_rejected(entry, reason))
         else:
             used.append((replace(entry, channel=channel), path, txt))
@@ -310,12 +373,16 @@ def _find_pauses(options: RecordingOptions, entries: Sequence[Entry | Rejected])
     annotations = [entry for entry in entries if isinstance(entry, Entry)]
     timed = list[TimedLabel]()
     if any(may_be_pause(entry.txt) for entry in annotations):  # otherwise their times tell nothing
-        timed = [TimedLabel(" ".join(one.audio[:1]), one.start, one.end, one.txt) for one in annotations]
+        timed = [
+            TimedLabel(" ".join(one.audio[:1]), one.start, one.end, one.txt) for one in annotations
+        ]
     labels, doubtful = find_pause_labels(timed, options.pauses, options.unit)
     if doubtful:
         counts = list_names([f"{text!r} ({num})" for text, num in doubtful.most_common()])
         hint = f'--pauses "{" ".join([*sorted(labels.letters), *doubtful])}" leaves them out'
-        logger.info("transcripts that may be labels of pauses are kept as text: %s; %s", counts, hint)
+        logger.info(
+            "transcripts that may be labels of pauses are kept as text: %s; %s", counts, hint
+        )
     return labels
 
 
@@ -357,15 +424,28 @@ def _has_times(entry: Entry) -> bool:
 def _report_removed(removed: Counter[str]) -> None:
     """State what normalisation took away: it may be a letter of the language."""
     if removed:
-        shown = list_names([f"{show_unit(one)} ({num})" for one, num in removed.most_common()], most=8)
-        hint = "; are apostrophes letters? --letter_apostrophe keeps them" if removed.keys() & {*APOSTROPHES} else ""
+        shown = list_names(
+            [f"{show_unit(one)} ({num})" for one, num in removed.most_common()], most=8
+        )
+        hint = (
+            "; are apostrophes letters? --letter_apostrophe keeps them"
+            if removed.keys() & {*APOSTROPHES}
+            else ""
+        )
         logger.info("removed from the transcripts as punctuation: %s%s", shown, hint)
 
 
 def _rejected(entry: Entry, reason: str, is_fault: bool = True) -> Rejected:
     path = " ".join(entry.audio[:1])
     return Rejected(
-        entry.key or entry.where, path, reason, entry.lang or "", is_fault, entry.start, entry.end, entry.txt
+        entry.key or entry.where,
+        path,
+        reason,
+        entry.lang or "",
+        is_fault,
+        entry.start,
+        entry.end,
+        entry.txt,
     )
 
 
@@ -381,14 +461,20 @@ def _make_utterances(
         lang = entry.lang or ""
         if key in seen:
             reason = f"repeated: {seen[key]} has the name {key} too; rename or remove one"
-            rejected.append(Rejected(entry.where, str(path), reason, lang, True, entry.start, entry.end, entry.txt))
+            rejected.append(
+                Rejected(
+                    entry.where, str(path), reason, lang, True, entry.start, entry.end, entry.txt
+                )
+            )
             continue
         seen[key] = entry.where
         if entry.split is not None:
             given[key] = find_split(entry.split) or ""
         selected = {name: getattr(entry, name) for name in ("start", "end", "channel")}
         speaker = entry.speaker and speakers[entry.speaker]
-        utterances.append(Utterance(key=key, wav=str(path), txt=txt, lang=lang, speaker=speaker, **selected))
+        utterances.append(
+            Utterance(key=key, wav=str(path), txt=txt, lang=lang, speaker=speaker, **selected)
+        )
     return utterances, given, rejected
 
 
@@ -402,7 +488,11 @@ def _normalize(options: RecordingOptions, text: str, lang: str) -> tuple[str, Co
 
 
 _NOTES = (
-    ("notes in brackets", TAG, "what is in them is trained as speech; remove from the transcripts what is not spoken"),
+    (
+        "notes in brackets",
+        TAG,
+        "what is in them is trained as speech; remove from the transcripts what is not spoken",
+    ),
     ("digits", DIGITS, "write numbers as they are spoken; digits that mark tones are right"),
 )
 
@@ -410,9 +500,15 @@ _NOTES = (
 def _report_notes(entries: Sequence[Entry]) -> None:
     """State what normalisation would hide: it removes the brackets and keeps their content."""
     for what, pattern, advice in _NOTES:
-        found = [(match.group(), entry.where) for entry in entries if (match := pattern.search(entry.txt))]
+        found = [
+            (match.group(), entry.where)
+            for entry in entries
+            if (match := pattern.search(entry.txt))
+        ]
         if found:
-            logger.info("%d transcripts have %s, such as %r in %s; %s", len(found), what, *found[0], advice)
+            logger.info(
+                "%d transcripts have %s, such as %r in %s; %s", len(found), what, *found[0], advice
+            )
 
 
 @dataclass(frozen=True)
@@ -466,7 +562,10 @@ def _make_keys(found: Sequence[tuple[Entry, Path, str]]) -> list[str]:
     names = name_recordings({path for _, path, _ in found})
     bases = []
     for entry, path, _ in found:
-        begin, end = (None if value is None else f"{round(value * 1000):07d}" for value in (entry.start, entry.end))
+        begin, end = (
+            None if value is None else f"{round(value * 1000):07d}"
+            for value in (entry.start, entry.end)
+        )
         times = "" if begin is None and end is None else f"-{begin or '0' * 7}-{end or 'end'}"
         channel = "" if entry.channel is None else f"-ch{entry.channel}"
         bases.append(entry.key or f"{names[path]}{channel}{times}")
@@ -475,26 +574,43 @@ def _make_keys(found: Sequence[tuple[Entry, Path, str]]) -> list[str]:
         speakers[base].add(entry.speaker)
     keys = []
     for base, (entry, _, _) in zip(bases, found, strict=True):
-        speaker = f"-{entry.speaker}" if len(speakers[base]) > 1 and not entry.key and entry.speaker else ""
-        keys.append("_".join(normalize_unicode("NFC", f"{base}{speaker}").split()))  # macOS writes names in NFD
+        speaker = (
+            f"-{entry.speaker}"
+            if len(speakers[base]) > 1 and not entry.key and entry.speaker
+            else ""
+        )
+        keys.append(
+            "_".join(normalize_unicode("NFC", f"{base}{speaker}").split())
+        )  # macOS writes names in NFD
     return keys
 
 
 # ---- checks of all utterances together
 
 
-def _overlapping(utterances: Sequence[Utterance], options: RecordingOptions) -> tuple[list[Utterance], list[Rejected]]:
+def _overlapping(
+    utterances: Sequence[Utterance], options: RecordingOptions
+) -> tuple[list[Utterance], list[Rejected]]:
     """Write overlapping.tsv. Returns the utterances to use and, with --drop_overlaps, those to leave out."""
     found = list(find_overlaps(utterances))
     keys = {u.key for pair in found for u in pair[:2]}
-    lines = (f"{earlier.key}\t{later.key}\t{start:.3f}\t{end:.3f}\n" for earlier, later, start, end in found)
+    lines = (
+        f"{earlier.key}\t{later.key}\t{start:.3f}\t{end:.3f}\n"
+        for earlier, later, start, end in found
+    )
     write_atomic(options.out / "overlapping.tsv", "key\tother\tfrom\tto\n" + "".join(lines))
     if keys:
-        done = "they are left out" if options.drop_overlaps else "they are kept; --drop_overlaps leaves them out"
+        done = (
+            "they are left out"
+            if options.drop_overlaps
+            else "they are kept; --drop_overlaps leaves them out"
+        )
         message = "%s: %d annotations overlap others of their recording; %s"
         logger.info(message, options.out / "overlapping.tsv", len(keys), done)
     dropped = {u.key: u for u in utterances if options.drop_overlaps and u.key in keys}
-    rejected = [Rejected.of(u, "overlaps another annotation", is_fault=False) for u in dropped.values()]
+    rejected = [
+        Rejected.of(u, "overlaps another annotation", is_fault=False) for u in dropped.values()
+    ]
     return [u for u in utterances if u.key not in dropped], rejected
 
 
@@ -502,7 +618,10 @@ def _overlapping(utterances: Sequence[Utterance], options: RecordingOptions) -> 
 
 
 def _make_splits(
-    options: RecordingOptions, utterances: Sequence[Utterance], given: Mapping[str, str], rejected: Sequence[Rejected]
+    options: RecordingOptions,
+    utterances: Sequence[Utterance],
+    given: Mapping[str, str],
+    rejected: Sequence[Rejected],
 ) -> tuple[dict[str, list[Utterance]], list[Rejected], list[str], str]:
     """The sets, the utterances in none, the names of the sets that were made, and how and what they have in common.
 
@@ -524,25 +643,38 @@ def _make_splits(
     if len(splits["train"]) < 1 + len(absent):
         found = f"{len(splits['train'])} usable utterances for {', '.join(['train', *absent])}"
         write_rejected(options.out, [*rejected, *left_out])
-        kinds = ", ".join(f"{kind} {count}" for kind, count in count_kinds([*rejected, *left_out]).items())
+        kinds = ", ".join(
+            f"{kind} {count}" for kind, count in count_kinds([*rejected, *left_out]).items()
+        )
         if given:
             of_sets = ", ".join(f"{name} {len(us)}" for name, us in splits.items())
             found = f"the data give sets ({of_sets}); --ignore_sets makes others; {found}"
-        why = f"left out: {kinds}, see {options.out / 'rejected.tsv'}; repair these, or " if kinds else ""
+        why = (
+            f"left out: {kinds}, see {options.out / 'rejected.tsv'}; repair these, or "
+            if kinds
+            else ""
+        )
         if any(one.reason.startswith("missing") for one in rejected):
             why = f"name the folder of the audio with --audio_dir; {why}"
-        raise DataError(normpath(options.corpus), f"{found}: too few for a recogniser", f"{why}give more data")
+        raise DataError(
+            normpath(options.corpus), f"{found}: too few for a recogniser", f"{why}give more data"
+        )
     rule, lost = "given", list[Rejected]()
     as_written = {u.key: u for u in utterances}
     splits = _with_plain_texts(splits, options.unit)
     if absent:
         shares = {"test": options.test_share, "dev": options.dev_share}
         shares = {name: shares[name] for name in absent}
-        made, lost, rule = hold_out_sets(splits["train"], shares, split_by=options.split_by, seed=options.seed)
+        made, lost, rule = hold_out_sets(
+            splits["train"], shares, split_by=options.split_by, seed=options.seed
+        )
         splits |= made
     line = f"sets ({rule}): {describe_common(splits)} in several sets; {len(lost)} utterances left out for that"
     logger.info(line)
-    splits = {name: [as_written[key] for key in sorted(u.key for u in chosen)] for name, chosen in splits.items()}
+    splits = {
+        name: [as_written[key] for key in sorted(u.key for u in chosen)]
+        for name, chosen in splits.items()
+    }
     return splits, left_out + lost, absent, line
 
 
@@ -554,13 +686,21 @@ def _make_one_list(
     Raises DataError if the data give sets: utterances to test on would be trained on.
     """
     if given:
-        of_sets = ", ".join(f"{name} {count}" for name, count in sorted(Counter(given.values()).items()))
+        of_sets = ", ".join(
+            f"{name} {count}" for name, count in sorted(Counter(given.values()).items())
+        )
         found = f"--split_by off: the data give sets ({of_sets})"
-        raise DataError(normpath(options.corpus), found, "leave it out, or add --ignore_sets for one list of all")
+        raise DataError(
+            normpath(options.corpus),
+            found,
+            "leave it out, or add --ignore_sets for one list of all",
+        )
     line = "sets (off): one list of all utterances"
     logger.info(line)
     return {"train": sorted(utterances, key=lambda utterance: utterance.key)}, [], [], line
 
 
-def _with_plain_texts(splits: Mapping[str, Sequence[Utterance]], unit: str) -> dict[str, list[Utterance]]:
+def _with_plain_texts(
+    splits: Mapping[str, Sequence[Utterance]], unit: str
+) -> dict[str, list[Utterance]]:
     return {name: [replace(u, txt=plain_text(u, unit)) for u in us] for name, us in splits.items()}

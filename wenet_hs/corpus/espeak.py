@@ -128,7 +128,9 @@ class ClipMaker:
                 return SpokenClip(request, name, None, "silent: espeak-ng gives no sound for it")
             encoded = io.BytesIO()
             subtype = SUBTYPES[self.audio_format]
-            soundfile.write(encoded, samples, SAMPLE_RATE, format=self.audio_format.upper(), subtype=subtype)
+            soundfile.write(
+                encoded, samples, SAMPLE_RATE, format=self.audio_format.upper(), subtype=subtype
+            )
             write_atomic(path, encoded.getvalue())
             duration_s = _read_duration(path)
         return SpokenClip(request, name, duration_s)
@@ -143,13 +145,17 @@ class ClipMaker:
         batch = _RENEW * max(1, self.num_workers)
         for start in range(0, len(requests), batch):
             some, workers = requests[start : start + batch], self.num_workers
-            yield from parallel_map(self, some, num_workers=workers, description=description, on_crash=report_crash)
+            yield from parallel_map(
+                self, some, num_workers=workers, description=description, on_crash=report_crash
+            )
 
 
 def clip_name(request: ClipRequest, audio_format: str) -> str:
     """`simulated_<digest>.<format>`: another request, engine or rendering has another name."""
     fields = [_RENDERING, installed_voices()[0], SAMPLE_RATE, asdict(request)]
-    digest = hashlib.sha256(json.dumps(fields, sort_keys=True, ensure_ascii=False).encode("utf-8")).hexdigest()[:16]
+    digest = hashlib.sha256(
+        json.dumps(fields, sort_keys=True, ensure_ascii=False).encode("utf-8")
+    ).hexdigest()[:16]
     return f"simulated_{digest}.{audio_format}"
 
 
@@ -198,16 +204,22 @@ def render_speech(request: ClipRequest) -> NDArray[np.float32] | None:
     return speech
 
 
-def make_noise(kind: Literal["white", "pink"], num_samples: int, *, seed: int) -> NDArray[np.float32]:
+def make_noise(
+    kind: Literal["white", "pink"], num_samples: int, *, seed: int
+) -> NDArray[np.float32]:
     """Noise (num_samples,) of unit energy; "pink" has equal energy in each octave."""
     draw = np.random.default_rng(seed)
     if kind == "white":
         noise = draw.standard_normal(num_samples, dtype=np.float32)
     else:
-        period = -(-num_samples // 2048) * 2048  # a length with a large prime factor makes the FFT ten times slower
+        period = (
+            -(-num_samples // 2048) * 2048
+        )  # a length with a large prime factor makes the FFT ten times slower
         real, imaginary = draw.standard_normal((2, period // 2), dtype=np.float32)
         spectrum = np.zeros(period // 2 + 1, dtype=np.complex64)
-        spectrum[1:] = (real + 1j * imaginary) / np.sqrt(np.arange(1, period // 2 + 1, dtype=np.float32))
+        spectrum[1:] = (real + 1j * imaginary) / np.sqrt(
+            np.arange(1, period // 2 + 1, dtype=np.float32)
+        )
         noise = np.fft.irfft(spectrum, period)[:num_samples].astype(np.float32)
     unit: NDArray[np.float32] = noise / np.sqrt(np.mean(np.square(noise)))
     return unit
@@ -216,7 +228,9 @@ def make_noise(kind: Literal["white", "pink"], num_samples: int, *, seed: int) -
 def check_sound(clips: Sequence[SpokenClip]) -> None:
     if not total_seconds(clips):
         request = clips[0].request
-        raise DataError(request.lang, f"espeak-ng gives no sound for any sentence, such as {request.sentence!r}")
+        raise DataError(
+            request.lang, f"espeak-ng gives no sound for any sentence, such as {request.sentence!r}"
+        )
 
 
 def total_seconds(clips: Iterable[SpokenClip]) -> float:
@@ -224,7 +238,11 @@ def total_seconds(clips: Iterable[SpokenClip]) -> float:
 
 
 def speak_training(
-    maker: ClipMaker, requests: Iterator[ClipRequest], target_s: float, pace: float, num_sentences: int
+    maker: ClipMaker,
+    requests: Iterator[ClipRequest],
+    target_s: float,
+    pace: float,
+    num_sentences: int,
 ) -> list[SpokenClip]:
     """Clips of the first requests that have `target_s` seconds in total; the result does not depend on `pace`.
 
@@ -260,7 +278,9 @@ def remove_other_clips(folders: Iterable[Path], names: Collection[str]) -> None:
 # ---- engine
 
 
-def speak(text: str, *, voice: str, rate_wpm: int = 175, pitch: int = 50, pitch_range: int = 50) -> NDArray[np.float32]:
+def speak(
+    text: str, *, voice: str, rate_wpm: int = 175, pitch: int = 50, pitch_range: int = 50
+) -> NDArray[np.float32]:
     """One sentence, plain text, as samples (samples,) at 22,050 Hz in [-1, 1]; empty when there is nothing to say.
 
     `voice` is the engine's name of a speaker, see `voice_name`; the ranges of the others are those of `ClipRequest`.
@@ -277,10 +297,19 @@ def speak(text: str, *, voice: str, rate_wpm: int = 175, pitch: int = 50, pitch_
     with _load_engine() as engine:
         engine.espeak_SetSynthCallback(callback)
         _check(engine.espeak_SetVoiceByName(voice.encode()), f"voice {voice}")
-        for parameter, value in ((_RATE, rate_wpm), (_VOLUME, 100), (_PITCH, pitch), (_RANGE, pitch_range)):
-            _check(engine.espeak_SetParameter(parameter, value, 0), f"parameter {parameter} = {value}")
+        for parameter, value in (
+            (_RATE, rate_wpm),
+            (_VOLUME, 100),
+            (_PITCH, pitch),
+            (_RANGE, pitch_range),
+        ):
+            _check(
+                engine.espeak_SetParameter(parameter, value, 0), f"parameter {parameter} = {value}"
+            )
         encoded = text.encode("utf-8")
-        _check(engine.espeak_Synth(encoded, len(encoded) + 1, 0, 1, 0, 1, None, None), f"text {text!r}")  # UTF-8
+        _check(
+            engine.espeak_Synth(encoded, len(encoded) + 1, 0, 1, 0, 1, None, None), f"text {text!r}"
+        )  # UTF-8
         _check(engine.espeak_Synchronize(), "end of speech")
     return np.frombuffer(b"".join(chunks), dtype=np.int16).astype(np.float32) / np.float32(32768)
 
@@ -297,7 +326,11 @@ def phonemize(texts: Sequence[str], *, voice: str) -> list[str]:
         for text in texts:
             rest, clauses = ctypes.c_char_p(text.encode("utf-8")), []
             while rest.value is not None:  # each call reads one clause
-                clauses.append(engine.espeak_TextToPhonemes(ctypes.byref(rest), 1, _IPA | ord("_") << 8).decode())
+                clauses.append(
+                    engine.espeak_TextToPhonemes(
+                        ctypes.byref(rest), 1, _IPA | ord("_") << 8
+                    ).decode()
+                )
             labels.append(" ".join(clauses))
     return labels
 
@@ -312,7 +345,9 @@ def voice_name(lang: str, variant: str | None = None) -> str:
     version, voices = installed_voices()
     if lang not in voices:
         similar = difflib.get_close_matches(lang, voices, n=5, cutoff=0.3) or sorted(voices)
-        raise DataError(f"espeak-ng {version}", f"it has no language {lang!r}", f"it has {' '.join(similar)}")
+        raise DataError(
+            f"espeak-ng {version}", f"it has no language {lang!r}", f"it has {' '.join(similar)}"
+        )
     return voices[lang] + (f"+{variant}" if variant else "")
 
 
@@ -329,7 +364,9 @@ def installed_voices() -> tuple[str, Mapping[str, str]]:
     for path in filter(Path.is_file, folder.rglob("*")):
         for line in path.read_text("utf-8").splitlines():
             if line.startswith("language "):
-                code, priority = [*line.split()[1:], "5"][:2]  # the lowest priority is the best voice
+                code, priority = [*line.split()[1:], "5"][
+                    :2
+                ]  # the lowest priority is the best voice
                 voice = int(priority), path.relative_to(folder).as_posix()
                 ranked[code] = min(ranked.get(code, voice), voice)
     return version, {code: name for code, (_, name) in sorted(ranked.items())}
@@ -354,7 +391,9 @@ def _load_engine() -> Iterator[ctypes.CDLL]:
             found = ctypes.c_char_p()
             engine.espeak_Info(ctypes.byref(found))
             if rate != ENGINE_RATE or found.value != data.encode():
-                raise DataError(data, "espeak-ng cannot read its data there", f"reinstall with {_INSTALL}")
+                raise DataError(
+                    data, "espeak-ng cannot read its data there", f"reinstall with {_INSTALL}"
+                )
             engine.espeak_ng_SetRandSeed(ctypes.c_long(1))
             ctypes.CDLL(None).srand(1)  # the C library's random numbers, which some variants use
             yield engine

@@ -20,7 +20,9 @@ UNUSABLE = {
     "da": "its labels are not IPA: stød is a part of the vowel",
     "yue": "its labels are not IPA, but Jyutping",
     **dict.fromkeys(("fo", "kaa", "xex"), "espeak-ng 1.52 has no dictionary for it"),
-    **dict.fromkeys(("cmn-latn-pinyin", "en-shaw", "fa-latn"), "another alphabet of a voice that is used"),
+    **dict.fromkeys(
+        ("cmn-latn-pinyin", "en-shaw", "fa-latn"), "another alphabet of a voice that is used"
+    ),
     "ru-lv": "its labels disagree with its formants",
     "kl": "espeak-ng 1.52 ends its process on some words",
 }
@@ -33,7 +35,9 @@ _LETTERS: dict[str, dict[int, str]] = {
     "ru": str.maketrans({"y": "ɨ"}),
     "vi": str.maketrans({"y": "ɯ"}),
     **dict.fromkeys(("bg", "chr", "cs", "hy", "ka", "lt", "si"), str.maketrans({"e": "ɛ"})),
-    **dict.fromkeys(("bpy", "gu", "hi", "ne", "pa", "sd", "ur"), str.maketrans({"c": "tʃ", "ɟ": "dʒ"})),
+    **dict.fromkeys(
+        ("bpy", "gu", "hi", "ne", "pa", "sd", "ur"), str.maketrans({"c": "tʃ", "ɟ": "dʒ"})
+    ),
 }
 """Letters that the labels of a language use for another phone than the one that is heard (formants, friction)."""
 _RULES = [(regex.compile(pattern), written) for pattern, written in (
@@ -60,7 +64,11 @@ def split_label(label: str, lang: str) -> list[str]:
     if "(" in label:
         raise ValueError("another language: espeak-ng reads a part of it with another voice")
     letters = _LETTERS.get(lang.partition("-")[0], {})
-    return [phone for name in regex.split("[_ ]+", label) for phone in _split_name(name.translate(letters))]
+    return [
+        phone
+        for name in regex.split("[_ ]+", label)
+        for phone in _split_name(name.translate(letters))
+    ]
 
 
 @cache
@@ -81,7 +89,9 @@ class PhoneSpelling:
         """`transcripts`: phones with spaces between them. If there are none, every phone keeps its IPA."""
         phones = [unicodedata.normalize("NFD", text).split() for text in transcripts]
         self._counts = Counter[tuple[str, ...]]((phone,) for of_one in phones for phone in of_one)
-        self._counts.update(pair for of_one in phones for pair in zip(of_one, of_one[1:], strict=False))
+        self._counts.update(
+            pair for of_one in phones for pair in zip(of_one, of_one[1:], strict=False)
+        )
 
     def spell(self, phones: Iterable[str]) -> str:
         """The transcript, NFC. A phone that the corpus lacks loses its signs, the last one first, until it has it.

@@ -32,9 +32,13 @@ def describe_results(hours: float) -> str:
     shown = []
     for is_real in (False, True):
         results = [result for result in RESULTS if result.is_real == is_real]
-        nearest = min(results, key=lambda result: abs(math.log(result.minutes / max(60 * hours, 0.1))))
+        nearest = min(
+            results, key=lambda result: abs(math.log(result.minutes / max(60 * hours, 0.1)))
+        )
         shown.append(f"{nearest.cer:.1f} % with {nearest.minutes:g} minutes of {nearest.speech}")
-    measured = f"character error rates that we measured: {'; '.join(shown)}; nothing else was measured"
+    measured = (
+        f"character error rates that we measured: {'; '.join(shown)}; nothing else was measured"
+    )
     return f"{60 * hours:.1f} minutes of training speech; {measured} (examples/own/s0/RESULTS.md)"
 
 
@@ -42,6 +46,8 @@ def find_too_little(hours: float, min_minutes: float) -> str:
     """One line if there is less training speech than `min_minutes`, else the empty string."""
     if round(60 * hours, 1) >= min_minutes:
         return ""
-    found = f"{60 * hours:.1f} minutes of training speech are less than --min_minutes {min_minutes:g}"
+    found = (
+        f"{60 * hours:.1f} minutes of training speech are less than --min_minutes {min_minutes:g}"
+    )
     why = f"the least in our results is {MIN_MINUTES:g}; with a few minutes a model memorizes its sentences"
     return f"{found} ({why}); add transcribed speech, or give --min_minutes 0"

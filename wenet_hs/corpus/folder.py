@@ -47,10 +47,13 @@ class RecordingFolderOptions(ColumnOptions):
     """Options of `prepare folder`."""
 
     corpus: Path = option(REQUIRED, "folder with the audio files, also in subfolders")
-    text_suffix: str = option(".txt", "of the transcripts beside the audio files", metavar=".SUFFIX")
+    text_suffix: str = option(
+        ".txt", "of the transcripts beside the audio files", metavar=".SUFFIX"
+    )
     speaker_from: Literal["none", "file", "folder"] = option("none", SPEAKER_HELP)
     keep_names: bool = option(
-        False, "names with a colon at the beginning of subtitles are spoken, and not the name of the speaker"
+        False,
+        "names with a colon at the beginning of subtitles are spoken, and not the name of the speaker",
     )
     take_names: bool = option(
         False,
@@ -76,14 +79,22 @@ def read_folder(options: RecordingFolderOptions) -> tuple[Iterator[Entry | Rejec
     audio = choose_audio(files)
     metadata = [path for path in files if path.name in ("metadata.csv", "metadata.jsonl")]
     metadata = metadata or _find_listings(files, audio, options)
-    rows = _read_metadata(metadata, audio, options) if metadata else _read_pairs(files, audio, options)
+    rows = (
+        _read_metadata(metadata, audio, options) if metadata else _read_pairs(files, audio, options)
+    )
     return rows, "metadata" if metadata else "pairs"
 
 
-def _find_listings(files: Sequence[Path], audio: Sequence[Path], options: RecordingFolderOptions) -> list[Path]:
+def _find_listings(
+    files: Sequence[Path], audio: Sequence[Path], options: RecordingFolderOptions
+) -> list[Path]:
     """Text files whose first line names an audio file, where no audio file has a transcript of its own name."""
     names = {_stem(Path(path.name), path.suffix) for path in audio}
-    texts = [path for path in files if path.suffix.lower() in (".txt", ".tsv", ".csv", options.text_suffix.lower())]
+    texts = [
+        path
+        for path in files
+        if path.suffix.lower() in (".txt", ".tsv", ".csv", options.text_suffix.lower())
+    ]
     if any(_stem(Path(path.name), path.suffix) in names for path in texts):
         return []
 
@@ -93,7 +104,10 @@ def _find_listings(files: Sequence[Path], audio: Sequence[Path], options: Record
                 line = file.readline(4096).decode("utf-8-sig", "ignore").strip()
         except OSError:  # read_table says so if it is used
             return False
-        cells = [Path(Path(cell.strip()).name) for cell in (*re.split(r"[\t,;|]", line), *line.split(maxsplit=1)[:1])]
+        cells = [
+            Path(Path(cell.strip()).name)
+            for cell in (*re.split(r"[\t,;|]", line), *line.split(maxsplit=1)[:1])
+        ]
         return any(cell.name in names or _stem(cell, cell.suffix) in names for cell in cells)
 
     return [path for path in texts if names_audio(path)]
@@ -107,7 +121,8 @@ def _read_metadata(
     sets = {real_path(path): _split_of(options.corpus, path) for path in audio}
     named = set[Path | str]()
     speakers: dict[Path | str, str | None] = {
-        real_path(path): name for path, name in name_speakers(audio, options.corpus, options.speaker_from).items()
+        real_path(path): name
+        for path, name in name_speakers(audio, options.corpus, options.speaker_from).items()
     }
     for path in metadata:
         for row in read_entries(path, options, finder):
@@ -142,7 +157,9 @@ def _make_no_audio_error(corpus: Path, files: Sequence[Path]) -> DataError:
     return DataError(corpus, found, "--corpus is the folder with the recordings")
 
 
-def _make_transcript_error(options: RecordingFolderOptions, files: Sequence[Path], audio: Sequence[Path]) -> DataError:
+def _make_transcript_error(
+    options: RecordingFolderOptions, files: Sequence[Path], audio: Sequence[Path]
+) -> DataError:
     """The error for audio files without transcripts, which may be in other files.
 
     The remedy is that of a form beside the audio, first of those that this command reads. Otherwise
@@ -158,7 +175,9 @@ def _make_transcript_error(options: RecordingFolderOptions, files: Sequence[Path
         return DataError(corpus, found, f"add --text_suffix {group.suffix}")
     if group := next((group for group in beside if group.is_annotation), None):
         assert group.form is not None
-        return DataError(corpus, found, f"x{group.suffix} is {group.form.name}; {group.form.remedy}")
+        return DataError(
+            corpus, found, f"x{group.suffix} is {group.form.name}; {group.form.remedy}"
+        )
     tables = [path.name for path in others if path.suffix in (".tsv", ".csv", ".jsonl", ".json")]
     if tables:
         names = list_names(sorted(tables))
@@ -197,7 +216,10 @@ def _find_beside(files: Sequence[Path], audio: Sequence[Path]) -> list[_FilesBes
         suffix = _suffix_beside(path, stems)
         if suffix is not None:
             by_suffix[suffix].append(path)
-    groups = [_FilesBeside(suffix, len(paths), find_form_of_file(paths[0])) for suffix, paths in by_suffix.items()]
+    groups = [
+        _FilesBeside(suffix, len(paths), find_form_of_file(paths[0]))
+        for suffix, paths in by_suffix.items()
+    ]
     return sorted(groups, key=lambda group: -group.count)
 
 
@@ -249,7 +271,9 @@ def _read_pairs(
             form, labels = _read_transcript(text, path, options)
         except DataError as error:
             faults.append(str(error))
-            yield Rejected(where, str(path), f"unreadable: {str(error).removeprefix(f'{text}:').strip()}", "")
+            yield Rejected(
+                where, str(path), f"unreadable: {str(error).removeprefix(f'{text}:').strip()}", ""
+            )
             continue
         forms[form].append(where)
         cue_names.add(labels, text.relative_to(corpus))
@@ -267,7 +291,9 @@ def _read_pairs(
                 split=source.split,
             )
     if faults and not forms:
-        others = f" (the first of {len(faults)} files that cannot be read)" if len(faults) > 1 else ""
+        others = (
+            f" (the first of {len(faults)} files that cannot be read)" if len(faults) > 1 else ""
+        )
         raise DataError(faults[0] + others)
     for fault in faults:
         logger.warning("%s", fault)
@@ -289,7 +315,9 @@ def _pair(audio: Sequence[Path], texts: Sequence[Path], suffix: str) -> dict[Pat
     return {path: of_name[name] for path, name in zip(audio, names, strict=True) if name in of_name}
 
 
-def _read_transcript(text: Path, audio: Path, options: RecordingFolderOptions) -> tuple[str, list[Label]]:
+def _read_transcript(
+    text: Path, audio: Path, options: RecordingFolderOptions
+) -> tuple[str, list[Label]]:
     """What is to be stated of a transcript, and its parts; one without times is one part. Raises DataError."""
     content = decode_text(text, options.encoding, _READER)[0]
     if text.suffix.lower() == ".phn" and options.unit != "phone":
@@ -298,7 +326,9 @@ def _read_transcript(text: Path, audio: Path, options: RecordingFolderOptions) -
     if timed is not None:
         return f"are {timed.form}, whose times are used", list(timed.labels)
     lines = list(filter(str.strip, content.splitlines()))
-    return "have several lines, which are joined" if len(lines) > 1 else "", [Label(0, None, None, " ".join(lines))]
+    return "have several lines, which are joined" if len(lines) > 1 else "", [
+        Label(0, None, None, " ".join(lines))
+    ]
 
 
 def _stem(path: Path, suffix: str) -> str:
@@ -313,7 +343,10 @@ def _choose_forms(audio: Sequence[Path], corpus: Path) -> tuple[list[Path], list
         best.setdefault(path.with_suffix(""), path)
     of_path = {path: best[path.with_suffix("")] for path in audio}
     others = {path: kept for path, kept in of_path.items() if kept != path}
-    reasons = [_without_partner(path, corpus, f"another form: {kept.name} is used") for path, kept in others.items()]
+    reasons = [
+        _without_partner(path, corpus, f"another form: {kept.name} is used")
+        for path, kept in others.items()
+    ]
     return [path for path in audio if path not in others], reasons
 
 

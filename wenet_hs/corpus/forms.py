@@ -21,7 +21,11 @@ from wenet_hs.text.normalize import normalize_counted
 from wenet_hs.tree.errors import DataError
 
 FormName = Literal["elan", "praat", "kaldi", "folder", "corpus"]
-_OF_SUFFIX: dict[str, FormName] = {".eaf": "elan", ".textgrid": "praat", **dict.fromkeys((".csv", ".tsv"), "corpus")}
+_OF_SUFFIX: dict[str, FormName] = {
+    ".eaf": "elan",
+    ".textgrid": "praat",
+    **dict.fromkeys((".csv", ".tsv"), "corpus"),
+}
 _OF_SUFFIX |= {".jsonl": "corpus", ".json": "corpus"}
 _MAX_EXAMPLES, _MAX_FILES, _MAX_LETTERS = 3, 5000, 60
 _MAX_SNIFFED = 100
@@ -74,26 +78,45 @@ def recognise(path: Path, lang: str) -> Source:
     files = [path] if path.is_file() else [*islice(find_files(path), _MAX_FILES + 1)]
     if len(files) > _MAX_FILES:
         raise DataError(path, f"has more than {_MAX_FILES:,} files", "choose a folder below it")
-    counts = Counter(form for one in files if (form := _OF_SUFFIX.get(one.suffix.lower())) and form != "corpus")
+    counts = Counter(
+        form for one in files if (form := _OF_SUFFIX.get(one.suffix.lower())) and form != "corpus"
+    )
     if counts:
         form = counts.most_common(1)[0][0]
         read = read_elan if form == "elan" else read_praat
-        return _read_tiers(path, form, [one for one in files if _OF_SUFFIX.get(one.suffix.lower()) == form], read, lang)
+        return _read_tiers(
+            path,
+            form,
+            [one for one in files if _OF_SUFFIX.get(one.suffix.lower()) == form],
+            read,
+            lang,
+        )
     if path.is_dir() and ((path / "wav.scp").is_file() or any(path.glob("*/wav.scp"))):
         entries = (one for one in kaldi.read_folders(path) if isinstance(one, Entry))
         return Source(path, "kaldi", [_count(entries, lang)])
     tables = [one for one in files if _OF_SUFFIX.get(one.suffix.lower()) == "corpus"]
     has_audio = any(one.suffix.lower() in ALL_SUFFIXES for one in files)
-    if path.is_file() or (len(tables) == 1 and not any(one.suffix.lower() == ".txt" for one in files)):
+    if path.is_file() or (
+        len(tables) == 1 and not any(one.suffix.lower() == ".txt" for one in files)
+    ):
         if not tables:
             refuse_known_forms(path)
-            raise DataError(path, "no annotation file and no table", "choose an .eaf, a .TextGrid, a table or a folder")
+            raise DataError(
+                path,
+                "no annotation file and no table",
+                "choose an .eaf, a .TextGrid, a table or a folder",
+            )
         return _read_columns(tables[0], lang)
     if not has_audio:
         refuse_annotations(*files[:_MAX_SNIFFED])
         raise DataError(path, "no annotations, no table and no recordings", "choose another folder")
     rows, _ = folder.read_folder(folder.RecordingFolderOptions(corpus=path, out=path, lang=lang))
-    return Source(path, "folder", [_count((one for one in rows if isinstance(one, Entry)), lang)], num_files=len(files))
+    return Source(
+        path,
+        "folder",
+        [_count((one for one in rows if isinstance(one, Entry)), lang)],
+        num_files=len(files),
+    )
 
 
 def _count(entries: Iterable[Entry], lang: str) -> Choice:
@@ -104,7 +127,11 @@ def _count(entries: Iterable[Entry], lang: str) -> Choice:
 
 
 def _read_tiers(
-    path: Path, form: FormName, files: Sequence[Path], read: Callable[[Path], AnnotationFile], lang: str
+    path: Path,
+    form: FormName,
+    files: Sequence[Path],
+    read: Callable[[Path], AnnotationFile],
+    lang: str,
 ) -> Source:
     """The tiers of all annotation files by name, the likely ones first."""
     choices, faults = defaultdict[str, Choice](lambda: Choice("")), list[str]()
@@ -116,31 +143,52 @@ def _read_tiers(
             continue
         for tier in tiers:
             known = choices[tier.name]
-            known.name, known.kind, known.participant = tier.name, tier.kind, tier.participant or known.participant
+            known.name, known.kind, known.participant = (
+                tier.name,
+                tier.kind,
+                tier.participant or known.participant,
+            )
             known.is_possible = tier.is_interval
             for *_, text in tier.spans:
                 known.add(text, lang)
-    found = sorted(choices.values(), key=lambda choice: (not choice.is_possible, -choice.num_letters))
+    found = sorted(
+        choices.values(), key=lambda choice: (not choice.is_possible, -choice.num_letters)
+    )
     if not found:
-        raise DataError(faults[0] if faults else path, *([] if faults else ["no tiers", "choose another folder"]))
+        raise DataError(
+            faults[0] if faults else path,
+            *([] if faults else ["no tiers", "choose another folder"]),
+        )
     best = found[0]
     for choice in found:  # ELAN's names are TIER@PARTICIPANT
-        is_alike = (choice.kind, choice.name.partition("@")[0]) == (best.kind, best.name.partition("@")[0])
+        is_alike = (choice.kind, choice.name.partition("@")[0]) == (
+            best.kind,
+            best.name.partition("@")[0],
+        )
         choice.is_likely = is_alike and choice.is_possible and choice.num_letters > 0
-    return Source(path, form, sorted(found, key=lambda choice: not choice.is_likely), faults, num_files=len(files))
+    return Source(
+        path,
+        form,
+        sorted(found, key=lambda choice: not choice.is_likely),
+        faults,
+        num_files=len(files),
+    )
 
 
 def _read_columns(path: Path, lang: str) -> Source:
     """The columns of a table, with what they contain by their names."""
     finder = MediaFinder(None)
-    table = read_table_file(path, None, is_usual_name, lambda cell: isinstance(finder.find((cell,), path.parent), Path))
+    table = read_table_file(
+        path, None, is_usual_name, lambda cell: isinstance(finder.find((cell,), path.parent), Path)
+    )
     faults, contents = list[str](), dict[str, str]()
     try:
         contents = {name: content for content, name in find_columns(path, table.header, "").items()}
     except DataError as error:
         faults.append(str(error))
     choices = [
-        Choice(name, kind=contents.get(name, ""), is_likely=contents.get(name) == "text") for name in table.header
+        Choice(name, kind=contents.get(name, ""), is_likely=contents.get(name) == "text")
+        for name in table.header
     ]
     for row in (row for _, row in table.rows if isinstance(row, dict)):
         for choice in choices:

@@ -37,7 +37,11 @@ def join_tiers(
     if pause_s is None:
         if num_words := sum(len(spans) for spans in before if _are_words(spans)):
             hint = "--join_intervals 0.5 makes utterances between pauses of 0.5 s"
-            logger.info("%d intervals touch and have one word each, as words or phones do; %s", num_words, hint)
+            logger.info(
+                "%d intervals touch and have one word each, as words or phones do; %s",
+                num_words,
+                hint,
+            )
         return before
     joiner = _Joiner(pause_s, find_aligner_labels(pauses, unit), unit)
     after: list[Sequence[Span]] = [joiner.join(spans) for spans in before]
@@ -142,7 +146,9 @@ class _Joiner:
 
 def _are_words(spans: Sequence[Span]) -> bool:
     """Whether most annotations are short, have one word and touch the next one."""
-    timed = [(begin, end, text) for begin, end, text in spans if begin is not None and end is not None]
+    timed = [
+        (begin, end, text) for begin, end, text in spans if begin is not None and end is not None
+    ]
     num_touching = sum(abs(second[0] - first[1]) < 0.005 for first, second in pairwise(timed))
     num_words = sum(len(text.split()) == 1 and end - begin < 1.0 for begin, end, text in timed)
     return len(timed) >= 10 and num_touching > 0.5 * len(timed) and num_words > 0.9 * len(timed)

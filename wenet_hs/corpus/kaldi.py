@@ -44,7 +44,11 @@ _UNSUPPORTED = (
         "run each once, and write the path of the file that it makes; or move the folder away, "
         "if it only has changed copies of another one (train_sp)",
     ),
-    ("pieces of Kaldi archives", re.compile(r"\.ark:\d+(\[.*\])?$"), "write audio files, and their paths"),
+    (
+        "pieces of Kaldi archives",
+        re.compile(r"\.ark:\d+(\[.*\])?$"),
+        "write audio files, and their paths",
+    ),
 )
 """Entries of wav.scp that are no files: name, pattern, and what to do."""
 
@@ -164,26 +168,47 @@ def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejec
         to_do = "write `key transcript` lines there, or move the folder away if it is no set"
         raise DataError(folder, "no transcripts, it has no file text", to_do)
     files = ("wav.scp", "text", "segments", "utt2spk", "utt2lang", "reco2file_and_channel")
-    maps = {name: read_text(folder / name) for name in files if name in files[:2] or (folder / name).is_file()}
-    recordings, segments = _read_recordings(folder / "wav.scp", maps["wav.scp"]), maps.get("segments", {})
+    maps = {
+        name: read_text(folder / name)
+        for name in files
+        if name in files[:2] or (folder / name).is_file()
+    }
+    recordings, segments = (
+        _read_recordings(folder / "wav.scp", maps["wav.scp"]),
+        maps.get("segments", {}),
+    )
     speakers, langs = maps.get("utt2spk", {}), maps.get("utt2lang", {})
     sides = {name: _side(value) for name, value in maps.get("reco2file_and_channel", {}).items()}
     if "segments" in maps and not segments:
-        raise DataError(folder / "segments", "empty", "remove it if each recording is one utterance")
+        raise DataError(
+            folder / "segments", "empty", "remove it if each recording is one utterance"
+        )
     for key, txt in maps["text"].items():
         where = f"{folder.name}/text: {key}"
         try:
-            recording, start, end, channel = _read_segment(segments[key]) if segments else (key, None, None, None)
+            recording, start, end, channel = (
+                _read_segment(segments[key]) if segments else (key, None, None, None)
+            )
             audio, side = recordings[recording]
         except KeyError as error:
             missing = "segments" if segments and key not in segments else "wav.scp"
             yield Rejected(key, "", f"missing: {error.args[0]} is not in {missing}", "")
             continue
         except ValueError:
-            yield Rejected(key, "", f"segments: expected `recording start end [channel]`, found {segments[key]!r}", "")
+            yield Rejected(
+                key,
+                "",
+                f"segments: expected `recording start end [channel]`, found {segments[key]!r}",
+                "",
+            )
             continue
         if side and channel:
-            yield Rejected(key, audio, f"outside the audio: channel {channel} of a command that gives only one", "")
+            yield Rejected(
+                key,
+                audio,
+                f"outside the audio: channel {channel} of a command that gives only one",
+                "",
+            )
             continue
         # Kaldi's paths are relative to the folder in which its recipe runs, two levels above data/train.
         audio_paths = (audio,) if Path(audio).is_absolute() else (audio, str(Path.cwd() / audio))
@@ -214,7 +239,9 @@ def _read_recordings(path: Path, lines: Mapping[str, str]) -> dict[str, tuple[st
     for what, pattern, remedy in _UNSUPPORTED:
         if found := [name for name, (file, _) in files.items() if pattern.search(file)]:
             counted = f"{len(found)} of {len(lines)} recordings are {what}"
-            raise DataError(path, f"{counted}, such as {found[0]}: {files[found[0]][0][:60]!r}", remedy)
+            raise DataError(
+                path, f"{counted}, such as {found[0]}: {files[found[0]][0][:60]!r}", remedy
+            )
     return files
 
 
@@ -223,19 +250,31 @@ def _report_unused(folder: Path, maps: Mapping[str, Mapping[str, str]]) -> None:
     speakers, segments = maps.get("utt2spk", {}), maps.get("segments", {})
     in_segments = {line.split(maxsplit=1)[0] for line in segments.values() if line}
     if unnamed := [key for key, speaker in speakers.items() if not speaker]:
-        logger.warning("%s: %d lines have no speaker, such as that of %r", folder / "utt2spk", len(unnamed), unnamed[0])
+        logger.warning(
+            "%s: %d lines have no speaker, such as that of %r",
+            folder / "utt2spk",
+            len(unnamed),
+            unnamed[0],
+        )
     unused = {"utt2spk": speakers.keys() - maps["text"].keys() - {*unnamed}}
     unused["wav.scp"] = maps["wav.scp"].keys() - in_segments if segments else set()
     for name, keys in unused.items():
         if keys:
-            logger.warning("%s: %d lines are not used, such as that of %r", folder / name, len(keys), min(keys))
+            logger.warning(
+                "%s: %d lines are not used, such as that of %r", folder / name, len(keys), min(keys)
+            )
 
 
 def _read_segment(line: str) -> tuple[str, float, float | None, int | None]:
     """`recording start end [channel]`; an end of -1 is the end of the recording, a channel of -1 is none."""
     recording, start, end, *rest = line.split()
     channel = int(rest[0]) if rest else -1
-    return recording, float(start), None if float(end) < 0.0 else float(end), None if channel < 0 else channel
+    return (
+        recording,
+        float(start),
+        None if float(end) < 0.0 else float(end),
+        None if channel < 0 else channel,
+    )
 
 
 def _decoded_file(command: str) -> tuple[str, str] | None:
@@ -249,7 +288,9 @@ def _decoded_file(command: str) -> tuple[str, str] | None:
         return None
     found = {name: value for name, value in match.groupdict().items() if value}
     path = found.get("double") or found.get("single") or found["plain"]
-    return path, f"ch{found['channel']}" if "channel" in found else "mono" if {"mix", "mean"} & {*found} else ""
+    return path, f"ch{found['channel']}" if "channel" in found else "mono" if {"mix", "mean"} & {
+        *found
+    } else ""
 
 
 def _side(line: str) -> str:

@@ -13,7 +13,9 @@ import regex  # type: ignore[import-untyped]
 _KOREAN = ("ko", "kor")
 _HANGUL = regex.compile(r"\p{Hangul}")
 _SPELLINGS = regex.compile(r"\(([^()]*)\) ?/ ?\((?P<spoken>[^()]*)\)")
-_NOISES = regex.compile(r"(?:(?<!\S)|(?<=\p{Hangul}[/+*]?))(?:(?P<noise>[blnou]/)(?![/\p{N}]|\p{Latin}(?!/)))+")
+_NOISES = regex.compile(
+    r"(?:(?<!\S)|(?<=\p{Hangul}[/+*]?))(?:(?P<noise>[blnou]/)(?![/\p{N}]|\p{Latin}(?!/)))+"
+)
 """At the beginning of a word or after one; several may stand together."""
 
 

@@ -169,7 +169,11 @@ def _read_empty_webvtt(path: Path, text: str) -> list[Label]:
     others = [block for block in blocks[1:] if not re.match(r"(?:NOTE|STYLE|REGION)\b", block)]
     if others:
         found = f"WebVTT whose text has no times, {others[0][:40]!r}"
-        raise DataError(path, found, "remove the line WEBVTT if it is one transcript, or write the times of the cues")
+        raise DataError(
+            path,
+            found,
+            "remove the line WEBVTT if it is one transcript, or write the times of the cues",
+        )
     return [Label(1, None, None, "")]
 
 
@@ -216,7 +220,9 @@ def _read_sample_labels(path: Path, lines: Sequence[TextLine], audio: Path) -> l
         if is_named_timit:
             raise DataError(path, "not TIMIT: expected two numbers of samples and a label per line")
         return []
-    is_series = len(labels) > 1 and all(first.end == second.begin for first, second in pairwise(labels))
+    is_series = len(labels) > 1 and all(
+        first.end == second.begin for first, second in pairwise(labels)
+    )
     if not is_named_timit and not is_series and labels[0].begin != 0:
         return []
     rate = read_sample_rate(audio)

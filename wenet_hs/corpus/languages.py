@@ -19,7 +19,13 @@ _MAYBE_CODE = re.compile(r"[a-z]{3}|[a-z]{2,3}[-_][\w-]+")
 _REMEDY = "write its code (ISO 639), or x-NAME for a language without one"
 
 
-_OTHER_NAMES = {"mboshi": "mdw", "embosi": "mdw", "castellano": "es", "tikuna": "tca", "shipibo": "shp"}
+_OTHER_NAMES = {
+    "mboshi": "mdw",
+    "embosi": "mdw",
+    "castellano": "es",
+    "tikuna": "tca",
+    "shipibo": "shp",
+}
 """Names in use that the data of Unicode lack → code."""
 
 
@@ -35,13 +41,17 @@ def find_language(text: str) -> str:
     named = _find_name(text)
     if not langcodes.tag_is_valid(text):
         if named is None:
-            similar = list_names([f"{name} ({code})" for name, code in suggest_languages(text, 3).items()])
+            similar = list_names(
+                [f"{name} ({code})" for name, code in suggest_languages(text, 3).items()]
+            )
             found = f"no known code or name of a language{f', similar are {similar}' if similar else ''}"
             raise ValueError(f"{text!r} is {found}; {_REMEDY}")
         return named
     if named and text.istitle() and named != langcodes.standardize_tag(text):
         of_code = langcodes.Language.get(text).display_name()
-        raise ValueError(f"{text!r} is a name of {named} and the code of {of_code}; write {named} or {text.lower()}")
+        raise ValueError(
+            f"{text!r} is a name of {named} and the code of {of_code}; write {named} or {text.lower()}"
+        )
     return text
 
 
@@ -52,7 +62,9 @@ def _find_name(name: str) -> str | None:
 
     key = normalize_name(name)
     tries = (load_trie(data_filename(f"trie/{of}/name_to_language.marisa")) for of in ("en", "und"))
-    return next((str(get_trie_value(trie, key)) for trie in tries if key in trie), _OTHER_NAMES.get(key))
+    return next(
+        (str(get_trie_value(trie, key)) for trie in tries if key in trie), _OTHER_NAMES.get(key)
+    )
 
 
 def suggest_languages(text: str, most: int = 12) -> dict[str, str]:
@@ -65,13 +77,17 @@ def suggest_languages(text: str, most: int = 12) -> dict[str, str]:
     if len(key) < 2:
         return {}
     names = trie.keys()
-    found = [name for name in _OTHER_NAMES if name.startswith(key)] + sorted(trie.keys(key), key=len)
+    found = [name for name in _OTHER_NAMES if name.startswith(key)] + sorted(
+        trie.keys(key), key=len
+    )
     found += difflib.get_close_matches(key, names, 3, 0.8)
     found += [name for name in names if f" {key}" in name]
     shown = dict[str, str]()
     for name in found:
         code = _OTHER_NAMES.get(name) or str(get_trie_value(trie, name))
-        shown.setdefault(name.title() if name in _OTHER_NAMES else langcodes.get(code).display_name(), code)
+        shown.setdefault(
+            name.title() if name in _OTHER_NAMES else langcodes.get(code).display_name(), code
+        )
     return dict([*shown.items()][:most])
 
 
@@ -119,7 +135,9 @@ def _language_of(value: str, where: str) -> str:
         return find_language(value)
     except ValueError as error:
         if not _MAYBE_CODE.fullmatch(value):
-            raise DataError(where, f"language: {error}", 'or leave it out (of a table: --columns "lang=")') from None
+            raise DataError(
+                where, f"language: {error}", 'or leave it out (of a table: --columns "lang=")'
+            ) from None
         logger.warning("%s: %r is no known code of a language; it is kept, check it", where, value)
         return value
 

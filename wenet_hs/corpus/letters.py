@@ -23,10 +23,15 @@ _LOOK_ALIKE = (
 """Groups of letters of Latin, Cyrillic and Greek."""
 _VARIANTS = ("əǝ", "gɡ", "ː:", "ʼ'’", "ʻ'‘", "يی", "كک")
 _TOGETHER = rf"{NO_SPACES}\p{{Hang}}"  # foreign words are parts of the same word
-_WORD = regex.compile(rf"(?V1)[{_TOGETHER}][{_TOGETHER}\p{{Lm}}\p{{M}}]*|[[\p{{L}}\p{{M}}]--[{_TOGETHER}]]+")
+_WORD = regex.compile(
+    rf"(?V1)[{_TOGETHER}][{_TOGETHER}\p{{Lm}}\p{{M}}]*|[[\p{{L}}\p{{M}}]--[{_TOGETHER}]]+"
+)
 _LETTER = regex.compile(r"(?V1)[\p{L}--[\p{Lm}\p{Script=Common}]]")
 _EAST_ASIAN = {"Cjk", "Hiragana", "Katakana", "Hangul", "Bopomofo"}  # written together in one word
-_SKIPPED = {"char": TAG, "phone": regex.compile(rf"{TAG.pattern}|[βθχ]")}  # letters of the IPA, not of Greek
+_SKIPPED = {
+    "char": TAG,
+    "phone": regex.compile(rf"{TAG.pattern}|[βθχ]"),
+}  # letters of the IPA, not of Greek
 _MAIN_SHARE, _SCRIPT_SHARE = 0.8, 0.01
 _USUAL_SHARE, _USUAL_COUNT = 0.05, 3
 """Share and number of the transcripts from which on a letter belongs to the language."""
@@ -50,13 +55,24 @@ def check_letters(texts: Mapping[str, str], unit: Unit) -> tuple[dict[str, list[
     main = next((script for script, share in shares.items() if share >= _MAIN_SHARE), "")
     found = {key: dict(_wrong_letters(text, main, counts)) for key, text in texts.items()}
     num_texts = Counter(letter for of_text in found.values() for letter in of_text)
-    usual = {one: num for one, num in num_texts.items() if num >= max(_USUAL_COUNT, _USUAL_SHARE * len(texts))}
-    remarks = [f"{share:.0%} {script}" for script, share in shares.items() if share >= _SCRIPT_SHARE]
+    usual = {
+        one: num
+        for one, num in num_texts.items()
+        if num >= max(_USUAL_COUNT, _USUAL_SHARE * len(texts))
+    }
+    remarks = [
+        f"{share:.0%} {script}" for script, share in shares.items() if share >= _SCRIPT_SHARE
+    ]
     remarks = [f"letters of several scripts: {', '.join(remarks[:5])}"] if len(remarks) > 1 else []
     if usual:
         of_usual = [f"{name_unit(one)} in {num / len(texts):.0%}" for one, num in usual.items()]
-        remarks.append(f"{list_names(of_usual)} of the transcripts, which is right if the language is written so")
-    wrong = {key: [details for one, details in of_text.items() if one not in usual] for key, of_text in found.items()}
+        remarks.append(
+            f"{list_names(of_usual)} of the transcripts, which is right if the language is written so"
+        )
+    wrong = {
+        key: [details for one, details in of_text.items() if one not in usual]
+        for key, of_text in found.items()
+    }
     return {key: of_text for key, of_text in wrong.items() if of_text}, "; ".join(remarks)
 
 
@@ -67,7 +83,10 @@ def _wrong_letters(text: str, main: str, counts: Counter[str]) -> Iterator[tuple
     for group in _VARIANTS:
         usual = max(group, key=lambda character: counts[character])
         for one in set(group) & set(text) - {usual}:
-            yield one, f"{name_unit(one)} {counts[one]} times, {name_unit(usual)} {counts[usual]} times"
+            yield (
+                one,
+                f"{name_unit(one)} {counts[one]} times, {name_unit(usual)} {counts[usual]} times",
+            )
 
 
 @lru_cache(maxsize=2**16)
@@ -78,13 +97,16 @@ def _check_word(word: str, main: str) -> list[tuple[str, str]]:
     """
     scripts = Counter(script for letter in word if (script := _script(letter)))
     right = main or max(scripts, key=lambda script: scripts[script], default="")
-    wrong = {letter: _look_alike(letter, right) for letter in word if _script(letter) not in ("", right)}
+    wrong = {
+        letter: _look_alike(letter, right) for letter in word if _script(letter) not in ("", right)
+    }
     if len(scripts) == 1 and not all(wrong.values()):
         return []
     return [
         (
             _base(one),
-            f"{word}: {name_unit(one)} is {_script(one)}" + (f", {right} has {name_unit(other)}" if other else ""),
+            f"{word}: {name_unit(one)} is {_script(one)}"
+            + (f", {right} has {name_unit(other)}" if other else ""),
         )
         for one, other in wrong.items()
     ]

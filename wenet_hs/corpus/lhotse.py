@@ -25,19 +25,34 @@ def join_recordings(path: Path, records: Sequence[dict[str, Any]]) -> bool:
     if "recording_id" not in records[0]:
         raise DataError(path, found)
     is_named = "supervisions" in path.name
-    name = path.name.removesuffix(".gz").replace("supervisions", "recordings") if is_named else "recordings.jsonl"
+    name = (
+        path.name.removesuffix(".gz").replace("supervisions", "recordings")
+        if is_named
+        else "recordings.jsonl"
+    )
     files = [one for one in (path.with_name(name), path.with_name(f"{name}.gz")) if one.is_file()]
     if not files:
-        raise DataError(path, f"supervisions of lhotse, without {name}(.gz) beside it", "put the recordings there")
+        raise DataError(
+            path,
+            f"supervisions of lhotse, without {name}(.gz) beside it",
+            "put the recordings there",
+        )
     try:
-        recordings = {one["id"]: one["sources"] for one in map(json.loads, filter(str.strip, read_lines(files[0])))}
+        recordings = {
+            one["id"]: one["sources"]
+            for one in map(json.loads, filter(str.strip, read_lines(files[0])))
+        }
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(files[0], "no recordings of lhotse, one per line", "write them again") from error
+        raise DataError(
+            files[0], "no recordings of lhotse, one per line", "write them again"
+        ) from error
     for record in records:
         given = record.get("channel", 0)
         channels = given if isinstance(given, list) else [given]
         of_recording = recordings.get(record["recording_id"], [])
-        source = next((one for one in of_recording if {*channels} <= {*one.get("channels", channels)}), None)
+        source = next(
+            (one for one in of_recording if {*channels} <= {*one.get("channels", channels)}), None
+        )
         if source is None:
             continue  # the caller states that the row has no audio
         if source.get("type") not in ("file", "url"):
@@ -46,5 +61,7 @@ def join_recordings(path: Path, records: Sequence[dict[str, Any]]) -> bool:
         in_file = source.get("channels", channels)
         record["audio"] = source["source"]
         is_one = len(channels) == 1 < len(in_file)
-        record["channel"] = chr(ord("A") + in_file.index(channels[0])) if is_one else None  # numbers may count from 1
+        record["channel"] = (
+            chr(ord("A") + in_file.index(channels[0])) if is_one else None
+        )  # numbers may count from 1
     return True

@@ -41,7 +41,9 @@ class OutputOptions:
 
     out: Path = option(REQUIRED, "output folder")
     seed: int = option(0, "seed of every random choice")
-    num_workers: int = option(NUM_CORES, "processes; 0: only this one (default: one per core)", is_recorded=False)
+    num_workers: int = option(
+        NUM_CORES, "processes; 0: only this one (default: one per core)", is_recorded=False
+    )
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -68,7 +70,9 @@ class Rejected:
 
     @classmethod
     def of(cls, clip: Utterance, reason: str, is_fault: bool = True) -> "Rejected":
-        return cls(clip.key, clip.wav, reason, clip.lang or "", is_fault, clip.start, clip.end, clip.txt)
+        return cls(
+            clip.key, clip.wav, reason, clip.lang or "", is_fault, clip.start, clip.end, clip.txt
+        )
 
 
 def split_names(text: str) -> tuple[str, ...]:
@@ -123,22 +127,43 @@ def write_corpus(
             (out / name / "data.list").unlink(missing_ok=True)
             (out / name / "text").unlink(missing_ok=True)
         elif not splits[name]:
-            raise DataError(out, f"no utterance is left for the {name} set", f"see why in {out / 'rejected.tsv'}")
+            raise DataError(
+                out,
+                f"no utterance is left for the {name} set",
+                f"see why in {out / 'rejected.tsv'}",
+            )
     for name, utterances in splits.items():
         write_data_list(out / name / "data.list", utterances)
         write_text(out / name / "text", {utterance.key: utterance.txt for utterance in utterances})
     implausible = find_implausible([u for utterances in splits.values() for u in utterances], unit)
-    lines = (f"{u.key}\t{u.duration}\t{num}\t{(u.duration or 0.0) / num:.3f}\n" for u, num, _ in implausible)
-    write_atomic(out / "implausible.tsv", "key\tduration\tunits\tseconds per unit\n" + "".join(lines))
+    lines = (
+        f"{u.key}\t{u.duration}\t{num}\t{(u.duration or 0.0) / num:.3f}\n"
+        for u, num, _ in implausible
+    )
+    write_atomic(
+        out / "implausible.tsv", "key\tduration\tunits\tseconds per unit\n" + "".join(lines)
+    )
     if implausible:
         message = "%s: %d of %d clips have an implausible duration for their transcript; they are kept in the lists"
-        logger.info(message, out / "implausible.tsv", len(implausible), sum(map(len, splits.values())))
+        logger.info(
+            message, out / "implausible.tsv", len(implausible), sum(map(len, splits.values()))
+        )
     by_lang = {}
     for lang, of_lang in langs.items():
-        sets = {name: [u for u in utterances if u.lang == lang] for name, utterances in splits.items()}
-        by_lang[lang] = {**of_lang, **_count(sets, [clip for clip in rejected if clip.lang == lang], unit)}
+        sets = {
+            name: [u for u in utterances if u.lang == lang] for name, utterances in splits.items()
+        }
+        by_lang[lang] = {
+            **of_lang,
+            **_count(sets, [clip for clip in rejected if clip.lang == lang], unit),
+        }
     num_in = total.pop("num_in")
-    content = {"format": "wenet_hs.prepare/1", **facts, "num_in": num_in, "num_implausible": len(implausible)}
+    content = {
+        "format": "wenet_hs.prepare/1",
+        **facts,
+        "num_in": num_in,
+        "num_implausible": len(implausible),
+    }
     content |= {"langs": by_lang, "total": total}
     write_atomic(out / "stats.json", json.dumps(content, ensure_ascii=False, indent=2) + "\n")
     return content
@@ -166,7 +191,9 @@ def read_rejected(path: Path) -> list[Rejected]:
         except ValueError:
             times = []
         if not times or any(more) or not reason:
-            raise DataError(f"{path}:{number}", "not a line of `prepare`", "prepare the recordings again")
+            raise DataError(
+                f"{path}:{number}", "not a line of `prepare`", "prepare the recordings again"
+            )
         found.append(Rejected(key, name, reason, "", start=times[0], end=times[1], text=text))
     return found
 
@@ -200,14 +227,18 @@ def find_implausible(
     for u in utterances:
         num = len(u.txt.split() if unit == "phone" else "".join(u.txt.split()))
         if num and u.duration:
-            by_lang["" if unit == "phone" else u.lang or ""].append((math.log(u.duration / num), u, num))
+            by_lang["" if unit == "phone" else u.lang or ""].append(
+                (math.log(u.duration / num), u, num)
+            )
     far = list[tuple[float, Utterance, int, float]]()
     for of_lang in by_lang.values():
         center = median(value for value, _, _ in of_lang)
         distances = [(abs(value - center), u, num, math.exp(center)) for value, u, num in of_lang]
         spread = median(distance for distance, *_ in distances)
         far += [one for one in distances if one[0] > _IMPLAUSIBLE * spread > 0.0]
-    return [(u, num, usual) for _, u, num, usual in sorted(far, key=lambda one: (-one[0], one[1].key))]
+    return [
+        (u, num, usual) for _, u, num, usual in sorted(far, key=lambda one: (-one[0], one[1].key))
+    ]
 
 
 def find_overlaps(
@@ -218,11 +249,15 @@ def find_overlaps(
     Returns: the earlier one that ends last, the later one, and the seconds from and to which both speak.
     """
     groups = defaultdict[tuple[object, ...], list[tuple[float, float, str, Utterance]]](list)
-    mixed = {u.wav for u in utterances if u.channel is None}  # with all channels: any other one overlaps them
+    mixed = {
+        u.wav for u in utterances if u.channel is None
+    }  # with all channels: any other one overlaps them
     for u in utterances:
         start = u.start or 0.0
         segment = (start, u.end or start + (u.duration or 0.0), u.key, u)
-        groups[u.wav, None if u.wav in mixed else u.channel, u.speaker if by_speaker else None].append(segment)
+        groups[
+            u.wav, None if u.wav in mixed else u.channel, u.speaker if by_speaker else None
+        ].append(segment)
     for segments in groups.values():
         last, *others = sorted(segments, key=lambda one: one[:3])
         for segment in others:
@@ -241,13 +276,18 @@ def _check_keys(splits: Mapping[str, Sequence[Utterance]]) -> None:
             raise DataError(f"utterance {utterance.key!r}", found, "rename one")
 
 
-def _count(splits: Mapping[str, Sequence[Utterance]], rejected: Sequence[Rejected], unit: str) -> dict[str, Any]:
+def _count(
+    splits: Mapping[str, Sequence[Utterance]], rejected: Sequence[Rejected], unit: str
+) -> dict[str, Any]:
     """The counts that `stats.json` has for each language and in total."""
     return {
         "num_in": sum(map(len, splits.values())) + len(rejected),
         "utterances": {name: len(utterances) for name, utterances in splits.items()},
         "hours": {name: round(hours_of(utterances), 4) for name, utterances in splits.items()},
-        "speakers": {name: len({u.speaker for u in utterances} - {None}) for name, utterances in splits.items()},
+        "speakers": {
+            name: len({u.speaker for u in utterances} - {None})
+            for name, utterances in splits.items()
+        },
         "in_both": count_shared(splits, unit),
         "rejected": count_kinds(clip for clip in rejected if clip.is_fault),
         "left_out": count_kinds(clip for clip in rejected if not clip.is_fault),
@@ -276,7 +316,10 @@ def name_recordings(paths: set[Path]) -> dict[Path, str]:
     left = {path: (Path(path.stem), one.with_suffix(""), one) for path, one in below.items()}
     names, made = dict[Path, str](), dict[Path, str]()
     for index in range(3):
-        made = {path: "_".join(normalize_phones(" ".join(forms[index].parts)).split()) for path, forms in left.items()}
+        made = {
+            path: "_".join(normalize_phones(" ".join(forms[index].parts)).split())
+            for path, forms in left.items()
+        }
         counts = Counter([*names.values(), *made.values()])
         names |= {path: name for path, name in made.items() if counts[name] == 1}
         left = {path: forms for path, forms in left.items() if path not in names}
@@ -299,5 +342,9 @@ def record_corpus(out: Path, corpus: str) -> None:
     if existing and found is None:
         raise DataError(existing, "exists, and was not made by this command", "give another --out")
     if existing and found != corpus:
-        raise DataError(out, f"has lists of another corpus ({found})", "give another --out, or remove this folder")
+        raise DataError(
+            out,
+            f"has lists of another corpus ({found})",
+            "give another --out, or remove this folder",
+        )
     write_atomic(record, corpus)

@@ -50,9 +50,14 @@ def hold_out_sets(
             continue
         if rule == "auto":  # those without a name may all be one person
             rest = [u if u.speaker else replace(u, speaker=UNKNOWN) for u in rest]
-        held, rest, lost = _hold_out_by(rule, rest, sizes, group_of, chains if is_apart else {}, seed)
+        held, rest, lost = _hold_out_by(
+            rule, rest, sizes, group_of, chains if is_apart else {}, seed
+        )
         own = {u.key: u for u in utterances}
-        held, rest = {name: [own[u.key] for u in us] for name, us in held.items()}, [own[u.key] for u in rest]
+        held, rest = (
+            {name: [own[u.key] for u in us] for name, us in held.items()},
+            [own[u.key] for u in rest],
+        )
         if len(lost) <= MAX_LOSS * len(utterances):
             used = rule if rule == split_by else f"{split_by}: {rule}"
             return {**held, "train": rest + unknown}, lost, used
@@ -73,11 +78,17 @@ def _hold_out_by(
     for index, (name, size) in enumerate(sizes.items()):
         left_out = list[tuple[Utterance, str]]()
         if rule == "auto":
-            held[name], rest, left_out = hold_out(rest, size, seed=seed, purpose=name, max_loss=MAX_LOSS)
+            held[name], rest, left_out = hold_out(
+                rest, size, seed=seed, purpose=name, max_loss=MAX_LOSS
+            )
         else:
-            held[name], rest = hold_out_groups(rest, size, group_of, keep=len(sizes) - index, seed=seed, purpose=name)
+            held[name], rest = hold_out_groups(
+                rest, size, group_of, keep=len(sizes) - index, seed=seed, purpose=name
+            )
         common = {chains.get(u.key) for u in held[name]} - {None}
-        left_out += [(u, f"its audio is in the {name} set") for u in rest if chains.get(u.key) in common]
+        left_out += [
+            (u, f"its audio is in the {name} set") for u in rest if chains.get(u.key) in common
+        ]
         rest = [u for u in rest if chains.get(u.key) not in common]
         lost += [Rejected.of(u, reason, is_fault=False) for u, reason in left_out]
     return held, rest, lost
@@ -94,10 +105,16 @@ def _chains(utterances: Sequence[Utterance]) -> dict[str, str]:
 def describe_common(splits: Mapping[str, Sequence[Utterance]]) -> str:
     """The numbers of speakers, sentences and chains of overlapping utterances that several sets have."""
     chains = _chains([u for us in splits.values() for u in us])
-    contents = {name: [(u.speaker, u.txt, chains.get(u.key)) for u in us] for name, us in splits.items()}
+    contents = {
+        name: [(u.speaker, u.txt, chains.get(u.key)) for u in us] for name, us in splits.items()
+    }
     common = []
-    for index, (what, none) in enumerate((("speakers", "known speakers"), ("sentences",) * 2, ("overlaps",) * 2)):
-        num_sets = Counter(one for us in contents.values() for one in {u[index] for u in us} - {None})
+    for index, (what, none) in enumerate(
+        (("speakers", "known speakers"), ("sentences",) * 2, ("overlaps",) * 2)
+    ):
+        num_sets = Counter(
+            one for us in contents.values() for one in {u[index] for u in us} - {None}
+        )
         num_common = sum(num > 1 for num in num_sets.values())
         common.append(f"{num_common} of {len(num_sets)} {what}" if num_sets else f"no {none}")
     num_unknown = sum(u.speaker is None for us in splits.values() for u in us)

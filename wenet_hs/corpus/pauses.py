@@ -29,7 +29,9 @@ _DURATION = rf"(?:(?:\d+:)?\d{{0,3}}[.,]\d{{1,2}}(?: ?(?:s|sec|secs|seconds)\.?)
 _NAME = r"(?:short |long |brief )?(?:pauses?|pausa|pauze|pauza|пауза|silence|silent|silencio|silenzio|stille)"
 _LENGTH = r"(?: larga| corta| longue| courte| lunga| breve)?"
 _DOTS = r"(?:\.{1,3}|…|-{1,3})"
-_IN_BRACKETS = rf"(?:{_DOTS}|{_DURATION}|{_NAME}{_LENGTH}(?:[ :,]+{_DURATION})?|{_DURATION} {_NAME})"
+_IN_BRACKETS = (
+    rf"(?:{_DOTS}|{_DURATION}|{_NAME}{_LENGTH}(?:[ :,]+{_DURATION})?|{_DURATION} {_NAME})"
+)
 _IN_ANGLES = r"(?:p:?|sil|sp|eps|no-speech)"
 _INSIDE = regex.compile(
     rf"\(\(? ?{_IN_BRACKETS} ?\)?\)|\[ ?{_IN_BRACKETS} ?\]|\{{ ?{_IN_BRACKETS} ?\}}"
@@ -105,7 +107,9 @@ def may_be_pause(text: str) -> bool:
     return text.strip().lower() in _LETTER_LABELS
 
 
-def find_pause_labels(labels: Iterable[TimedLabel], pauses: str, unit: str) -> tuple[PauseLabels, Counter[str]]:
+def find_pause_labels(
+    labels: Iterable[TimedLabel], pauses: str, unit: str
+) -> tuple[PauseLabels, Counter[str]]:
     """The labels of letters that are pauses, and those that are left as text with their number.
 
     Args:
@@ -124,7 +128,9 @@ def find_pause_labels(labels: Iterable[TimedLabel], pauses: str, unit: str) -> t
         for text, count in counts.items()
         if count >= max(_MIN_COUNT, _MIN_SHARE * len(timed)) and num_touching[text] > count / 2
     }
-    return PauseLabels(frozenset(letters)), Counter({text: counts[text] for text in counts if text not in letters})
+    return PauseLabels(frozenset(letters)), Counter(
+        {text: counts[text] for text in counts if text not in letters}
+    )
 
 
 def _count_touching(labels: Sequence[TimedLabel], texts: Collection[str]) -> Counter[str]:

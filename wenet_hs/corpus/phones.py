@@ -24,7 +24,14 @@ from numpy.typing import NDArray
 from wenet_hs.base.options import option, recorded_options
 from wenet_hs.corpus import espeak, recording
 from wenet_hs.corpus.audio_check import parallel_map
-from wenet_hs.corpus.espeak import ClipMaker, ClipRequest, SpokenClip, phonemize, speak_training, voice_name
+from wenet_hs.corpus.espeak import (
+    ClipMaker,
+    ClipRequest,
+    SpokenClip,
+    phonemize,
+    speak_training,
+    voice_name,
+)
 from wenet_hs.corpus.espeak_ipa import UNUSABLE, VOWELS, PhoneSpelling, split_label
 from wenet_hs.corpus.output import OutputOptions, Rejected, split_names, write_corpus
 from wenet_hs.corpus.recording import Floats, Recording
@@ -42,7 +49,9 @@ NUM_WORDS = 5000
 """Of a language: the most frequent ones, or made-up ones."""
 _LISTS = {"bs": "sh", "hr": "sh", "sr": "sh"}
 """Languages whose list has another name. wordfreq (Speer 2022) has lists of some 40 languages."""
-_WORD = regex.compile(r"[\p{L}\p{M}\u200c\u200d'’]{2,8}|\p{Lo}")  # short ones: two thirds of UCLA's have up to 5 phones
+_WORD = regex.compile(
+    r"[\p{L}\p{M}\u200c\u200d'’]{2,8}|\p{Lo}"
+)  # short ones: two thirds of UCLA's have up to 5 phones
 _MIN_SYLLABLES = 20
 _MOST_PHONES = 6
 """Of a letter three times; a letter that is spelled by its name has more."""
@@ -58,7 +67,9 @@ class SimulationOptions(OutputOptions):
         is_recorded=False,
     )
     langs: tuple[str, ...] = option(
-        (), 'languages of espeak-ng to speak: "es it"; required for char, all of them for phone', type=split_names
+        (),
+        'languages of espeak-ng to speak: "es it"; required for char, all of them for phone',
+        type=split_names,
     )
     exclude_langs: tuple[str, ...] = option(
         (),
@@ -66,7 +77,8 @@ class SimulationOptions(OutputOptions):
         type=split_names,
     )
     match_list: Path | None = option(
-        None, "phone: data.list of real speech; its spellings of phones, spectra and noise floors are copied"
+        None,
+        "phone: data.list of real speech; its spellings of phones, spectra and noise floors are copied",
     )
     hours: float = option(1.0, "hours to train on, sum of all languages")
 
@@ -97,14 +109,21 @@ class PhoneRenderer:
         speech = espeak.render_speech(request)
         if speech is None:
             return None
-        draw, imitated = np.random.default_rng(request.noise_seed), self.recordings[request.recording]
+        draw, imitated = (
+            np.random.default_rng(request.noise_seed),
+            self.recordings[request.recording],
+        )
         wave = recording.transfer(np.pad(speech, request.padding), self.engine_F, imitated.speech_F)
         if draw.random() < _ROOM_SHARE:
             wave = recording.add_room(wave, draw.uniform(0.1, 0.6), draw.uniform(0.0, 15.0), draw)
         spoken = wave[request.padding[0] : request.padding[0] + len(speech)]
-        noise = recording.colour(imitated.noise_F, len(wave), draw) * 10 ** ((imitated.snr_db - request.snr_db) / 20)
+        noise = recording.colour(imitated.noise_F, len(wave), draw) * 10 ** (
+            (imitated.snr_db - request.snr_db) / 20
+        )
         if draw.random() < _HUM_SHARE:
-            noise += recording.make_hum(len(wave), draw.choice((50, 60)), draw) * 10 ** (draw.uniform(-50, -25) / 20)
+            noise += recording.make_hum(len(wave), draw.choice((50, 60)), draw) * 10 ** (
+                draw.uniform(-50, -25) / 20
+            )
         wave += noise * np.sqrt(np.square(spoken).mean())
         return espeak.scale_to_peak(wave.astype(np.float32), request.peak_db)
 
@@ -126,10 +145,15 @@ def run_phones(options: SimulationOptions) -> dict[str, Any]:
     real = read_data_list(options.match_list) if options.match_list else []
     spelling = PhoneSpelling(utterance.txt for utterance in real)
     engine_F = _measure_engine()
-    recordings = recording.measure_recordings(real) or {"": Recording(engine_F, np.full(257, 2e-3), (-15.0, -1.0))}
+    recordings = recording.measure_recordings(real) or {
+        "": Recording(engine_F, np.full(257, 2e-3), (-15.0, -1.0))
+    }
     plans = _plan_voices(options, langs, unused)
     maker = ClipMaker(
-        options.out.absolute() / "corpus", "flac", options.num_workers, PhoneRenderer(recordings, engine_F)
+        options.out.absolute() / "corpus",
+        "flac",
+        options.num_workers,
+        PhoneRenderer(recordings, engine_F),
     )
     shares = split_hours([plan.lang for plan in plans], options.hours)
     utterances: list[Utterance] = []
@@ -140,8 +164,12 @@ def run_phones(options: SimulationOptions) -> dict[str, Any]:
         spoken, silent = _read_clips(plan, clips, maker.corpus / plan.lang / "clips", spelling)
         utterances += spoken
         rejected += silent + plan.rejected
-    (options.out / "stats.json").unlink(missing_ok=True)  # it certifies that the lists match the clips
-    espeak.remove_other_clips(maker.corpus.glob("*/clips"), {Path(utterance.wav).name for utterance in utterances})
+    (options.out / "stats.json").unlink(
+        missing_ok=True
+    )  # it certifies that the lists match the clips
+    espeak.remove_other_clips(
+        maker.corpus.glob("*/clips"), {Path(utterance.wav).name for utterance in utterances}
+    )
     facts = {
         "corpus": "synthetic phones (simulated speech)",
         "simulated": True,
@@ -151,10 +179,15 @@ def run_phones(options: SimulationOptions) -> dict[str, Any]:
         "recordings": list(recordings),
     }
     of_langs = {
-        plan.lang: {"voice": voice_name(plan.lang), "words": "made up" if plan.is_made_up else "wordfreq"}
+        plan.lang: {
+            "voice": voice_name(plan.lang),
+            "words": "made up" if plan.is_made_up else "wordfreq",
+        }
         for plan in plans
     }
-    return write_corpus(options.out, _split(utterances, options.seed), rejected, facts, of_langs, unit="phone")
+    return write_corpus(
+        options.out, _split(utterances, options.seed), rejected, facts, of_langs, unit="phone"
+    )
 
 
 def _read_clips(
@@ -163,12 +196,18 @@ def _read_clips(
     """The clips of a voice as utterances, and those without a sound."""
     utterances, silent = [], []
     for clip in clips:
-        key, wav, text = f"{plan.lang}_{Path(clip.name).stem}", str(folder / clip.name), clip.request.sentence
+        key, wav, text = (
+            f"{plan.lang}_{Path(clip.name).stem}",
+            str(folder / clip.name),
+            clip.request.sentence,
+        )
         if clip.duration_s is None:
             silent.append(Rejected(key, wav, f"{clip.reason}: {text}", plan.lang))
         else:
             txt = spelling.spell(plan.texts[text])
-            utterances.append(Utterance(key=key, wav=wav, txt=txt, lang=plan.lang, duration=clip.duration_s))
+            utterances.append(
+                Utterance(key=key, wav=wav, txt=txt, lang=plan.lang, duration=clip.duration_s)
+            )
     return utterances, silent
 
 
@@ -190,7 +229,9 @@ def choose_langs(langs: Sequence[str], exclude: Sequence[str]) -> tuple[list[str
     for flag, wanted in (("--langs", langs), ("--exclude_langs", exclude)):
         if unknown := " ".join(sorted(set(wanted).difference(*names.values()))):
             found = "no voice or family of espeak-ng"
-            raise ConfigError(f"{flag} {unknown}", found, f"the voices are {' '.join(sorted(names))}")
+            raise ConfigError(
+                f"{flag} {unknown}", found, f"the voices are {' '.join(sorted(names))}"
+            )
     chosen, unused = [], {}
     for lang, of_voice in sorted(names.items()):
         if excluded := of_voice & set(exclude):
@@ -204,9 +245,13 @@ def choose_langs(langs: Sequence[str], exclude: Sequence[str]) -> tuple[list[str
     return chosen, unused
 
 
-def _plan_voices(options: SimulationOptions, langs: Sequence[str], unused: dict[str, str]) -> list[VoicePlan]:
+def _plan_voices(
+    options: SimulationOptions, langs: Sequence[str], unused: dict[str, str]
+) -> list[VoicePlan]:
     """A plan per voice that can read enough words; the others are added to `unused`."""
-    num_texts = math.ceil(options.hours * 3600 / len(langs)) + _MIN_WORDS  # a clip lasts about a second
+    num_texts = (
+        math.ceil(options.hours * 3600 / len(langs)) + _MIN_WORDS
+    )  # a clip lasts about a second
     planned = parallel_map(
         partial(plan_voice, num_texts=num_texts, seed=options.seed),
         langs,
@@ -219,7 +264,9 @@ def _plan_voices(options: SimulationOptions, langs: Sequence[str], unused: dict[
         if len(plan.texts) >= _MIN_WORDS:
             plans.append(plan)
         else:
-            unused[plan.lang] = f"only {len(plan.texts)} words with labels, {len(plan.rejected)} without"
+            unused[plan.lang] = (
+                f"only {len(plan.texts)} words with labels, {len(plan.rejected)} without"
+            )
     if not plans:
         raise ConfigError(f"--langs {' '.join(langs)}", f"no voice can be used; {unused}")
     return plans
@@ -251,12 +298,16 @@ def read_words(lang: str, voice: str, *, seed: int) -> tuple[list[str], bool]:
     try:
         import wordfreq
     except ImportError as error:
-        raise DataError("wordfreq", "not installed", "run `pip install 'wenet_hs[phones]'`") from error
+        raise DataError(
+            "wordfreq", "not installed", "run `pip install 'wenet_hs[phones]'`"
+        ) from error
     language = lang.partition("-")[0]
     name = _LISTS.get(language, language)
     if name not in wordfreq.available_languages():
         return make_up_words(lang, voice, seed=seed), True
-    return [word for word in wordfreq.top_n_list(name, 2 * NUM_WORDS) if _WORD.fullmatch(word)][:NUM_WORDS], False
+    return [word for word in wordfreq.top_n_list(name, 2 * NUM_WORDS) if _WORD.fullmatch(word)][
+        :NUM_WORDS
+    ], False
 
 
 def make_up_words(lang: str, voice: str, *, seed: int) -> list[str]:
@@ -280,11 +331,15 @@ def find_syllables(lang: str, voice: str) -> list[str]:
         triples = phonemize([3 * letter for letter in letters], voice=voice)
         lengths = [len(_shape(label, lang)) for label in triples]
         read = [
-            one for one, length in zip(letters, lengths, strict=True) if _is_mark(one) or 0 < length <= _MOST_PHONES
+            one
+            for one, length in zip(letters, lengths, strict=True)
+            if _is_mark(one) or 0 < length <= _MOST_PHONES
         ]
         pairs = [first + second for first in read if not _is_mark(first) for second in read]
         sounds: dict[str, str] = {}
-        for pair, label in zip(pairs, phonemize([2 * pair for pair in pairs], voice=voice), strict=True):
+        for pair, label in zip(
+            pairs, phonemize([2 * pair for pair in pairs], voice=voice), strict=True
+        ):
             if _shape(label, lang) == "CVCV":
                 sounds.setdefault(label, pair)
         best = max(best, [*sounds.values()], key=len)
@@ -322,7 +377,9 @@ def split_hours(langs: Sequence[str], hours: float) -> dict[str, float]:
     return {lang: hours / len(accents) / accents[lang.partition("-")[0]] for lang in langs}
 
 
-def draw_words(plan: VoicePlan, recordings: Mapping[str, Recording], *, seed: int) -> Iterator[PhoneRequest]:
+def draw_words(
+    plan: VoicePlan, recordings: Mapping[str, Recording], *, seed: int
+) -> Iterator[PhoneRequest]:
     """Every text once, then every text again by other speakers, and so on, without end."""
     for turn in count():
         for text in plan.texts:
@@ -348,8 +405,13 @@ def draw_words(plan: VoicePlan, recordings: Mapping[str, Recording], *, seed: in
 
 def _measure_engine() -> Floats:
     """The mean spectrum of espeak-ng's variants."""
-    waves = [espeak.speak(_TUNING_SENTENCE, voice=voice_name("en", variant)) for variant in espeak.VOICES]
-    resampled = [soxr.resample(wave, espeak.ENGINE_RATE, espeak.SAMPLE_RATE).astype(np.float64) for wave in waves]
+    waves = [
+        espeak.speak(_TUNING_SENTENCE, voice=voice_name("en", variant)) for variant in espeak.VOICES
+    ]
+    resampled = [
+        soxr.resample(wave, espeak.ENGINE_RATE, espeak.SAMPLE_RATE).astype(np.float64)
+        for wave in waves
+    ]
     return recording.measure_recording(resampled).speech_F
 
 
@@ -358,4 +420,7 @@ def _split(utterances: Sequence[Utterance], seed: int) -> dict[str, list[Utteran
     order = sorted({utterance.txt for utterance in utterances}, key=partial(rank, seed, "dev"))
     of_dev = set(order[: max(1, round(_DEV_SHARE * len(order)))])
     by_key = sorted(utterances, key=lambda utterance: utterance.key)
-    return {"train": [u for u in by_key if u.txt not in of_dev], "dev": [u for u in by_key if u.txt in of_dev]}
+    return {
+        "train": [u for u in by_key if u.txt not in of_dev],
+        "dev": [u for u in by_key if u.txt in of_dev],
+    }

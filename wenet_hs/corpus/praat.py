@@ -31,7 +31,9 @@ _CODE = re.compile(r"\\[A-Za-z:?^'`.|][A-Za-z0-9:^'`~,.|/]")
 class PraatOptions(TierOptions):
     """Options of `prepare praat`."""
 
-    corpus: Path = option(REQUIRED, "a .TextGrid file, or a folder that is searched for them with its subfolders")
+    corpus: Path = option(
+        REQUIRED, "a .TextGrid file, or a folder that is searched for them with its subfolders"
+    )
     speaker_from: Literal["none", "tier", "file", "folder"] = option("none", SPEAKER_HELP)
 
 
@@ -44,7 +46,11 @@ def read_praat(path: Path) -> AnnotationFile:
     """The tiers of a TextGrid, without empty intervals."""
     grid = read_textgrid(path)
     tiers = [
-        replace(tier, name=normalize_phones(tier.name), spans=[span for span in tier.spans if span[2].strip()])
+        replace(
+            tier,
+            name=normalize_phones(tier.name),
+            spans=[span for span in tier.spans if span[2].strip()],
+        )
         for tier in grid.tiers
     ]
     texts = [text for tier in tiers for *_, text in tier.spans]

@@ -56,7 +56,9 @@ def measure_recordings(utterances: Iterable[Utterance]) -> dict[str, Recording]:
     """A recording per language, by language code and digest. Raises AudioError for a clip that cannot be read."""
     waves = defaultdict[str, list[Floats]](list)
     for u in utterances:
-        wave = read_audio(u.wav, start=u.start, end=u.end, channel=u.channel, sample_rate=SAMPLE_RATE)
+        wave = read_audio(
+            u.wav, start=u.start, end=u.end, channel=u.channel, sample_rate=SAMPLE_RATE
+        )
         waves[u.lang or ""].append(wave.numpy().astype(np.float64))
     measured = {lang: measure_recording(of_lang) for lang, of_lang in sorted(waves.items())}
     return {f"{lang}-{recording.name}": recording for lang, recording in measured.items()}
@@ -117,10 +119,14 @@ def add_room(wave: Floats, decay_s: float, direct_db: float, draw: np.random.Gen
         decay_s: time in which the sound falls by 60 dB.
         direct_db: energy of the direct sound over that of the reverberation, dB.
     """
-    tail = draw.standard_normal(round(decay_s * SAMPLE_RATE)) * np.logspace(0, -3, round(decay_s * SAMPLE_RATE))
+    tail = draw.standard_normal(round(decay_s * SAMPLE_RATE)) * np.logspace(
+        0, -3, round(decay_s * SAMPLE_RATE)
+    )
     tail *= 10 ** (-direct_db / 20) / np.sqrt(np.square(tail).sum())
     response = np.concatenate(([1.0], tail))
-    return reverberate(torch.from_numpy(wave), torch.from_numpy(response)).numpy().astype(np.float64)
+    return (
+        reverberate(torch.from_numpy(wave), torch.from_numpy(response)).numpy().astype(np.float64)
+    )
 
 
 def make_hum(num_samples: int, frequency_hz: int, draw: np.random.Generator) -> Floats:
@@ -128,6 +134,8 @@ def make_hum(num_samples: int, frequency_hz: int, draw: np.random.Generator) -> 
     seconds = np.arange(num_samples) / SAMPLE_RATE
     orders = np.arange(1, 6)[:, None]
     phases, weights = draw.uniform(0, 2 * np.pi, (5, 1)), draw.uniform(0, 1, (5, 1)) / orders
-    tones: Floats = (weights * np.sin(2 * np.pi * frequency_hz * orders * seconds + phases)).sum(axis=0)
+    tones: Floats = (weights * np.sin(2 * np.pi * frequency_hz * orders * seconds + phases)).sum(
+        axis=0
+    )
     hum: Floats = tones / np.sqrt(np.square(tones).mean())
     return hum

@@ -28,7 +28,9 @@ def name_speakers(paths: Iterable[Path], corpus: Path, source: str) -> dict[Path
         return {}
     places, same = dict[Path, tuple[str, ...]](), defaultdict[str, set[tuple[str, ...]]](set)
     for path in paths:
-        *folders, stem = path.relative_to(corpus if corpus.is_dir() else corpus.parent).with_suffix("").parts
+        *folders, stem = (
+            path.relative_to(corpus if corpus.is_dir() else corpus.parent).with_suffix("").parts
+        )
         parts = [normalize_phones(folder) for folder in folders if not find_split(folder)]
         places[path] = (*parts, normalize_phones(stem)) if source == "file" else tuple(parts)
         same["".join(places[path][-1:])].add(places[path])

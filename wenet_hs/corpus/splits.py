@@ -28,7 +28,9 @@ def rank(seed: int, purpose: str, name: str) -> bytes:
 
 def shuffled(utterances: Iterable[Utterance], seed: int, purpose: str) -> list[Utterance]:
     """The utterances in the order of their ranks."""
-    return sorted(utterances, key=lambda utterance: (rank(seed, purpose, utterance.key), utterance.key))
+    return sorted(
+        utterances, key=lambda utterance: (rank(seed, purpose, utterance.key), utterance.key)
+    )
 
 
 def hold_out(
@@ -44,21 +46,33 @@ def hold_out(
     Returns: the chosen set, the rest, and the utterances in neither with the reason: they would put a chosen speaker or
         sentence into the rest.
     """
-    speakers, shared = _choose_speakers(utterances, size, seed=seed, purpose=purpose, max_loss=max_loss)
+    speakers, shared = _choose_speakers(
+        utterances, size, seed=seed, purpose=purpose, max_loss=max_loss
+    )
     order = {speaker: position for position, speaker in enumerate(speakers)}
-    chosen = shuffled((utterance for utterance in utterances if _speaker(utterance) in order), seed, purpose)
-    chosen.sort(key=lambda utterance: order[_speaker(utterance)])  # stable, so only the last speaker is cut
+    chosen = shuffled(
+        (utterance for utterance in utterances if _speaker(utterance) in order), seed, purpose
+    )
+    chosen.sort(
+        key=lambda utterance: order[_speaker(utterance)]
+    )  # stable, so only the last speaker is cut
     held = chosen[:size]
     left_out = [(utterance, f"its speaker is in the {purpose} set") for utterance in chosen[size:]]
     rest = [utterance for utterance in utterances if _speaker(utterance) not in order]
     if shared is not None:
-        of_speaker = shuffled((utterance for utterance in rest if _speaker(utterance) == shared), seed, purpose)
+        of_speaker = shuffled(
+            (utterance for utterance in rest if _speaker(utterance) == shared), seed, purpose
+        )
         # Sentence by sentence: both sets then share few of them.
-        of_speaker.sort(key=lambda utterance: (rank(seed, f"{purpose} sentence", utterance.txt), utterance.txt))
+        of_speaker.sort(
+            key=lambda utterance: (rank(seed, f"{purpose} sentence", utterance.txt), utterance.txt)
+        )
         held += of_speaker[: size - len(held)]
         keys = {utterance.key for utterance in held}
         rest = [utterance for utterance in rest if utterance.key not in keys]
-    sentences = _affordable_sentences(held, rest, int(max_loss * len(rest)), seed=seed, purpose=purpose)
+    sentences = _affordable_sentences(
+        held, rest, int(max_loss * len(rest)), seed=seed, purpose=purpose
+    )
     if sentences:
         reason = f"too many others read its sentence for the {purpose} set"
         left_out += [(utterance, reason) for utterance in held if utterance.txt not in sentences]
@@ -84,7 +98,9 @@ def hold_out_groups(
     Returns: the chosen set and the rest.
     """
     counts = Counter(map(group_of, utterances))
-    groups = sorted(counts, key=lambda group: (counts[group], rank(seed, purpose, group), group))[:-keep]
+    groups = sorted(counts, key=lambda group: (counts[group], rank(seed, purpose, group), group))[
+        :-keep
+    ]
     chosen: set[str] = set()
     num_chosen = 0
     for group in groups:
@@ -101,12 +117,21 @@ def plain_text(utterance: Utterance, unit: str) -> str:
     return utterance.txt if unit == "phone" else normalize(utterance.txt, utterance.lang)
 
 
-def count_shared(splits: Mapping[str, Sequence[Utterance]], unit: str = "char") -> dict[str, dict[str, int]]:
+def count_shared(
+    splits: Mapping[str, Sequence[Utterance]], unit: str = "char"
+) -> dict[str, dict[str, int]]:
     """For each pair of sets, such as `train-test`: the number of speakers and sentences in both."""
-    speakers = {name: {u.speaker for u in utterances} - {None} for name, utterances in splits.items()}
-    sentences = {name: {plain_text(u, unit) for u in utterances} for name, utterances in splits.items()}
+    speakers = {
+        name: {u.speaker for u in utterances} - {None} for name, utterances in splits.items()
+    }
+    sentences = {
+        name: {plain_text(u, unit) for u in utterances} for name, utterances in splits.items()
+    }
     return {
-        f"{a}-{b}": {"speakers": len(speakers[a] & speakers[b]), "sentences": len(sentences[a] & sentences[b])}
+        f"{a}-{b}": {
+            "speakers": len(speakers[a] & speakers[b]),
+            "sentences": len(sentences[a] & sentences[b]),
+        }
         for a, b in combinations(splits, 2)
     }
 
@@ -122,7 +147,10 @@ def _choose_speakers(
     counts = Counter(_speaker(utterance) for utterance in utterances)
     chosen: list[_Speaker] = []
     num_chosen = 0
-    order = sorted(counts, key=lambda s: (s[1] == UNKNOWN, counts[s], rank(seed, f"{purpose} speaker", s[1]), s))
+    order = sorted(
+        counts,
+        key=lambda s: (s[1] == UNKNOWN, counts[s], rank(seed, f"{purpose} speaker", s[1]), s),
+    )
     for speaker in order:
         if num_chosen >= size:
             break
@@ -139,7 +167,9 @@ def _affordable_sentences(
     """The sentences of `held` that the fewest of the rest read, at most `budget` utterances in total."""
     costs = Counter(utterance.txt for utterance in rest)
     kept: set[str] = set()
-    for sentence in sorted({u.txt for u in held}, key=lambda t: (costs[t], rank(seed, f"{purpose} sentence", t), t)):
+    for sentence in sorted(
+        {u.txt for u in held}, key=lambda t: (costs[t], rank(seed, f"{purpose} sentence", t), t)
+    ):
         budget -= costs[sentence]
         if budget < 0:
             break

@@ -39,7 +39,18 @@ from wenet_hs.tree.errors import ConfigError, DataError
 logger = logging.getLogger(__name__)
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
-_COLUMNS = ("client_id", "path", "sentence", "up_votes", "down_votes", "age", "gender", "accents", "locale", "segment")
+_COLUMNS = (
+    "client_id",
+    "path",
+    "sentence",
+    "up_votes",
+    "down_votes",
+    "age",
+    "gender",
+    "accents",
+    "locale",
+    "segment",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,11 +71,15 @@ class SyntheticOptions(SimulationOptions):
     test_repeats: int = option(1, "char: times each test sentence is spoken")
     test_voices: int = option(2, "char: voices of dev and test, not used in training")
     format: ClipFormat = option("flac", "char: of the clips, 16 kHz, one channel")
-    noise_snr: str = option("15 40", 'char: least and greatest signal-to-noise ratio in dB (default: "15 40")')
+    noise_snr: str = option(
+        "15 40", 'char: least and greatest signal-to-noise ratio in dB (default: "15 40")'
+    )
 
     def __post_init__(self) -> None:
         of_phones = [one for one in fields(self) if one.name in ("exclude_langs", "match_list")]
-        of_texts = [one for one in fields(self) if one.name not in SimulationOptions.__dataclass_fields__]
+        of_texts = [
+            one for one in fields(self) if one.name not in SimulationOptions.__dataclass_fields__
+        ]
         for one in of_phones if self.unit == "char" else of_texts:
             if getattr(self, one.name) != one.default:
                 raise ValueError(f"{one.name}: has no effect with --unit {self.unit}; leave it out")
@@ -73,7 +88,9 @@ class SyntheticOptions(SimulationOptions):
             return
         check_langs(self.langs)
         if self.sentences is None:
-            raise ValueError("sentences: required with --unit char; name the folder with one <lang>.txt per language")
+            raise ValueError(
+                "sentences: required with --unit char; name the folder with one <lang>.txt per language"
+            )
         for name in ("test_sentences", "dev_sentences", "test_repeats"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} {getattr(self, name)}: must be at least 1")
@@ -84,9 +101,13 @@ class SyntheticOptions(SimulationOptions):
         try:
             low, high = map(float, self.noise_snr.split())
         except ValueError as error:
-            raise ValueError(f'noise_snr {self.noise_snr!r}: expected two numbers in dB, such as "15 40"') from error
+            raise ValueError(
+                f'noise_snr {self.noise_snr!r}: expected two numbers in dB, such as "15 40"'
+            ) from error
         if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-            raise ValueError(f"noise_snr {self.noise_snr!r}: the first number must be the smaller one, both finite")
+            raise ValueError(
+                f"noise_snr {self.noise_snr!r}: the first number must be the smaller one, both finite"
+            )
         return low, high
 
 
@@ -104,7 +125,9 @@ def prepare(options: SyntheticOptions) -> dict[str, Any]:
     train_voices, test_voices = choose_voices(options.test_voices, seed=options.seed)
     sentences = read_sentence_lists(options.sentences, options.langs)
     splits = {
-        lang: of_lang.split(num_test=options.test_sentences, num_dev=options.dev_sentences, seed=options.seed)
+        lang: of_lang.split(
+            num_test=options.test_sentences, num_dev=options.dev_sentences, seed=options.seed
+        )
         for lang, of_lang in sentences.items()
     }
     hours = hours_by_language(options)
@@ -123,8 +146,12 @@ def prepare(options: SyntheticOptions) -> dict[str, Any]:
         held_out = [clip for clip in clips["dev"] + clips["test"] if clip.duration_s is not None]
         pace = espeak.total_seconds(held_out) / sum(len(clip.request.sentence) for clip in held_out)
         drawn = draw(split["train"], train_voices)
-        clips["train"] = espeak.speak_training(maker, drawn, 3600 * hours[lang], pace, len(split["train"]))
-        (options.out / "stats.json").unlink(missing_ok=True)  # it certifies that the lists match the clips
+        clips["train"] = espeak.speak_training(
+            maker, drawn, 3600 * hours[lang], pace, len(split["train"])
+        )
+        (options.out / "stats.json").unlink(
+            missing_ok=True
+        )  # it certifies that the lists match the clips
         langs[lang] = _write_language(corpus / lang, clips, sentences[lang], lists, rejected)
     recorded = recorded_options(options)
     del recorded["exclude_langs"]
@@ -142,7 +169,10 @@ def hours_by_language(options: SyntheticOptions) -> dict[str, float]:
     """Hours of training speech per language: equal, or in proportion to the paper's λ_i · hours_i of a release."""
     shares = dict.fromkeys(options.langs, 1.0)
     if options.statistics is not None:
-        validated = {lang: hours for lang, (hours, *_) in read_statistics(options.statistics, options.langs).items()}
+        validated = {
+            lang: hours
+            for lang, (hours, *_) in read_statistics(options.statistics, options.langs).items()
+        }
         shares = hours_to_keep(validated)
     return {lang: options.hours * share / sum(shares.values()) for lang, share in shares.items()}
 
@@ -165,9 +195,15 @@ class Sentences:
         if len(order) <= num_held_out:
             held_out = f"{num_test} for test and {num_dev} for dev leave none to train on"
             found = f"{len(order)} different sentences of {self.lang!r}, but {held_out}"
-            raise DataError(self.path, found, "add sentences or lower --test_sentences and --dev_sentences")
+            raise DataError(
+                self.path, found, "add sentences or lower --test_sentences and --dev_sentences"
+            )
         random.Random(f"{seed}/{self.lang}").shuffle(order)
-        return {"train": order[num_held_out:], "dev": order[num_test:num_held_out], "test": order[:num_test]}
+        return {
+            "train": order[num_held_out:],
+            "dev": order[num_test:num_held_out],
+            "test": order[:num_test],
+        }
 
 
 def read_sentence_lists(source: Path, langs: Sequence[str]) -> dict[str, Sentences]:
@@ -177,15 +213,24 @@ def read_sentence_lists(source: Path, langs: Sequence[str]) -> dict[str, Sentenc
     when the source or a language is missing, or a line cannot be read.
     """
     if not source.exists():
-        raise DataError(source, "no such file or folder", "give --sentences a folder with one <lang>.txt per language")
+        raise DataError(
+            source,
+            "no such file or folder",
+            "give --sentences a folder with one <lang>.txt per language",
+        )
     if source.is_dir():
         paths = {lang: source / f"{lang}.txt" for lang in langs}
         for path in paths.values():
             if not path.exists():
-                found = " ".join(sorted(file.stem for file in source.glob("*.txt"))) or "no .txt file"
+                found = (
+                    " ".join(sorted(file.stem for file in source.glob("*.txt"))) or "no .txt file"
+                )
                 to_do = f"write its sentences, one per line, or drop the language (found: {found})"
                 raise DataError(path, "no such file", to_do)
-        return {lang: _clean(lang, path, enumerate(read_lines(path), start=1)) for lang, path in paths.items()}
+        return {
+            lang: _clean(lang, path, enumerate(read_lines(path), start=1))
+            for lang, path in paths.items()
+        }
     lines = defaultdict[str, list[tuple[int, str]]](list)
     for number, line in enumerate(read_lines(source), start=1):
         tag, tab, text = line.partition("\t")
@@ -198,7 +243,9 @@ def read_sentence_lists(source: Path, langs: Sequence[str]) -> dict[str, Sentenc
 
 def _clean(lang: str, path: Path, lines: Iterable[tuple[int, str]]) -> Sentences:
     """Sentences in NFC with single spaces (also for control characters)."""
-    kept: dict[str, tuple[int, str]] = {}  # by transcript: two that differ in case or punctuation sound the same
+    kept: dict[
+        str, tuple[int, str]
+    ] = {}  # by transcript: two that differ in case or punctuation sound the same
     rejected = []
     for number, line in lines:
         text = " ".join(unicodedata.normalize("NFC", _CONTROL.sub(" ", line)).split())
@@ -210,10 +257,17 @@ def _clean(lang: str, path: Path, lines: Iterable[tuple[int, str]]) -> Sentences
         elif (same := kept.setdefault(normalize(text, lang), (number, text))) != (number, text):
             reason = f"duplicate: the same sentence is on line {same[0]}"
         if reason is not None:
-            rejected.append(Rejected(f"{lang}:{path.name}:{number}", str(path), reason, lang, is_fault))
+            rejected.append(
+                Rejected(f"{lang}:{path.name}:{number}", str(path), reason, lang, is_fault)
+            )
     if not kept:
         raise DataError(path, f"contains no sentence of {lang!r}", "add some, or drop the language")
-    return Sentences(lang=lang, path=path, kept=tuple(text for _, text in kept.values()), rejected=tuple(rejected))
+    return Sentences(
+        lang=lang,
+        path=path,
+        kept=tuple(text for _, text in kept.values()),
+        rejected=tuple(rejected),
+    )
 
 
 def choose_voices(num_test: int, *, seed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -222,9 +276,13 @@ def choose_voices(num_test: int, *, seed: int) -> tuple[tuple[str, ...], tuple[s
     Raises ConfigError when training or test would have no voice.
     """
     if not 1 <= num_test < len(VOICES):
-        raise ConfigError("--test_voices", f"{num_test} of {len(VOICES)} voices", f"give 1 to {len(VOICES) - 1}")
+        raise ConfigError(
+            "--test_voices", f"{num_test} of {len(VOICES)} voices", f"give 1 to {len(VOICES) - 1}"
+        )
     generator = random.Random(f"{seed}/voices")
-    queues = [[name for name, of in VOICES.items() if of == gender] for gender in ("female", "male")]
+    queues = [
+        [name for name, of in VOICES.items() if of == gender] for gender in ("female", "male")
+    ]
     for queue in queues:
         generator.shuffle(queue)
     in_turn = chain.from_iterable(zip_longest(*map(reversed, queues)))
@@ -233,7 +291,12 @@ def choose_voices(num_test: int, *, seed: int) -> tuple[tuple[str, ...], tuple[s
 
 
 def draw_sentences(
-    sentences: Sequence[str], voices: Sequence[str], *, seed: int, lang: str, snr_db: tuple[float, float]
+    sentences: Sequence[str],
+    voices: Sequence[str],
+    *,
+    seed: int,
+    lang: str,
+    snr_db: tuple[float, float],
 ) -> Iterator[ClipRequest]:
     """Every sentence once, then every sentence again by other voices, and so on, without end.
 
@@ -256,7 +319,9 @@ def draw_sentences(
                 noise=draw.choice(("white", "pink")),
                 snr_db=round(draw.uniform(*snr_db), 2),
                 noise_seed=draw.getrandbits(32),
-                tract=round(draw.uniform(0.9, 1.1), 3),  # about as many speakers as clips, of two dozen voices
+                tract=round(
+                    draw.uniform(0.9, 1.1), 3
+                ),  # about as many speakers as clips, of two dozen voices
             )
 
 
@@ -269,17 +334,29 @@ def _write_language(
 ) -> dict[str, Any]:
     """Write the tables of a language, add its utterances and rejected clips. Returns its facts for `stats.json`."""
     write_tables(folder, clips)
-    silent = {clip.request.sentence: clip for name in SPLITS for clip in clips[name] if clip.duration_s is None}
+    silent = {
+        clip.request.sentence: clip
+        for name in SPLITS
+        for clip in clips[name]
+        if clip.duration_s is None
+    }
     language = Language(sentences.lang)
     language.rejected += sentences.rejected
     for sentence, clip in silent.items():  # one per sentence: every round requests it again
         reason = f"{clip.reason}: {sentence}"
-        language.rejected.append(Rejected(clip.name, str(folder / "clips" / clip.name), reason, sentences.lang))
+        language.rejected.append(
+            Rejected(clip.name, str(folder / "clips" / clip.name), reason, sentences.lang)
+        )
     for name, utterances in lists.items():
-        utterances += sorted(read_release_table(folder / f"{name}.tsv", language), key=lambda utterance: utterance.key)
+        utterances += sorted(
+            read_release_table(folder / f"{name}.tsv", language),
+            key=lambda utterance: utterance.key,
+        )
     rejected += language.rejected
     num_used = len({clip.request.sentence for clip in clips["train"]})
-    num_train = len(sentences.kept) - len({clip.request.sentence for clip in (*clips["dev"], *clips["test"])})
+    num_train = len(sentences.kept) - len(
+        {clip.request.sentence for clip in (*clips["dev"], *clips["test"])}
+    )
     if num_used < num_train:
         message = "%s: only %d of %d training sentences are spoken; more --hours would use them all"
         logger.warning(message, sentences.lang, num_used, num_train)
@@ -289,17 +366,35 @@ def _write_language(
 
 def write_tables(folder: Path, clips: Mapping[str, Sequence[SpokenClip]]) -> None:
     """Write the Common Voice tables of a language, and remove the clips of earlier requests."""
-    audible = {name: [clip for clip in clips[name] if clip.duration_s is not None] for name in SPLITS}
+    audible = {
+        name: [clip for clip in clips[name] if clip.duration_s is not None] for name in SPLITS
+    }
     audible["validated"] = list(chain.from_iterable(audible.values()))
     tables: dict[str, list[Sequence[str]]] = {name: [_COLUMNS] for name in audible}
     for name, of_set in audible.items():
         for clip in of_set:
             request = clip.request
             speaker, gender = f"{request.lang}-{request.voice}", VOICES[request.voice]
-            row = (speaker, clip.name, request.sentence, "2", "0", "", gender, "simulated", request.lang, "")
+            row = (
+                speaker,
+                clip.name,
+                request.sentence,
+                "2",
+                "0",
+                "",
+                gender,
+                "simulated",
+                request.lang,
+                "",
+            )
             tables[name].append(row)
-    durations_ms = {clip.name: round(1000 * (clip.duration_s or 0.0)) for clip in audible["validated"]}
-    tables["clip_durations"] = [("clip", "duration[ms]"), *((name, str(ms)) for name, ms in durations_ms.items())]
+    durations_ms = {
+        clip.name: round(1000 * (clip.duration_s or 0.0)) for clip in audible["validated"]
+    }
+    tables["clip_durations"] = [
+        ("clip", "duration[ms]"),
+        *((name, str(ms)) for name, ms in durations_ms.items()),
+    ]
     for name, rows in tables.items():
         write_atomic(folder / f"{name}.tsv", "".join("\t".join(row) + "\n" for row in rows))
     espeak.remove_other_clips([folder / "clips"], durations_ms.keys())

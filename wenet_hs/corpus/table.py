@@ -72,7 +72,9 @@ class ColumnOptions(RecordingOptions):
         f"contents: {' '.join(COLUMNS)}",
         metavar='"CONTENT=NAME …"',
     )
-    encoding: str | None = option(None, "of the text files (default: UTF-8, or UTF-16 with a byte order mark)")
+    encoding: str | None = option(
+        None, "of the text files (default: UTF-8, or UTF-16 with a byte order mark)"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,18 +82,25 @@ class TableOptions(ColumnOptions):
     """Options of `prepare table`."""
 
     corpus: Path = option(  # a recipe calls what it reads --corpus
-        REQUIRED, "table to read: .csv, .tsv or .jsonl", flags=("--table", "--corpus"), metavar="FILE"
+        REQUIRED,
+        "table to read: .csv, .tsv or .jsonl",
+        flags=("--table", "--corpus"),
+        metavar="FILE",
     )
 
 
 def prepare(options: TableOptions) -> dict[str, Any]:
     """Write the lists of a table. Returns the content of `stats.json`."""
     if options.corpus.is_dir():
-        raise DataError(options.corpus, "a folder", "name a file in it, or give it to `wenet-hs prepare folder`")
+        raise DataError(
+            options.corpus, "a folder", "name a file in it, or give it to `wenet-hs prepare folder`"
+        )
     return prepare_entries(options, "table", read_entries(options.corpus, options), {})
 
 
-def read_entries(path: Path, options: ColumnOptions, finder: MediaFinder | None = None) -> Iterator[Entry | Rejected]:
+def read_entries(
+    path: Path, options: ColumnOptions, finder: MediaFinder | None = None
+) -> Iterator[Entry | Rejected]:
     """The rows of a table. `finder`: finds the audio, by which a table without names of columns is recognised.
 
     Raises DataError when the table cannot be read or lacks a column, ConfigError for wrong --columns.
@@ -110,11 +119,18 @@ def read_entries(path: Path, options: ColumnOptions, finder: MediaFinder | None 
         are_columns_chosen=bool(options.columns),
     )
     if not table.header:
-        found = f"no row can be read, line {table.rows[0][0]}: {table.rows[0][1]}" if table.rows else "empty"
+        found = (
+            f"no row can be read, line {table.rows[0][0]}: {table.rows[0][1]}"
+            if table.rows
+            else "empty"
+        )
         raise DataError(path, found, "give a table with the names of the columns")
     columns = _find_columns(path, table, options)
     in_ms = [content for content in TIMES if is_in_milliseconds(columns.get(content, ""))]
-    used = [f"{name!r} is the {content}{' in ms' * (content in in_ms)}" for content, name in columns.items()]
+    used = [
+        f"{name!r} is the {content}{' in ms' * (content in in_ms)}"
+        for content, name in columns.items()
+    ]
     logger.info("%s: %s, %d rows; %s", path, table.form, len(table.rows), ", ".join(used))
     unused = [name for name in table.header if name and name not in columns.values()]
     _report_unused(path, unused, {*columns, *re.findall(r"(\w+)=", options.columns)})
@@ -132,12 +148,21 @@ def read_entries(path: Path, options: ColumnOptions, finder: MediaFinder | None 
         value = values[number]
         try:
             if wrong := [content for content in value if _is_json(row.get(columns[content]))]:
-                raise ValueError(f"{columns[wrong[0]]}: {value[wrong[0]][:40]} is no text or number")
+                raise ValueError(
+                    f"{columns[wrong[0]]}: {value[wrong[0]][:40]} is no text or number"
+                )
             if number in doubtful:
-                raise ValueError("several transcripts: other rows have another text for the whole file; keep one row")
+                raise ValueError(
+                    "several transcripts: other rows have another text for the whole file; keep one row"
+                )
             start, end = _read_times(value, in_ms)
         except ValueError as error:
-            names = (value.get("key", where), value.get("audio", ""), str(error), value.get("lang", ""))
+            names = (
+                value.get("key", where),
+                value.get("audio", ""),
+                str(error),
+                value.get("lang", ""),
+            )
             yield Rejected(*names, text=value.get("text", ""))
             continue
         yield Entry(
@@ -304,7 +329,9 @@ def _has_text_or_time(value: Any) -> bool:
 
 
 def _text(cell: Any) -> str:
-    return "" if cell is None or cell != cell else str(cell).strip()  # NaN of JSON: pandas' missing value
+    return (
+        "" if cell is None or cell != cell else str(cell).strip()
+    )  # NaN of JSON: pandas' missing value
 
 
 def _is_json(value: Any) -> bool:
@@ -320,18 +347,29 @@ def _drop_repeated_ids(path: Path, table: Table, columns: dict[str, str]) -> Non
     if "key" not in columns:
         return
     selecting = [columns[name] for name in ("audio", *TIMES, "channel") if name in columns]
-    rows = [row for _, row in table.rows if isinstance(row, dict) and row.get(columns["key"]) not in (None, "")]
+    rows = [
+        row
+        for _, row in table.rows
+        if isinstance(row, dict) and row.get(columns["key"]) not in (None, "")
+    ]
     names = [str(row[columns["key"]]) for row in rows]
-    clips = {(name, *(str(row.get(column)) for column in selecting)) for name, row in zip(names, rows, strict=True)}
+    clips = {
+        (name, *(str(row.get(column)) for column in selecting))
+        for name, row in zip(names, rows, strict=True)
+    }
     if len(clips) - len(set(names)) > _MAX_REPEATED * len(rows):
         found = f"{len(clips)} clips have {len(set(names))} different ids"
-        logger.info("%s: column %r names no clips: %s; it is not used", path, columns.pop("key"), found)
+        logger.info(
+            "%s: column %r names no clips: %s; it is not used", path, columns.pop("key"), found
+        )
 
 
 def _report_unused(path: Path, unused: Sequence[str], known: set[str]) -> None:
     hints = find_near_names(unused, known | ({"end"} if "start" in known else set()))
     if unused:
-        line = "; ".join([f"columns not used: {list_names([repr(name) for name in unused], most=20)}", *hints])
+        line = "; ".join(
+            [f"columns not used: {list_names([repr(name) for name in unused], most=20)}", *hints]
+        )
         logger.log(logging.WARNING if hints else logging.INFO, "%s: %s", path, line)
 
 
@@ -346,11 +384,17 @@ def _find_doubtful(
     for number, value in values.items():
         if {"audio", "text"} <= value.keys() and not {*TIMES} & value.keys():
             files[value["audio"], value.get("channel", "")][number] = value["text"]
-    doubtful = {number for of_file in files.values() if len({*of_file.values()}) > 1 for number in of_file}
+    doubtful = {
+        number for of_file in files.values() if len({*of_file.values()}) > 1 for number in of_file
+    }
     if len(doubtful) > _MAX_REPEATED * sum(map(len, files.values())):
         intervals = _find_likely_times(table, values, doubtful, unused)
         start, end = intervals or ("…", "…")
-        advice = f"{start!r} and {end!r} may be their times" if intervals else "name the columns of times"
+        advice = (
+            f"{start!r} and {end!r} may be their times"
+            if intervals
+            else "name the columns of times"
+        )
         found = f"{len(doubtful)} rows give whole files, which other rows give with another text"
         remedy = f'{advice}: --columns "start={start} end={end}", or keep one row per file'
         raise DataError(f"{path}:{min(doubtful)}", found, remedy)
@@ -358,35 +402,54 @@ def _find_doubtful(
 
 
 def _find_likely_times(
-    table: Table, values: Mapping[int, Mapping[str, str]], numbers: Collection[int], names: Sequence[str]
+    table: Table,
+    values: Mapping[int, Mapping[str, str]],
+    numbers: Collection[int],
+    names: Sequence[str],
 ) -> tuple[str, str] | None:
     """Two columns of numbers by which most of these rows are intervals that follow each other in their file."""
-    rows = [(values[number]["audio"], row) for number, row in table.rows if number in numbers and isinstance(row, dict)]
+    rows = [
+        (values[number]["audio"], row)
+        for number, row in table.rows
+        if number in numbers and isinstance(row, dict)
+    ]
     times = dict[str, list[float]]()
     for name in names:
         if not has_other_unit(name):
             with suppress(ValueError):
                 times[name] = [read_seconds(_text(row.get(name))) for _, row in rows[:1000]]
     for pair in permutations(times, 2):
-        found = sorted(zip((audio for audio, _ in rows), times[pair[0]], times[pair[1]], strict=False))
+        found = sorted(
+            zip((audio for audio, _ in rows), times[pair[0]], times[pair[1]], strict=False)
+        )
         following = [one[2] <= other[1] for one, other in pairwise(found) if one[0] == other[0]]
         if all(start < end for _, start, end in found) and sum(following) > len(following) / 2:
             return pair
     return None
 
 
-def _read_times(value: Mapping[str, str], in_ms: Collection[str]) -> tuple[float | None, float | None]:
+def _read_times(
+    value: Mapping[str, str], in_ms: Collection[str]
+) -> tuple[float | None, float | None]:
     """Begin and end of a row in seconds; neither: the whole file. Raises ValueError if one of them is missing."""
     given = {name: value[name] for name in TIMES if name in value}
-    if wrong := [text for name, text in given.items() if name in in_ms and not re.fullmatch(r"\d+(\.\d+)?", text)]:
+    if wrong := [
+        text
+        for name, text in given.items()
+        if name in in_ms and not re.fullmatch(r"\d+(\.\d+)?", text)
+    ]:
         raise ValueError(f"times: {wrong[0]!r} is not a number of milliseconds")
-    times = {name: read_seconds(text) / (1000 if name in in_ms else 1) for name, text in given.items()}
+    times = {
+        name: read_seconds(text) / (1000 if name in in_ms else 1) for name, text in given.items()
+    }
     start, end, duration = map(times.get, TIMES)
     if end is None and start is not None and duration is not None:
         end = start + duration
     if (start is None) != (end is None and duration is None):
         missing = "start" if start is None else "end"
-        raise ValueError(f"times: the row has no {missing}; add it, or leave out all times for the whole file")
+        raise ValueError(
+            f"times: the row has no {missing}; add it, or leave out all times for the whole file"
+        )
     return start, end
 
 
@@ -394,8 +457,15 @@ def read_seconds(text: str) -> float:
     """Of `83.5`, `83,5`, `1:23.5` or `0:01:23.5`."""
     *before, last = text.replace(",", ".").split(":")
     try:
-        if len(before) > 2 or (before and (text.strip().startswith("-") or not 0.0 <= float(last) < 60.0)):
+        if len(before) > 2 or (
+            before and (text.strip().startswith("-") or not 0.0 <= float(last) < 60.0)
+        ):
             raise ValueError
-        return sum((int(value) * 60**power for power, value in enumerate(reversed(before), start=1)), float(last))
+        return sum(
+            (int(value) * 60**power for power, value in enumerate(reversed(before), start=1)),
+            float(last),
+        )
     except (ValueError, OverflowError):
-        raise ValueError(f"times: {text[:40]!r} is not a number of seconds, mm:ss or h:mm:ss") from None
+        raise ValueError(
+            f"times: {text[:40]!r} is not a number of seconds, mm:ss or h:mm:ss"
+        ) from None

@@ -25,7 +25,9 @@ from wenet_hs.tree.errors import ConfigError, DataError, list_names
 
 _READER = "prepare table"
 _DELIMITERS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
-csv.field_size_limit(2**31 - 1)  # a cell may be a whole transcript; the default is 131,072 characters
+csv.field_size_limit(
+    2**31 - 1
+)  # a cell may be a whole transcript; the default is 131,072 characters
 _NumberedRows = list[tuple[int, list[str]]]
 _Quoting = Literal["whole", "by line", "none"]
 """Whether a quoted cell may have line ends, may not, or quotation marks are a part of the text."""
@@ -195,12 +197,20 @@ def decode_text(path: Path, encoding: str | None, reader: str) -> tuple[str, str
     except UnicodeDecodeError as error:
         check_form(path, content, reader)
         number = content[: error.start].count(b"\n") + 1
-        remedy = "or try another --encoding" if given else "or name its encoding, such as --encoding cp1252"
+        remedy = (
+            "or try another --encoding"
+            if given
+            else "or name its encoding, such as --encoding cp1252"
+        )
         found = f"not {encoding.removesuffix('-sig')}: byte {content[error.start]:#x}"
         raise DataError(f"{path}:{number}", found, f"save it as UTF-8, {remedy}") from error
     if "\0" in text:
         check_form(path, content, reader)
-        raise DataError(path, "has zero bytes", "if it is UTF-16 without a byte order mark, give --encoding utf-16-le")
+        raise DataError(
+            path,
+            "has zero bytes",
+            "if it is UTF-16 without a byte order mark, give --encoding utf-16-le",
+        )
     return text, encoding.removesuffix("-sig")
 
 
@@ -225,7 +235,9 @@ def _split_columns(text: str, first: str) -> _Columns | None:
     (_, _, is_quoted, _), delimiter, rows = best
     quoted = ", quoted" if is_quoted and '"' in text else ""
     if several := [number for number, row in rows if "\n" in "".join(row)]:
-        quoted += f", {len(several)} rows with cells of several lines (the first in line {several[0]})"
+        quoted += (
+            f", {len(several)} rows with cells of several lines (the first in line {several[0]})"
+        )
     return _Columns(f"{_DELIMITERS[delimiter]}-separated{quoted}", rows, delimiter)
 
 
@@ -233,8 +245,13 @@ def _split_double_colons(text: str, first: str, separator: str) -> _Columns | No
     """Lines of `path :: transcript`, as KsponSpeech has them; None: a line does not have the separator."""
     if separator not in first:
         return None
-    lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
-    rows = [(number, [cell.strip() for cell in line.split(separator, maxsplit=1)]) for number, line in lines]
+    lines = [
+        (number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()
+    ]
+    rows = [
+        (number, [cell.strip() for cell in line.split(separator, maxsplit=1)])
+        for number, line in lines
+    ]
     if any(len(row) < 2 for _, row in rows):
         return None
     return _Columns("separated by double colons", rows, separator)
@@ -244,7 +261,9 @@ def _is_quoted(rows: _NumberedRows) -> bool:
     """Whether quotation marks enclose cells, by rows that were read as if they were a part of the text."""
     header = rows[0][1]
     wrong = (row for _, row in rows if len(row) != len(header))
-    return all(re.fullmatch('".*"', name) for name in header) or any('"' in "".join(row) for row in wrong)
+    return all(re.fullmatch('".*"', name) for name in header) or any(
+        '"' in "".join(row) for row in wrong
+    )
 
 
 def _parse(text: str, delimiter: str, quoting: _Quoting) -> _NumberedRows:
@@ -255,7 +274,9 @@ def _parse(text: str, delimiter: str, quoting: _Quoting) -> _NumberedRows:
     style: Literal[0, 3] = csv.QUOTE_NONE if quoting == "none" else csv.QUOTE_MINIMAL
     rows = _NumberedRows()
     for number, piece in enumerate(text.split("\n") if quoting == "by line" else [text], start=1):
-        reader = csv.reader(io.StringIO(piece, newline=""), delimiter=delimiter, strict=True, quoting=style)
+        reader = csv.reader(
+            io.StringIO(piece, newline=""), delimiter=delimiter, strict=True, quoting=style
+        )
         first = number
         try:
             for row in reader:
@@ -278,7 +299,9 @@ def _values(header: Sequence[str], rows: _NumberedRows) -> list[tuple[int, dict[
         reason = f"wrong number of columns: {len(row)}, the header has {len(header)}"
         if not row:
             reason = 'quotation mark: one is not closed, or has text after it; write "" for one in a cell'
-        values.append((number, dict(zip(header, row, strict=True)) if len(row) == len(header) else reason))
+        values.append(
+            (number, dict(zip(header, row, strict=True)) if len(row) == len(header) else reason)
+        )
     return values
 
 
@@ -300,9 +323,15 @@ def _without_header(path: Path, form: str, rows: _NumberedRows, audio: int) -> T
     columns = _list_columns(rows)
     texts = _text_columns(columns, audio)
     if len(texts) != 1:
-        found = f"columns {', '.join(str(number + 1) for number in texts)} can be the text" if texts else "none is text"
+        found = (
+            f"columns {', '.join(str(number + 1) for number in texts)} can be the text"
+            if texts
+            else "none is text"
+        )
         fault = "no names of columns"
-        raise DataError(path, fault, f"{found}; write a first line with the names, such as path and text")
+        raise DataError(
+            path, fault, f"{found}; write a first line with the names, such as path and text"
+        )
     header = [str(number + 1) for number in range(len(columns))]
     header[audio], header[texts[0]] = "audio", "text"
     form += f", without names of columns: column {audio + 1} is taken for the audio, {texts[0] + 1} for the text"
@@ -323,10 +352,22 @@ def _text_columns(columns: Sequence[Sequence[str]], audio: int) -> list[int]:
 
     Single words are text only if no column has several, and letters with spaces between them only if nothing else has.
     """
-    words = {number: [cell.split() for cell in cells] for number, cells in enumerate(columns) if number != audio}
-    by_words = {number: mean(map(len, cells)) for number, cells in words.items() if any(map(_letters, columns[number]))}
+    words = {
+        number: [cell.split() for cell in cells]
+        for number, cells in enumerate(columns)
+        if number != audio
+    }
+    by_words = {
+        number: mean(map(len, cells))
+        for number, cells in words.items()
+        if any(map(_letters, columns[number]))
+    }
     found = [number for number, size in by_words.items() if size > 1.5] or [*by_words]
-    spelt = {number for number in found if mean(len(word) < 2 for cell in words[number] for word in cell or [""]) > 0.5}
+    spelt = {
+        number
+        for number in found
+        if mean(len(word) < 2 for cell in words[number] for word in cell or [""]) > 0.5
+    }
     found = [number for number in found if number not in spelt] or found
     same = [number for number in found if _is_same(columns[number], columns[found[-1]])]
     return found[-1:] if len(same) == len(found) else found
@@ -338,7 +379,10 @@ def _letters(text: str) -> str:
 
 def _is_same(cells: Sequence[str], others: Sequence[str]) -> bool:
     """Whether most cells have the same letters: digits may be written out in one of the two columns."""
-    return mean(_letters(one) == _letters(other) for one, other in zip(cells, others, strict=False)) > 0.5
+    return (
+        mean(_letters(one) == _letters(other) for one, other in zip(cells, others, strict=False))
+        > 0.5
+    )
 
 
 # ---- JSON
@@ -347,16 +391,28 @@ def _is_same(cells: Sequence[str], others: Sequence[str]) -> bool:
 def _read_json(path: Path, text: str, encoding: str) -> Table:
     """Objects, one per line or in one array or object; those of lhotse with their recordings."""
     form, rows = "JSON Lines", [*enumerate(text.split("\n"), start=1)]
-    values: list[tuple[int, Any]] = [(number, _parse_object(line)) for number, line in rows if line.strip()]
+    values: list[tuple[int, Any]] = [
+        (number, _parse_object(line)) for number, line in rows if line.strip()
+    ]
     first = values[0][1] if values else {}
-    if isinstance(first, str) or (len(values) == 1 and not describe_manifest(first)):  # no object, or one of all lines
+    if isinstance(first, str) or (
+        len(values) == 1 and not describe_manifest(first)
+    ):  # no object, or one of all lines
         with suppress(RecursionError, ValueError):
-            form, values = "JSON", [*enumerate(_records(json.loads(text, object_hook=_clean)), start=1)]
-            values = [(number, one if isinstance(one, dict) else "not a JSON object") for number, one in values]
+            form, values = (
+                "JSON",
+                [*enumerate(_records(json.loads(text, object_hook=_clean)), start=1)],
+            )
+            values = [
+                (number, one if isinstance(one, dict) else "not a JSON object")
+                for number, one in values
+            ]
     records = [one for _, one in values if isinstance(one, dict)]
     if join_recordings(path, records):
         form += ", supervisions of lhotse"
-    return Table(f"{form}, {encoding}", list(dict.fromkeys(name for one in records for name in one)), values)
+    return Table(
+        f"{form}, {encoding}", list(dict.fromkeys(name for one in records for name in one)), values
+    )
 
 
 def _parse_object(line: str) -> dict[str, Any] | str:
@@ -370,7 +426,11 @@ def _parse_object(line: str) -> dict[str, Any] | str:
 
 def _clean(record: dict[str, Any]) -> Any:
     """The object with clean names; of audio as Hugging Face writes it the path."""
-    if "path" in record and record.keys() <= {"path", "bytes", "array", "sampling_rate"} and len(record) > 1:
+    if (
+        "path" in record
+        and record.keys() <= {"path", "bytes", "array", "sampling_rate"}
+        and len(record) > 1
+    ):
         return record["path"]
     return {normalize_phones(name): value for name, value in record.items()}
 
@@ -381,6 +441,10 @@ def _records(content: Any) -> list[Any]:
         values = [*content.values()]
         if all(isinstance(one, dict) for one in values):
             return [{"id": key, **one} for key, one in content.items()]
-        arrays = [one for one in values if isinstance(one, list) and all(isinstance(row, dict) for row in one)]
+        arrays = [
+            one
+            for one in values
+            if isinstance(one, list) and all(isinstance(row, dict) for row in one)
+        ]
         return arrays[0] if len(arrays) == 1 else [content]
     return content if isinstance(content, list) else [content]

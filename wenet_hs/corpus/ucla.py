@@ -49,17 +49,22 @@ class UclaOptions(AudioOptions):
         group="dev set",
     )
     train_share: float = option(
-        1.0, "random share of the training utterances to use; a smaller share is a part of a larger one"
+        1.0,
+        "random share of the training utterances to use; a smaller share is a part of a larger one",
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0.0 < self.dev_fraction < 1.0:
-            raise ValueError(f"dev_fraction {self.dev_fraction:g}: must be between 0 and 1; the default is 0.05")
+            raise ValueError(
+                f"dev_fraction {self.dev_fraction:g}: must be between 0 and 1; the default is 0.05"
+            )
         if not 0.0 < self.train_share <= 1.0:
             raise ValueError(f"train_share {self.train_share:g}: must be above 0 and at most 1")
         if both := " ".join(lang for lang in self.dev_langs if lang in self.test_langs):
-            raise ValueError(f"dev_langs: {both} also in --test_langs; a language belongs to one set only")
+            raise ValueError(
+                f"dev_langs: {both} also in --test_langs; a language belongs to one set only"
+            )
 
 
 def prepare(options: UclaOptions) -> dict[str, Any]:
@@ -87,7 +92,9 @@ def prepare(options: UclaOptions) -> dict[str, Any]:
     }
     langs: dict[str, dict[str, Any]] = {lang: {} for lang in folders}
     limit = options.max_rejected
-    return write_corpus(options.out, splits, rejected + unusable, facts, langs, max_rejected=limit, unit="phone")
+    return write_corpus(
+        options.out, splits, rejected + unusable, facts, langs, max_rejected=limit, unit="phone"
+    )
 
 
 def _find_languages(corpus: Path) -> dict[str, Path]:
@@ -97,7 +104,9 @@ def _find_languages(corpus: Path) -> dict[str, Path]:
     folders = {path.parent.name: path.parent for path in sorted(corpus.glob("*/text.txt"))}
     if not folders:
         if any(corpus.glob("**/validated.tsv")):
-            raise DataError(corpus, f"expected {expected}, found Common Voice", "use `prepare commonvoice`")
+            raise DataError(
+                corpus, f"expected {expected}, found Common Voice", "use `prepare commonvoice`"
+            )
         found = ", ".join(sorted(path.name for path in corpus.iterdir())[:8]) or "an empty folder"
         raise DataError(corpus, f"expected {expected}, found {found}", "check --corpus")
     return folders
@@ -110,7 +119,9 @@ def _check_langs(options: UclaOptions, folders: dict[str, Path]) -> list[str]:
     """
     if unknown := " ".join(lang for lang in options.dev_langs if lang not in folders):
         known = " ".join(lang for lang in folders if lang not in options.test_langs)
-        raise DataError(options.corpus, f"does not contain {unknown} of --dev_langs", f"choose from: {known}")
+        raise DataError(
+            options.corpus, f"does not contain {unknown} of --dev_langs", f"choose from: {known}"
+        )
     absent = [lang for lang in options.test_langs if lang not in folders]
     if len(absent) == len(options.test_langs):
         found = f"contains none of the test languages {' '.join(options.test_langs)}"
@@ -118,11 +129,15 @@ def _check_langs(options: UclaOptions, folders: dict[str, Path]) -> list[str]:
     if absent:
         num_present = len(set(options.test_langs) - set(absent))
         missing = " ".join(absent)
-        logger.warning("%s: missing test languages: %s; testing on %d", options.corpus, missing, num_present)
+        logger.warning(
+            "%s: missing test languages: %s; testing on %d", options.corpus, missing, num_present
+        )
     return absent
 
 
-def _read_language(folder: Path, lang: str, utterances: dict[str, Utterance], rejected: list[Rejected]) -> None:
+def _read_language(
+    folder: Path, lang: str, utterances: dict[str, Utterance], rejected: list[Rejected]
+) -> None:
     """Add the lines of one `text.txt` to the utterances (by key) or the rejected."""
     lines = read_bytes(folder / "text.txt").removeprefix(b"\xef\xbb\xbf").split(b"\n")
     for number, raw in enumerate(lines, start=1):
@@ -147,7 +162,9 @@ def _read_language(folder: Path, lang: str, utterances: dict[str, Utterance], re
         else:
             utterances[key] = Utterance(key=key, wav=str(audio), txt=txt, lang=lang)
             continue
-        rejected.append(Rejected(where if key in utterances else key, str(audio or candidates[0]), reason, lang))
+        rejected.append(
+            Rejected(where if key in utterances else key, str(audio or candidates[0]), reason, lang)
+        )
 
 
 def _split(usable: Sequence[Utterance], options: UclaOptions) -> dict[str, list[Utterance]]:
@@ -165,7 +182,10 @@ def _split(usable: Sequence[Utterance], options: UclaOptions) -> dict[str, list[
 
 def _describe_phones(splits: dict[str, list[Utterance]]) -> dict[str, Any]:
     """The number of phones, and the phones of the test set that no training utterance has."""
-    counts = {name: Counter(p for u in utterances for p in u.txt.split()) for name, utterances in splits.items()}
+    counts = {
+        name: Counter(p for u in utterances for p in u.txt.split())
+        for name, utterances in splits.items()
+    }
     unseen = sorted(counts["test"].keys() - counts["train"].keys())
     return {
         "types": {name: len(count) for name, count in counts.items()},

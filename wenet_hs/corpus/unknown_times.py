@@ -162,7 +162,9 @@ class TimedLine:
         return _to_seconds(self.time)
 
 
-def find_unknown_times(lines: Sequence[TextLine], read_duration: Callable[[], float]) -> TextLine | None:
+def find_unknown_times(
+    lines: Sequence[TextLine], read_duration: Callable[[], float]
+) -> TextLine | None:
     """The first line with a time, if the transcript has times; None: it is text.
 
     A transcript has times if its first line names their columns, if one line is enough to show it,
@@ -299,7 +301,9 @@ def _is_next_number(number: str, previous: str) -> bool:
         return False
     if chapter == previous_chapter:
         return item == previous_item + 1
-    is_next_chapter = len(chapter) == len(previous_chapter) == 1 and chapter[0] == previous_chapter[0] + 1
+    is_next_chapter = (
+        len(chapter) == len(previous_chapter) == 1 and chapter[0] == previous_chapter[0] + 1
+    )
     return is_next_chapter and item == 1
 
 

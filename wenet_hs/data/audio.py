@@ -69,7 +69,9 @@ class ClipError(AudioError):
         self.clip = BadClip(key=key, wav=wav, reason=reason)
 
 
-def read_utterance(utterance: Utterance, sample_rate: int, incomplete: list[str] | None = None) -> Tensor:
+def read_utterance(
+    utterance: Utterance, sample_rate: int, incomplete: list[str] | None = None
+) -> Tensor:
     """The waveform (N,) of an utterance at `sample_rate`.
 
     `incomplete`: the key is appended if the clip lacks a little of the length in its header; see `check_length`.
@@ -83,7 +85,9 @@ def read_utterance(utterance: Utterance, sample_rate: int, incomplete: list[str]
     if utterance.duration is not None:
         reason = length_fault(len(samples) / rate, utterance.duration, "the data list")
         if reason is not None:
-            raise ClipError(utterance.key, utterance.wav, reason, "restore the file, or prepare the data again")
+            raise ClipError(
+                utterance.key, utterance.wav, reason, "restore the file, or prepare the data again"
+            )
     if missing_s and incomplete is not None:
         incomplete.append(utterance.key)
     return resample(torch.from_numpy(samples), rate, sample_rate)
@@ -113,11 +117,17 @@ def read_audio(
 
 def read_segment(utterance: Utterance) -> tuple[Samples, int, float]:
     """`read_audio_file` of what an utterance selects: its segment and channel of its audio."""
-    return read_audio_file(utterance.wav, start=utterance.start, end=utterance.end, channel=utterance.channel)
+    return read_audio_file(
+        utterance.wav, start=utterance.start, end=utterance.end, channel=utterance.channel
+    )
 
 
 def read_audio_file(
-    source: str | Path | bytes, *, start: float | None = None, end: float | None = None, channel: int | None = None
+    source: str | Path | bytes,
+    *,
+    start: float | None = None,
+    end: float | None = None,
+    channel: int | None = None,
 ) -> tuple[Samples, int, float]:
     """Like `read_audio`, but at the file's own rate.
 
@@ -134,7 +144,9 @@ def read_audio_file(
                 file.seek(first)
             waveform = _read_mono(file, last - first, channel)
         except soundfile.LibsndfileError as error:
-            raise SourceError(f"damaged or cut off: {error.error_string.strip().removeprefix('Error : ')}") from error
+            raise SourceError(
+                f"damaged or cut off: {error.error_string.strip().removeprefix('Error : ')}"
+            ) from error
         if len(waveform) < last - first:
             present_s = (first + len(waveform)) / rate if len(waveform) else 0.0
             missing_s += check_length(present_s, num_frames / rate)
@@ -156,7 +168,9 @@ def iterate_blocks(source: str | Path) -> Iterator[tuple[Samples, int]]:
         wanted = 60 * rate
         for first in range(0, num_frames, wanted):
             try:
-                samples = file.read(min(wanted, num_frames - first), dtype="float32", always_2d=True)
+                samples = file.read(
+                    min(wanted, num_frames - first), dtype="float32", always_2d=True
+                )
             except soundfile.LibsndfileError as error:
                 raise SourceError(f"damaged or cut off: {error.error_string.strip()}") from error
             yield samples, rate
@@ -171,7 +185,9 @@ def check_length(present_s: float, declared_s: float) -> float:
     """
     missing_s = declared_s - present_s
     if missing_s >= MAX_MISSING_S or missing_s > MAX_MISSING_SHARE * declared_s:
-        raise SourceError(f"cut off: {present_s:.3f} s of audio, its header declares {declared_s:.3f} s")
+        raise SourceError(
+            f"cut off: {present_s:.3f} s of audio, its header declares {declared_s:.3f} s"
+        )
     return max(0.0, missing_s)
 
 
@@ -247,12 +263,20 @@ def _open_audio(source: str | Path | bytes) -> Iterator[tuple[Any, int, float]]:
             if not isinstance(content, bytes) and not (path := Path(content)).is_file():
                 if path.exists():
                     raise SourceError("not a file", "give the path of an audio file")
-                where = "" if path.is_absolute() else f" (looked for in the current folder {Path.cwd()})"
+                where = (
+                    ""
+                    if path.is_absolute()
+                    else f" (looked for in the current folder {Path.cwd()})"
+                )
                 raise SourceError(f"missing{where}", is_of_file=False)
             declared_over_present, first = containers.read_sizes(content)
             opened, num_frames = open_decoder(content, first)
         except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):  # these are not faults of the file
+            if error.errno in (
+                errno.EMFILE,
+                errno.ENFILE,
+                errno.ENOMEM,
+            ):  # these are not faults of the file
                 raise
             raise SourceError(f"cannot be read ({error.strerror})", is_of_file=False) from error
         with opened as file:
@@ -289,12 +313,16 @@ def _check_header(file: Any, name: str) -> None:
         raise SourceError("empty: no samples")
 
 
-def _segment(num_samples: int, rate: int, start: float | None, end: float | None) -> tuple[int, int]:
+def _segment(
+    num_samples: int, rate: int, start: float | None, end: float | None
+) -> tuple[int, int]:
     """The first sample of a segment and the one after its last."""
     duration_s = num_samples / rate
     first_s = 0.0 if start is None else start
     last_s = duration_s if end is None else end
-    if not 0.0 <= first_s < min(last_s, duration_s) or last_s > duration_s + 0.1:  # annotated ends are rounded
+    if (
+        not 0.0 <= first_s < min(last_s, duration_s) or last_s > duration_s + 0.1
+    ):  # annotated ends are rounded
         segment = f"outside the audio: a segment from {first_s:g} to {last_s:g} s"
         raise SourceError(f"{segment} does not lie in its {duration_s:.2f} s", _CORRECT_SEGMENT)
     first, last = round(first_s * rate), min(round(last_s * rate), num_samples)
@@ -347,10 +375,16 @@ def fetch(source: str | Path | bytes) -> str | Path | bytes:
         return source
     part = MEMBER.fullmatch(source)
     if part is None:
-        return call_fsspec(source, lambda filesystem, path: filesystem.cat_file(path)) if is_url(source) else source
+        return (
+            call_fsspec(source, lambda filesystem, path: filesystem.cat_file(path))
+            if is_url(source)
+            else source
+        )
     where, offset, size = part[1], int(part[2]), int(part[3])
     if is_url(where):
-        content = call_fsspec(where, lambda fs, path: fs.cat_file(path, start=offset, end=offset + size))
+        content = call_fsspec(
+            where, lambda fs, path: fs.cat_file(path, start=offset, end=offset + size)
+        )
     else:
         with open_local(where) as file:
             file.seek(offset)

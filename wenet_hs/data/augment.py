@@ -20,7 +20,9 @@ SPEED_FACTORS = (1.0, 0.9, 1.1)
 _TAKE_OUT = "take it out of the list"
 
 
-def draw_masks(num_frames: int, num_bins: int, conf: SpecAugConf, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def draw_masks(
+    num_frames: int, num_bins: int, conf: SpecAugConf, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
     """Bands of time and of frequency to mask (SpecAugment, Park et al. 2019, without warping).
 
     A width is uniform in 0…max and a position uniform where the band fits. All bands of time together mask at most
@@ -66,7 +68,9 @@ def speed_perturb(waveform: Tensor, factor: float) -> Tensor:
         return waveform
     num_samples = round(len(waveform) / factor)
     changed = resample(waveform, factor, 1.0)[:num_samples]
-    return torch.nn.functional.pad(changed, (0, num_samples - len(changed)))  # soxr may round the length down
+    return torch.nn.functional.pad(
+        changed, (0, num_samples - len(changed))
+    )  # soxr may round the length down
 
 
 # Noise and reverberation
@@ -82,7 +86,9 @@ class RecordingList:
         for number, line in enumerate(read_lines(conf.list), start=1):
             where, path = f"{conf.list}:{number}", line.strip()
             if path.startswith("{"):
-                raise DataError(where, "not the path of a recording", "write only the path, without JSON")
+                raise DataError(
+                    where, "not the path of a recording", "write only the path, without JSON"
+                )
             if path:
                 self._entries.append((path, f"{where}: {path}"))
         if not self._entries:
@@ -122,7 +128,9 @@ class Distortions:
                 if is_silent(response):
                     raise AudioError(path, "silent, no impulse response", _TAKE_OUT)
                 wave = reverberate(wave, response)
-            if self._noise is not None and (drawn := self._noise.draw(numbers := generator("noise"))):
+            if self._noise is not None and (
+                drawn := self._noise.draw(numbers := generator("noise"))
+            ):
                 path, name = drawn
                 snr_db = _uniform(*self._snr_db, numbers)
                 wave = add_noise(wave, self._read_noise(path, len(wave), numbers), snr_db)
@@ -143,7 +151,9 @@ class Distortions:
         noise = read_audio(wav, sample_rate=self._rate)
         if is_silent(noise):
             raise AudioError(wav, "silent, so no SNR can be set", _TAKE_OUT)
-        loudest = int(noise.abs().argmax())  # the drawn part was silent: begin at the loudest sample
+        loudest = int(
+            noise.abs().argmax()
+        )  # the drawn part was silent: begin at the loudest sample
         return _repeat(noise, loudest if spare_s > 0 else int(position * len(noise)), num_samples)
 
 
@@ -165,7 +175,9 @@ def reverberate(speech: Tensor, response: Tensor) -> Tensor:
     peak, size = int(response.abs().argmax()), len(speech)
     length = 1 << (size + len(response) - 1).bit_length()
     # NumPy's transform uses one thread and double precision: the same bits in every process.
-    spectrum = np.fft.rfft(speech.double().numpy(), length) * np.fft.rfft(response.double().numpy(), length)
+    spectrum = np.fft.rfft(speech.double().numpy(), length) * np.fft.rfft(
+        response.double().numpy(), length
+    )
     wet = np.fft.irfft(spectrum, length)[peak : peak + size]
     power = float(np.square(wet).mean())
     gain = math.sqrt(float(speech.double().square().mean()) / power) if power > 0 else 0.0

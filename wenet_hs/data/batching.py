@@ -106,8 +106,12 @@ def collate(examples: Sequence[Example]) -> Batch:
     """Pad examples to the longest of them, in their order."""
     target_lengths = torch.tensor([len(example.target) for example in examples])
     masks = [example.masks for example in examples if example.masks is not None]
-    lengths = [len(frames) for frames, _ in masks] or [len(example.features) for example in examples]
-    targets = pad_sequence([example.target for example in examples], batch_first=True, padding_value=-1)
+    lengths = [len(frames) for frames, _ in masks] or [
+        len(example.features) for example in examples
+    ]
+    targets = pad_sequence(
+        [example.target for example in examples], batch_first=True, padding_value=-1
+    )
     has_target_BM = torch.arange(targets.size(1) + 1) <= target_lengths[:, None]
     return Batch(
         keys=[example.key for example in examples],
@@ -120,7 +124,9 @@ def collate(examples: Sequence[Example]) -> Batch:
         num_targets=int(target_lengths.sum()) + len(examples),
         target_rows=has_target_BM.flatten().nonzero()[:, 0],
         num_incomplete=sum(example.is_incomplete for example in examples),
-        wave_masks=(pad_sequence([m[0] for m in masks], True), torch.stack([m[1] for m in masks])) if masks else None,
+        wave_masks=(pad_sequence([m[0] for m in masks], True), torch.stack([m[1] for m in masks]))
+        if masks
+        else None,
     )
 
 
@@ -164,7 +170,9 @@ def plan_epoch(
         items: (N,) the numbers to put into the batches instead of the indices.
     """
     if not len(num_frames):
-        raise DataError("no utterances to make batches of", to_do="see the reasons of their rejection")
+        raise DataError(
+            "no utterances to make batches of", to_do="see the reasons of their rejection"
+        )
     lengths = np.asarray(num_frames, dtype=np.int64)
     generator = np.random.default_rng([seed, epoch])
     jitter = generator.uniform(-LENGTH_JITTER, LENGTH_JITTER, len(lengths)) if shuffle else 0.0
@@ -182,9 +190,13 @@ def _cut(order: Indices, lengths: Indices, conf: BatchConf) -> list[list[int]]:
         case "static":
             return _cut_equal(order, conf.batch_size)
         case "bucket":
-            bucket_of = np.searchsorted(np.asarray(conf.bucket_boundaries), lengths[order], side="right")
+            bucket_of = np.searchsorted(
+                np.asarray(conf.bucket_boundaries), lengths[order], side="right"
+            )
             sizes = list(enumerate(conf.bucket_batch_sizes))
-            parts = (_cut_equal(order[bucket_of == bucket], size) for bucket, size in reversed(sizes))
+            parts = (
+                _cut_equal(order[bucket_of == bucket], size) for bucket, size in reversed(sizes)
+            )
             return list(chain.from_iterable(parts))
         case "dynamic":
             batches, longest = list[list[int]](), 0
@@ -222,7 +234,12 @@ class Quarantine:
         self._all_paths = self.path if num_ranks == 1 else model_dir / "quarantine*.tsv"
         if fresh:
             self.path.unlink(missing_ok=True)
-        lines = remove_incomplete_line(self.path).removeprefix(_HEADER).decode("utf-8", errors="replace").split("\n")
+        lines = (
+            remove_incomplete_line(self.path)
+            .removeprefix(_HEADER)
+            .decode("utf-8", errors="replace")
+            .split("\n")
+        )
         self._known = {line.partition("\t")[0] for line in lines if line}
 
     def record(self, clips: Iterable[BadClip]) -> None:
@@ -230,13 +247,25 @@ class Quarantine:
         new = {clip.key: clip for clip in clips if one_field(clip.key) not in self._known}
         if not new:
             return
-        lines = ["\t".join(map(one_field, (clip.key, clip.wav, clip.reason))) + "\n" for clip in new.values()]
+        lines = [
+            "\t".join(map(one_field, (clip.key, clip.wav, clip.reason))) + "\n"
+            for clip in new.values()
+        ]
         with self.path.open("ab") as file:
             file.write((b"" if file.tell() else _HEADER) + "".join(lines).encode("utf-8"))
-        for number, clip in zip(range(len(self._known) + 1, _NUM_NAMED + 1), new.values(), strict=False):
-            logger.warning("utterance %s: %s: %s; it is skipped", *map(one_field, (clip.key, clip.wav, clip.reason)))
+        for number, clip in zip(
+            range(len(self._known) + 1, _NUM_NAMED + 1), new.values(), strict=False
+        ):
+            logger.warning(
+                "utterance %s: %s: %s; it is skipped",
+                *map(one_field, (clip.key, clip.wav, clip.reason)),
+            )
             if number == _NUM_NAMED:
-                logger.warning("%s lists these %d clips and all further ones that cannot be read", self.path, number)
+                logger.warning(
+                    "%s lists these %d clips and all further ones that cannot be read",
+                    self.path,
+                    number,
+                )
         self._known.update(map(one_field, new))
 
     def record_batches(self, batches: Iterable[Batch], counts: Counter[str]) -> Iterator[Batch]:
@@ -253,4 +282,6 @@ class Quarantine:
         """
         if num_bad > limit * num_drawn and (at_end or num_drawn >= MIN_DRAWN):
             found = f"{num_bad} of {num_drawn} clips cannot be read, more than the share {limit:g}"
-            raise DataError(self._all_paths, found, "restore them, or raise dataset_conf.max_bad_clips")
+            raise DataError(
+                self._all_paths, found, "restore them, or raise dataset_conf.max_bad_clips"
+            )

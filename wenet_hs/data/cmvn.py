@@ -56,7 +56,12 @@ class CmvnFile(BaseModel):
 
 
 def global_sums(
-    utterances: Sequence[Utterance], frontend: Frontend, *, num_workers: int = 0, rank: int = 0, num_ranks: int = 1
+    utterances: Sequence[Utterance],
+    frontend: Frontend,
+    *,
+    num_workers: int = 0,
+    rank: int = 0,
+    num_ranks: int = 1,
 ) -> Iterator[FeatureSums]:
     """The sums of successive groups of CMVN_GROUP utterances, without dither or augmentation.
 
@@ -77,7 +82,9 @@ def _group_sums(utterances: Sequence[Utterance], frontend: Frontend, first: int)
             bad_clips.append(error.clip)
             continue
         wide_TF = features_TF.double()  # float32 loses digits after some hours of audio
-        total += torch.cat([wide_TF.sum(0), wide_TF.square().sum(0), torch.tensor([len(wide_TF)]).double()])
+        total += torch.cat(
+            [wide_TF.sum(0), wide_TF.square().sum(0), torch.tensor([len(wide_TF)]).double()]
+        )
     return FeatureSums(sums=total, bad_clips=tuple(bad_clips), num_incomplete=len(incomplete))
 
 
@@ -88,7 +95,9 @@ def write_cmvn(path: Path | str, total: Tensor) -> None:
     """
     sums, squares, frames = total.double().tensor_split((len(total) // 2, len(total) - 1))
     if frames < 1:
-        raise DataError(path, "no frames to compute statistics from", "the audio is empty or too short")
+        raise DataError(
+            path, "no frames to compute statistics from", "the audio is empty or too short"
+        )
     record = {"mean_stat": sums.tolist(), "var_stat": squares.tolist(), "frame_num": int(frames)}
     write_atomic(path, json.dumps(record) + "\n")
 
@@ -105,10 +114,16 @@ def read_cmvn(path: Path | str) -> tuple[Tensor, Tensor]:
         fault = error.errors(include_url=False)[0]
         where = "".join(f"{part}: " for part in fault["loc"])
         expected = fault["msg"].removesuffix(" or instance of CmvnFile")
-        raise DataError(path, f"{where}{expected}, found {repr(fault['input'])[:40]}", _REMEDY) from error
+        raise DataError(
+            path, f"{where}{expected}, found {repr(fault['input'])[:40]}", _REMEDY
+        ) from error
     except (ValueError, RecursionError) as error:
         raise DataError(path, f"not JSON ({error})", _REMEDY) from error
-    sums, squares, num_frames = np.array(record.mean_stat), np.array(record.var_stat), record.frame_num
+    sums, squares, num_frames = (
+        np.array(record.mean_stat),
+        np.array(record.var_stat),
+        record.frame_num,
+    )
     if len(sums) != len(squares) or not len(sums):
         raise DataError(path, f"{len(sums)} sums and {len(squares)} sums of squares", _REMEDY)
     if not np.isfinite([*sums, *squares, num_frames]).all():
@@ -117,5 +132,7 @@ def read_cmvn(path: Path | str) -> tuple[Tensor, Tensor]:
         raise DataError(path, f"statistics of {num_frames:g} frames", _REMEDY)
     mean_F = torch.from_numpy(sums) / num_frames
     variance_F = torch.from_numpy(squares) / num_frames - mean_F.square()
-    istd_F = variance_F.clamp(min=1e-20).rsqrt()  # WeNet's floor: a constant bin has a huge but finite scale
+    istd_F = variance_F.clamp(
+        min=1e-20
+    ).rsqrt()  # WeNet's floor: a constant bin has a huge but finite scale
     return mean_F.float(), istd_F.float()

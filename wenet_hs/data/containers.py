@@ -44,7 +44,11 @@ class SourceError(Exception):
     """
 
     def __init__(
-        self, reason: str, remedy: str = "restore the file, or leave it out", *, is_of_file: bool = True
+        self,
+        reason: str,
+        remedy: str = "restore the file, or leave it out",
+        *,
+        is_of_file: bool = True,
     ) -> None:
         super().__init__(reason)
         self.remedy, self.is_of_file = remedy, is_of_file
@@ -163,7 +167,10 @@ def read_sizes(source: str | Path | bytes) -> tuple[float, int]:
         file.seek(0)
         header = file.read(40)
         if header == LFS_POINTER:
-            raise SourceError("a Git LFS pointer, not the audio: run `git lfs pull` in its folder", "or leave it out")
+            raise SourceError(
+                "a Git LFS pointer, not the audio: run `git lfs pull` in its folder",
+                "or leave it out",
+            )
         if header[:4] != b"RIFF" or header[8:12] != b"WAVE":
             return max(1.0, _declared_bytes(header) / total), 0
         byte_rate, first = 0, 12
@@ -230,7 +237,11 @@ class StreamEnd(NamedTuple):
 
 def find_end(source: str | Path | bytes) -> StreamEnd:
     """Read a whole MP3 or Ogg file for its end; a file that did not change since is not read again."""
-    return _find_end(source) if isinstance(source, bytes) else _find_end_of_file(source, *file_state(source))
+    return (
+        _find_end(source)
+        if isinstance(source, bytes)
+        else _find_end_of_file(source, *file_state(source))
+    )
 
 
 def file_state(path: str | Path) -> tuple[int, int]:
@@ -247,11 +258,15 @@ def _find_end_of_file(path: str | Path, size: int, time_ns: int) -> StreamEnd:
 def _find_end(data: bytes) -> StreamEnd:
     if not data.startswith(b"OggS"):
         return StreamEnd(*_count_mp3_samples(data))
-    first = re.search(rb"OggS\0[^\x02]", data)  # the first page after those with which streams begin
+    first = re.search(
+        rb"OggS\0[^\x02]", data
+    )  # the first page after those with which streams begin
     if first is not None and data.find(b"OggS\0\x02", first.start()) >= 0:
         return StreamEnd(fault="joined files: only the first one can be read")
     if data[28:35] == b"\x01vorbis" and _has_audio_with_headers(data):
-        return StreamEnd(fault="Vorbis with audio on the page of its headers: its beginning cannot be read")
+        return StreamEnd(
+            fault="Vorbis with audio on the page of its headers: its beginning cannot be read"
+        )
     return StreamEnd()
 
 

@@ -22,7 +22,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wenet_hs.config.dataset import DatasetConf
-from wenet_hs.data.audio import MEMBER, AudioError, ClipError, is_url, read_utterance, segment_duration
+from wenet_hs.data.audio import (
+    MEMBER,
+    AudioError,
+    ClipError,
+    is_url,
+    read_utterance,
+    segment_duration,
+)
 from wenet_hs.data.augment import SPEED_FACTORS, Distortions, apply_masks, draw_masks, speed_perturb
 from wenet_hs.data.batching import Batch, BatchPlan, Example, collate, plan_epoch
 from wenet_hs.data.features import CACHE_FEATURES, FeatureCache
@@ -83,12 +90,16 @@ class SpeechDataset:
             output_length: the encoder's: feature frames → encoder frames.
             frontend: what computes the input of the encoder; None: that of `conf`.
         """
-        self._table = utterances if isinstance(utterances, UtteranceTable) else UtteranceTable(utterances)
+        self._table = (
+            utterances if isinstance(utterances, UtteranceTable) else UtteranceTable(utterances)
+        )
         self._tokenizer, self._conf, self._training, self._seed = tokenizer, conf, training, seed
         self._subsampled, self._frontend = output_length, frontend or build_frontend(conf)
         # What is computed here: all of it, or nothing where the features are computed on the device.
         on_device = conf.features_on == "device"
-        self._worker_frontend: Frontend = Waveform(self._frontend.rate) if on_device else self._frontend
+        self._worker_frontend: Frontend = (
+            Waveform(self._frontend.rate) if on_device else self._frontend
+        )
         self.cache: FeatureCache | None = None
         self.rejected: list[tuple[str, str]] = []
         self.unknown: Counter[str] = Counter()
@@ -113,16 +124,24 @@ class SpeechDataset:
         self._rows, self._frames_needed = np.array(rows, np.int64), np.array(needed, np.int64)
         self.durations = durations[self._rows]
         marked = tokenizer.marked_units if training else ()
-        self.unused_marked = [unit for unit in marked if not any(unit in txt for txt in self._table.columns["txt"])]
+        self.unused_marked = [
+            unit for unit in marked if not any(unit in txt for txt in self._table.columns["txt"])
+        ]
         if training and self.unknown.total() > conf.max_unknown_units * num_units:
             units = list_names([repr(unit) for unit, _ in self.unknown.most_common()], " ")
             found = f"{self.unknown.total()} of {num_units} units are not in units.txt ({units})"
             limit = f"dataset_conf.max_unknown_units, now {conf.max_unknown_units:g}"
-            raise DataError("--train_data", found, f"give the table of these data, or raise {limit}")
-        self._distortions = Distortions(conf) if training and (conf.noise_conf or conf.reverb_conf) else None
+            raise DataError(
+                "--train_data", found, f"give the table of these data, or raise {limit}"
+            )
+        self._distortions = (
+            Distortions(conf) if training and (conf.noise_conf or conf.reverb_conf) else None
+        )
         self._sampler = None
         if training and conf.sampling and rows:
-            self._sampler = make_sampler(conf.sampling, self._table, self._rows, self.durations, seed=seed)
+            self._sampler = make_sampler(
+                conf.sampling, self._table, self._rows, self.durations, seed=seed
+            )
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -136,9 +155,14 @@ class SpeechDataset:
         # Two frames more than the list states: a clip may be a little longer. A duration may also be wrong: no space is
         # reserved for more than MAX_CACHED_S, and longer clips are not kept.
         is_kept = self.durations <= MAX_CACHED_S
-        frames = [np.where(is_kept, self._frontend.count_frames(self.durations, one) + 2, 0) for one in speeds]
+        frames = [
+            np.where(is_kept, self._frontend.count_frames(self.durations, one) + 2, 0)
+            for one in speeds
+        ]
         width, is_half = self._frontend.width, self._frontend.is_half
-        self.cache = FeatureCache(path, np.stack(frames, axis=1), width, is_half=is_half, setting=setting)
+        self.cache = FeatureCache(
+            path, np.stack(frames, axis=1), width, is_half=is_half, setting=setting
+        )
 
     def cache_key(self) -> str:
         """A hash of what the features in a file of `cache_in` depend on, beside the frontend."""
@@ -147,8 +171,15 @@ class SpeechDataset:
         members = {wav: MEMBER.fullmatch(wav) for wav in {clip[1] for clip in clips}}
         shards = {member[1] for member in members.values() if member}
         # Other URLs are not looked at: there may be a million of them, with a request each.
-        files = sorted(shards | {wav for wav, member in members.items() if not member and not is_url(wav)})
-        parts = (clips, source_versions(files), self.durations.tolist(), self._training and self._conf.speed_perturb)
+        files = sorted(
+            shards | {wav for wav, member in members.items() if not member and not is_url(wav)}
+        )
+        parts = (
+            clips,
+            source_versions(files),
+            self.durations.tolist(),
+            self._training and self._conf.speed_perturb,
+        )
         return blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
     @property
@@ -162,7 +193,9 @@ class SpeechDataset:
         usable = np.flatnonzero((frames >= self._frames_needed) & (self._frames_needed > 0))
         chosen = usable[:: max(1, -(-len(usable) // limit))].tolist()
         texts = self._table.columns["txt"]
-        return [self._tokenizer.encode(texts[self._rows[index]]) for index in chosen], frames[chosen].tolist()
+        return [self._tokenizer.encode(texts[self._rows[index]]) for index in chosen], frames[
+            chosen
+        ].tolist()
 
     def plan(self, epoch: int) -> BatchPlan:
         """The batches of one epoch of training, with the items that `sampling` draws."""
@@ -172,7 +205,9 @@ class SpeechDataset:
 
     def item_frames(self, items: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         """The length (N,) for `batch_conf` of each item (N,) at its speed in an epoch."""
-        return self._frontend.batch_lengths(self.durations[items % len(self)], self._speeds(items, epoch))
+        return self._frontend.batch_lengths(
+            self.durations[items % len(self)], self._speeds(items, epoch)
+        )
 
     def load_batch(self, plan: Sequence[Sequence[int]], epoch: int, position: int) -> Batch:
         """The batch at a position of a plan, without clips that cannot be read: those are in its `quarantined`.
@@ -197,7 +232,9 @@ class SpeechDataset:
                 bad.append(error.clip)
         if not examples:
             where = f"{len(bad)} clips in a row cannot be read, the first is utterance {bad[0].key}"
-            raise DataError(where, f"{bad[0].wav}: {bad[0].reason}", "is the disk with the audio there?")
+            raise DataError(
+                where, f"{bad[0].wav}: {bad[0].reason}", "is the disk with the audio there?"
+            )
         return replace(collate(examples), quarantined=tuple(bad))
 
     def item(self, item: int, epoch: int) -> Example:
@@ -218,7 +255,10 @@ class SpeechDataset:
         if self._subsampled(length) < 1:
             reason = f"{length} frames of audio are too few for the encoder"
             raise ClipError(utterance.key, utterance.wav, reason, "take it out of the data list")
-        masks = torch.ones(length, dtype=torch.bool), torch.ones(self._frontend.width, dtype=torch.bool)
+        masks = (
+            torch.ones(length, dtype=torch.bool),
+            torch.ones(self._frontend.width, dtype=torch.bool),
+        )
         if self._training and self._conf.spec_aug:
             generator = self._generator("mask", epoch, item)
             masks = draw_masks(length, len(masks[1]), self._conf.spec_aug_conf, generator)
@@ -232,7 +272,9 @@ class SpeechDataset:
             is_incomplete=is_incomplete,
         )
 
-    def _compute_features(self, utterance: Utterance, item: int, epoch: int, speed: float) -> tuple[Tensor, bool]:
+    def _compute_features(
+        self, utterance: Utterance, item: int, epoch: int, speed: float
+    ) -> tuple[Tensor, bool]:
         """The features (T, F) of an item before masking, and whether its clip is incomplete.
 
         With `features_on: device` the frames of `Waveform`: the waveform (N,).
@@ -243,7 +285,9 @@ class SpeechDataset:
         waveform = read_utterance(utterance, self._frontend.rate, incomplete)
         waveform = speed_perturb(waveform, speed)
         if self._distortions is not None:
-            waveform = self._distortions.apply(waveform, lambda what: self._generator(what, epoch, item))
+            waveform = self._distortions.apply(
+                waveform, lambda what: self._generator(what, epoch, item)
+            )
         drawn = (0, item % len(self)) if self._conf.cache_features else (epoch, item)
         generator = self._generator("dither", *drawn, speed) if self._training else None
         return self._worker_frontend.compute(waveform, generator), bool(incomplete)
@@ -256,7 +300,9 @@ class SpeechDataset:
         table, limit = self._table, self._conf.max_bad_clips
         durations = table.columns["duration"].copy()
         unreadable: dict[int, str] = {}
-        for row, utterance, found in _read_headers(table, np.flatnonzero(np.isnan(durations)).tolist()):
+        for row, utterance, found in _read_headers(
+            table, np.flatnonzero(np.isnan(durations)).tolist()
+        ):
             if isinstance(found, float):
                 durations[row] = found
                 continue
@@ -270,7 +316,9 @@ class SpeechDataset:
     def _encoder_frames(self, frames: NDArray[np.int64]) -> NDArray[np.int64]:
         """Encoder frames of feature frames (N,) → (N,), with one call of the encoder's function per distinct number."""
         numbers, indexes = np.unique(frames, return_inverse=True)
-        return np.array([self._subsampled(number) for number in numbers.tolist()], np.int64)[indexes]
+        return np.array([self._subsampled(number) for number in numbers.tolist()], np.int64)[
+            indexes
+        ]
 
     def _speeds(self, items: NDArray[np.int64], epoch: int) -> NDArray[np.float64]:
         """The speed of each item (N,): one of three in training, but never one at which CTC cannot align it."""
@@ -290,7 +338,9 @@ class SpeechDataset:
         return torch.Generator().manual_seed(self._hash(*parts))
 
 
-def _read_headers(table: UtteranceTable, rows: Sequence[int]) -> Iterator[tuple[int, Utterance, float | AudioError]]:
+def _read_headers(
+    table: UtteranceTable, rows: Sequence[int]
+) -> Iterator[tuple[int, Utterance, float | AudioError]]:
     """Each row, its utterance, and its duration or why that cannot be read, in order; threads read the headers."""
     with ThreadPoolExecutor(HEADER_THREADS) as pool:
         for first in range(0, len(rows), HEADERS_AT_ONCE):
@@ -307,7 +357,12 @@ def _duration_or_error(utterance: Utterance) -> float | AudioError:
 
 
 def batches(
-    dataset: SpeechDataset, plan: Sequence[Sequence[int]], epoch: int, *, num_workers: int = 0, pin: bool = False
+    dataset: SpeechDataset,
+    plan: Sequence[Sequence[int]],
+    epoch: int,
+    *,
+    num_workers: int = 0,
+    pin: bool = False,
 ) -> Iterator[Batch]:
     """The batches of a plan, computed ahead of their use, for a GPU in pinned memory; see `load_ahead` for
     `num_workers`.
@@ -315,9 +370,13 @@ def batches(
     Only forked worker processes share a feature cache. Where they start in another way, `num_workers` is not used.
     """
     if num_workers and dataset.cache and multiprocessing.get_start_method() != "fork":
-        logger.warning("worker processes cannot share the cache here; num_workers %d is not used", num_workers)
+        logger.warning(
+            "worker processes cannot share the cache here; num_workers %d is not used", num_workers
+        )
         num_workers = 0
-    return load_ahead(partial(dataset.load_batch, plan, epoch), range(len(plan)), num_workers=num_workers, pin=pin)
+    return load_ahead(
+        partial(dataset.load_batch, plan, epoch), range(len(plan)), num_workers=num_workers, pin=pin
+    )
 
 
 def with_features(batch: Batch, frontend: Frontend) -> Batch:
@@ -331,6 +390,8 @@ def with_features(batch: Batch, frontend: Frontend) -> Batch:
     keep_BT, keep_BF = (masks.to(features_BTF.device) for masks in batch.wave_masks)
     steps_T = torch.arange(features_BTF.size(1), device=features_BTF.device)
     valid_BT1 = (steps_T < batch.feature_lengths[:, None])[:, :, None]
-    mean_B1F = (features_BTF * valid_BT1).sum(1, keepdim=True) / batch.feature_lengths[:, None, None]
+    mean_B1F = (features_BTF * valid_BT1).sum(1, keepdim=True) / batch.feature_lengths[
+        :, None, None
+    ]
     masked_BTF = torch.where(keep_BT[:, :, None] & keep_BF[:, None, :], features_BTF, mean_B1F)
     return replace(batch, features=masked_BTF * valid_BT1, wave_masks=None)

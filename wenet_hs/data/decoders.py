@@ -72,7 +72,9 @@ def open_decoder(content: str | Path | bytes, first: int) -> tuple[Any, int]:
         media = MediaFile(content, fault)
         return media, media.frames
     file = _open_samples(file, content, first) if first else file
-    return file, file.frames if end.is_stated or not end.num_samples else min(file.frames, end.num_samples)
+    return file, file.frames if end.is_stated or not end.num_samples else min(
+        file.frames, end.num_samples
+    )
 
 
 def _make_unreadable_error(error: soundfile.LibsndfileError) -> SourceError:
@@ -98,7 +100,9 @@ def _openable(content: str | Path | bytes) -> str | int | BinaryIO:
     return os.open(content, os.O_RDONLY) if is_named_raw else str(content)
 
 
-def _open_samples(header: soundfile.SoundFile, content: str | Path | bytes, first: int) -> soundfile.SoundFile:
+def _open_samples(
+    header: soundfile.SoundFile, content: str | Path | bytes, first: int
+) -> soundfile.SoundFile:
     """The samples from a byte to the end of a wav, whatever its header states."""
     if header.subtype not in _PLAIN:
         raise SourceError("more samples than its header states, in a compressed wav", CONVERT)
@@ -116,7 +120,10 @@ class _FileFrom(io.FileIO):
         self.seek(0)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        return super().seek(offset + (self._first if whence == io.SEEK_SET else 0), whence) - self._first
+        return (
+            super().seek(offset + (self._first if whence == io.SEEK_SET else 0), whence)
+            - self._first
+        )
 
     def tell(self) -> int:
         return super().tell() - self._first
@@ -156,9 +163,15 @@ class MediaFile:
             raise SourceError(found, f"or {CONVERT}", is_of_file=False) from error
         self._content = content
         self._sound = (
-            _probe(content) if isinstance(content, bytes) else _probe_file(content, *containers.file_state(content))
+            _probe(content)
+            if isinstance(content, bytes)
+            else _probe_file(content, *containers.file_state(content))
         )
-        self.format, self.samplerate, self.frames = "FFmpeg", self._sound.rate, self._sound.num_samples
+        self.format, self.samplerate, self.frames = (
+            "FFmpeg",
+            self._sound.rate,
+            self._sound.num_samples,
+        )
         self.channels: int = self._sound.layout.nb_channels
         self.seek(0)
 
@@ -170,7 +183,10 @@ class MediaFile:
 
     def seek(self, first: int) -> None:
         """Read from this sample on."""
-        self._blocks, self._rest = _decode(self._content, self._sound, first), np.empty((0, self.channels), np.float32)
+        self._blocks, self._rest = (
+            _decode(self._content, self._sound, first),
+            np.empty((0, self.channels), np.float32),
+        )
 
     def read(self, num_samples: int, **_: object) -> Samples:
         """The next samples (n, C) in [-1, 1]; fewer at the end."""
@@ -258,10 +274,14 @@ def _open(content: str | Path | bytes) -> Iterator[tuple[Any, Any]]:
         reason = "its decoder refuses it" if is_unnamed else error.strerror
         raise SourceError(f"damaged or cut off: {reason}") from error
     except ValueError as error:
-        raise SourceError("its sample rate or channels change, as in joined files", CONVERT) from error
+        raise SourceError(
+            "its sample rate or channels change, as in joined files", CONVERT
+        ) from error
 
 
-def _decode(content: str | Path | bytes, sound: _Sound, first: int, *, can_jump: bool = True) -> Generator[Samples]:
+def _decode(
+    content: str | Path | bytes, sound: _Sound, first: int, *, can_jump: bool = True
+) -> Generator[Samples]:
     """The samples (n, C) from `first` on."""
     from av import AudioResampler
 
@@ -271,9 +291,14 @@ def _decode(content: str | Path | bytes, sound: _Sound, first: int, *, can_jump:
     try:
         with _open(content) as (file, stream):
             if is_jump:
-                file.seek(int((sound.origin_s + first / sound.rate - _PRE_ROLL_S) / stream.time_base), stream=stream)
+                file.seek(
+                    int((sound.origin_s + first / sound.rate - _PRE_ROLL_S) / stream.time_base),
+                    stream=stream,
+                )
             for frame in file.decode(stream):
-                block = np.concatenate([one.to_ndarray() for one in resampler.resample(frame)], axis=1).T
+                block = np.concatenate(
+                    [one.to_ndarray() for one in resampler.resample(frame)], axis=1
+                ).T
                 begin = _find_begin(frame, sound, end)
                 if is_jump and end is None and begin > first:
                     raise SourceError("the jump went too far")

@@ -27,7 +27,9 @@ logger = logging.getLogger(__name__)
 CACHE_FEATURES = "dataset_conf.cache_features"
 
 
-def utterance_features(utterance: Utterance, frontend: Frontend, incomplete: list[str] | None = None) -> Tensor:
+def utterance_features(
+    utterance: Utterance, frontend: Frontend, incomplete: list[str] | None = None
+) -> Tensor:
     """The features (T, F) of an utterance without dither. Raises ClipError naming the utterance and the file.
 
     incomplete: see `read_utterance`.
@@ -63,16 +65,25 @@ class FeatureCache:
         num_slots, num_frames = max_frames_NS.size, int(max_frames_NS.sum())
         values = np.dtype(np.float16 if is_half else np.float32)
         self.num_bytes = num_bytes = 8 * num_slots + values.itemsize * num_frames * width
-        if path.exists() and path.stat().st_size != num_bytes:  # cut off: the space of its end is not reserved
+        if (
+            path.exists() and path.stat().st_size != num_bytes
+        ):  # cut off: the space of its end is not reserved
             path.unlink()
         if not path.exists():
             _reserve(path, num_bytes, setting)
-        self._setting, self._has_warned = setting, mmap.mmap(-1, 1)  # shared with forked worker processes
+        self._setting, self._has_warned = (
+            setting,
+            mmap.mmap(-1, 1),
+        )  # shared with forked worker processes
         # Frames of each slot: 0 if it is empty, negative if the clip is incomplete. It is written after the features.
         self._lengths_NS = np.memmap(path, np.int32, "r+", shape=max_frames_NS.shape)
         # CRC-32 of each slot: a machine that crashes may write the lengths of a file that stays, but not its features.
-        self._sums_NS = np.memmap(path, np.uint32, "r+", offset=4 * num_slots, shape=max_frames_NS.shape)
-        self._frames = np.memmap(path, values, "r+", offset=8 * num_slots, shape=(num_frames, width))
+        self._sums_NS = np.memmap(
+            path, np.uint32, "r+", offset=4 * num_slots, shape=max_frames_NS.shape
+        )
+        self._frames = np.memmap(
+            path, values, "r+", offset=8 * num_slots, shape=(num_frames, width)
+        )
 
     def get(self, index: int, column: int) -> tuple[Tensor, bool] | None:
         """The features (T, F) of an utterance at a speed, not to be changed, and whether its clip is incomplete."""
@@ -84,7 +95,9 @@ class FeatureCache:
         is_intact = crc32(frames_TF.data) == self._sums_NS[index, column]
         return (torch.from_numpy(frames_TF).float(), length < 0) if is_intact else None
 
-    def put(self, index: int, column: int, features_TF: Tensor, *, key: str, is_incomplete: bool) -> None:
+    def put(
+        self, index: int, column: int, features_TF: Tensor, *, key: str, is_incomplete: bool
+    ) -> None:
         """Keep features. Those longer than `max_frames_NS` are not kept, and the first such utterance is logged."""
         length, start = len(features_TF), int(self._starts_NS[index, column])
         if 0 < length <= self._max_frames_NS[index, column]:
@@ -95,8 +108,14 @@ class FeatureCache:
         elif length and not self._has_warned[0]:
             self._has_warned[0] = 1
             most = int(self._max_frames_NS[index, column])
-            reason = f"has {length} frames, kept are at most {most} by its listed duration" if most else "is too long"
-            logger.warning("%s: %s %s; such clips are computed in each epoch", self._setting, key, reason)
+            reason = (
+                f"has {length} frames, kept are at most {most} by its listed duration"
+                if most
+                else "is too long"
+            )
+            logger.warning(
+                "%s: %s %s; such clips are computed in each epoch", self._setting, key, reason
+            )
 
 
 def _memory_barrier() -> None:
@@ -121,7 +140,11 @@ def _reserve(path: Path, num_bytes: int, setting: str) -> None:
     except OSError as error:
         remedy = "free disk space" if error.errno in NO_SPACE else "check this folder"
         found = f"{setting}: cannot reserve {num_bytes / 1e6:.1f} MB ({error.strerror})"
-        other = "name another one in TMPDIR, or set it to false" if setting == CACHE_FEATURES else "or name another one"
+        other = (
+            "name another one in TMPDIR, or set it to false"
+            if setting == CACHE_FEATURES
+            else "or name another one"
+        )
         raise DataError(path.parent, found, f"{remedy}, {other}") from error
     finally:
         incomplete.unlink(missing_ok=True)

@@ -58,8 +58,12 @@ def load_ahead(
 
 
 def _in_thread(load: Callable[[int], Value], positions: range) -> Iterator[Value]:
-    name = f"load-ahead-{next(_thread_numbers) % 10000}"  # the system truncates names to 15 characters
-    pool = ThreadPoolExecutor(1, thread_name_prefix=name, initializer=_set_system_name, initargs=(name,))
+    name = (
+        f"load-ahead-{next(_thread_numbers) % 10000}"  # the system truncates names to 15 characters
+    )
+    pool = ThreadPoolExecutor(
+        1, thread_name_prefix=name, initializer=_set_system_name, initargs=(name,)
+    )
     pending: deque[Future[Value]] = deque()
     try:
         for position in positions:
@@ -124,7 +128,9 @@ class _LoadedValues(Dataset[Value | _Failure]):
             return _Failure(RuntimeError(f"a worker process failed:\n{traceback.format_exc()}"))
 
 
-def _in_processes(load: Callable[[int], Value], positions: range, num_workers: int, *, pin: bool) -> Iterator[Value]:
+def _in_processes(
+    load: Callable[[int], Value], positions: range, num_workers: int, *, pin: bool
+) -> Iterator[Value]:
     loader: DataLoader[Value | _Failure] = DataLoader(
         _LoadedValues(load),
         batch_size=None,
@@ -138,7 +144,9 @@ def _in_processes(load: Callable[[int], Value], positions: range, num_workers: i
     )
     failure: Exception | None = None  # raised after the block, without its context: see _Failure
     try:
-        for value in _start_workers(loader):  # no local variable: an exception would keep it in a reference cycle
+        for value in _start_workers(
+            loader
+        ):  # no local variable: an exception would keep it in a reference cycle
             if isinstance(value, _Failure):
                 failure = value.error
                 break
@@ -153,7 +161,9 @@ def _in_processes(load: Callable[[int], Value], positions: range, num_workers: i
 
 def _lacks_files(error: Exception) -> bool:
     """Whether a worker could not send a value, or this process could not receive it, because of open files."""
-    is_lost = isinstance(error, EOFError | ConnectionError)  # a worker could not open the file of a tensor again
+    is_lost = isinstance(
+        error, EOFError | ConnectionError
+    )  # a worker could not open the file of a tensor again
     texts = (_TOO_MANY, "ancdata", "exited unexpectedly")
     is_killed = any(text in str(error) for text in ("exit code", "signal"))  # a worker that crashed
     return is_lost or (any(text in str(error) for text in texts) and not is_killed)
@@ -177,7 +187,9 @@ def _init_worker(worker: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     Queue._on_queue_feeder_error = staticmethod(_end_worker)  # type: ignore[attr-defined]
-    if hasattr(signal, "sigtimedwait"):  # elsewhere (macOS) SIGTERM ends the worker, whoever sent it
+    if hasattr(
+        signal, "sigtimedwait"
+    ):  # elsewhere (macOS) SIGTERM ends the worker, whoever sent it
         Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
     else:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _PARENT_SIGNALS)

@@ -16,13 +16,56 @@ from wenet_hs.tree.errors import list_names
 logger = logging.getLogger(__name__)
 
 AUDIO_SUFFIXES = (
-    *(".wav", ".wave", ".flac", ".mp3", ".mp2", ".ogg", ".oga", ".opus", ".aiff", ".aif", ".aifc", ".au", ".snd"),
+    *(
+        ".wav",
+        ".wave",
+        ".flac",
+        ".mp3",
+        ".mp2",
+        ".ogg",
+        ".oga",
+        ".opus",
+        ".aiff",
+        ".aif",
+        ".aifc",
+        ".au",
+        ".snd",
+    ),
     *(".w64", ".rf64", ".caf", ".sph", ".nist"),
 )
 """Suffixes of audio that libsndfile reads, the preferred ones first."""
 MEDIA_SUFFIXES = (
-    *(".m4a", ".aac", ".wma", ".amr", ".mp4", ".m4v", ".mov", ".3gp", ".mkv", ".mka", ".webm", ".avi", ".wmv", ".mts"),
-    *(".m2ts", ".ts", ".mpg", ".mpeg", ".flv", ".asf", ".m4b", ".3g2", ".spx", ".wv", ".ape", ".ac3", ".eac3"),
+    *(
+        ".m4a",
+        ".aac",
+        ".wma",
+        ".amr",
+        ".mp4",
+        ".m4v",
+        ".mov",
+        ".3gp",
+        ".mkv",
+        ".mka",
+        ".webm",
+        ".avi",
+        ".wmv",
+        ".mts",
+    ),
+    *(
+        ".m2ts",
+        ".ts",
+        ".mpg",
+        ".mpeg",
+        ".flv",
+        ".asf",
+        ".m4b",
+        ".3g2",
+        ".spx",
+        ".wv",
+        ".ape",
+        ".ac3",
+        ".eac3",
+    ),
     *(".tta", ".tak", ".mpc"),
 )
 """Suffixes of audio and video that need PyAV. A file of the same name that libsndfile reads is preferred."""
@@ -39,14 +82,20 @@ def walk_files(root: Path) -> Iterator[tuple[Path, Path, list[str]]]:
     """
 
     def state(error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError | NotADirectoryError):  # the caller says it of `root`
-            logger.warning("%s: cannot be read (%s); its files are not used", error.filename, error.strerror)
+        if not isinstance(
+            error, FileNotFoundError | NotADirectoryError
+        ):  # the caller says it of `root`
+            logger.warning(
+                "%s: cannot be read (%s); its files are not used", error.filename, error.strerror
+            )
 
     def is_used(name: str) -> bool:
         try:
             name.encode()
         except UnicodeEncodeError:
-            logger.warning("%s: the name is not UTF-8; rename it, or it is not used", ascii(f"{folder}/{name}"))
+            logger.warning(
+                "%s: the name is not UTF-8; rename it, or it is not used", ascii(f"{folder}/{name}")
+            )
             return False
         return not name.startswith(".")
 
@@ -57,7 +106,9 @@ def walk_files(root: Path) -> Iterator[tuple[Path, Path, list[str]]]:
             folders.clear()
             continue
         visited.add(real)
-        folders[:] = sorted(filter(is_used, folders), key=lambda name: (Path(folder, name).is_symlink(), name))
+        folders[:] = sorted(
+            filter(is_used, folders), key=lambda name: (Path(folder, name).is_symlink(), name)
+        )
         yield Path(folder), Path(real), sorted(filter(is_used, files))
 
 
@@ -96,16 +147,26 @@ class MediaFinder:
             for name in names:
                 if _stem(name) in unclear_stems and name.suffix.lower() not in suffixes:
                     continue  # a video of this name may be of any of the recordings; one that is named is taken
-                same = [one for one in names if one.name == name.name]  # several links to one file: search none first
-                if found := next(filter(None, (_exact(one, roots, suffixes) for one in same)), None):
+                same = [
+                    one for one in names if one.name == name.name
+                ]  # several links to one file: search none first
+                if found := next(
+                    filter(None, (_exact(one, roots, suffixes) for one in same)), None
+                ):
                     return self._link(found, names, math.inf)
                 index = self._index(roots[-1])
-                for candidate in _with_suffixes(Path(name.name), suffixes):  # the exact name before other suffixes
+                for candidate in _with_suffixes(
+                    Path(name.name), suffixes
+                ):  # the exact name before other suffixes
                     alike, num_common = _most_alike(index, candidate.name, name)
-                    if beside := [path for path in alike if path.parent == folder]:  # ELAN's rule too
+                    if beside := [
+                        path for path in alike if path.parent == folder
+                    ]:  # ELAN's rule too
                         alike, num_common = beside, math.inf
                     if len({path.parent for path in alike}) == 1:  # names that differ in case
-                        alike = [path for path in alike if _nfc(path.name) == _nfc(candidate.name)] or alike
+                        alike = [
+                            path for path in alike if _nfc(path.name) == _nfc(candidate.name)
+                        ] or alike
                     if len(alike) == 1:
                         return self._link(alike[0], names, num_common)
                     if alike:
@@ -118,7 +179,9 @@ class MediaFinder:
             return f"URL: {url}; download the file, and give its path"
         if raw := _find_raw(names, roots):
             return f"unreadable: {raw}: {RAW_SAMPLES}; {ADD_HEADER}"
-        stems = {name.stem for name in names if name.suffix}  # an annotation file of the same name adds nothing
+        stems = {
+            name.stem for name in names if name.suffix
+        }  # an annotation file of the same name adds nothing
         wanted = dict.fromkeys(
             name.name if name.suffix else f"{name.name}.wav (.flac, .mp3 …)"
             for name in names
@@ -129,7 +192,9 @@ class MediaFinder:
     def _link(self, found: Path, names: Sequence[Path], num_common: float) -> Path:
         several = sorted({name.name for name in names if name.suffix.lower() in AUDIO_SUFFIXES})
         if len(several) > 1:  # of two microphones, or of two sessions
-            logger.warning("links to %d recordings, %s: %s is used", len(several), list_names(several), found)
+            logger.warning(
+                "links to %d recordings, %s: %s is used", len(several), list_names(several), found
+            )
         links, folders = self._links.setdefault(found, {}), _folders_of(names)
         links[folders] = max(num_common, links.get(folders, 0))
         return found
@@ -143,9 +208,16 @@ class MediaFinder:
         links, own = self._links[found], _folders_of(_local_names(audio))
         for other, num_common in links.items():
             length = min(len(own), len(other))
-            if links[own] <= num_common and links[own] < math.inf and own[-length:] != other[-length:] and length:
+            if (
+                links[own] <= num_common
+                and links[own] < math.inf
+                and own[-length:] != other[-length:]
+                and length
+            ):
                 is_in = f"another path leads to it too, in the folder {other[-1]!r}"
-                remedy = "name the right folder in the path, or put the audio beside the annotations"
+                remedy = (
+                    "name the right folder in the path, or put the audio beside the annotations"
+                )
                 return f"ambiguous: only {found} has this name, and {is_in}; {remedy}"
         return None
 
@@ -170,12 +242,19 @@ def choose_audio(paths: Sequence[Path]) -> list[Path]:
     """The files that are audio, and those that need PyAV if no audio of the same name is beside them."""
     of_audio = {path.with_suffix("") for path in paths if path.suffix.lower() in AUDIO_SUFFIXES}
     found = [path for path in paths if path.suffix.lower() in ALL_SUFFIXES]
-    return [path for path in found if path.suffix.lower() in AUDIO_SUFFIXES or path.with_suffix("") not in of_audio]
+    return [
+        path
+        for path in found
+        if path.suffix.lower() in AUDIO_SUFFIXES or path.with_suffix("") not in of_audio
+    ]
 
 
 def _exact(name: Path, roots: Sequence[Path], suffixes: Sequence[str]) -> Path | None:
     """The file at a path below a folder: with one of `suffixes`, or else with the one of the name, if it is known."""
-    candidates = [*_with_suffixes(name, suffixes), *([name] if name.suffix.lower() in ALL_SUFFIXES else [])]
+    candidates = [
+        *_with_suffixes(name, suffixes),
+        *([name] if name.suffix.lower() in ALL_SUFFIXES else []),
+    ]
     paths = (root / candidate for candidate in candidates for root in roots)
     found = next(filter(os.path.isfile, paths), None)  # False for a name that no disk can hold
     return found and real_path(found)
@@ -192,7 +271,9 @@ def real_path(path: Path) -> Path:
     return path.parent.resolve() / path.name
 
 
-def _most_alike(index: Mapping[tuple[str, ...], list[Path]], name: str, written: Path) -> tuple[list[Path], float]:
+def _most_alike(
+    index: Mapping[tuple[str, ...], list[Path]], name: str, written: Path
+) -> tuple[list[Path], float]:
     """The files of this name with the most folders above them in common with the written path, and that number."""
     key: tuple[str, ...] = (fold_name(name),)
     found = list[Path]()

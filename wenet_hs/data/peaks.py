@@ -27,7 +27,11 @@ def compute_peaks(source: Path) -> NDArray[np.uint8]:
     for samples, rate in iterate_blocks(source):
         num = max(1, round(len(samples) * PEAKS_PER_SECOND / rate))
         bounds = (np.arange(num) * len(samples)) // num
-        high = np.maximum.reduceat(np.nan_to_num(np.abs(samples).max(axis=1)), bounds) if len(samples) else np.empty(0)
+        high = (
+            np.maximum.reduceat(np.nan_to_num(np.abs(samples).max(axis=1)), bounds)
+            if len(samples)
+            else np.empty(0)
+        )
         parts.append((255 * np.minimum(high, 1.0)).round().astype(np.uint8))
     return np.concatenate(parts)
 
@@ -35,7 +39,9 @@ def compute_peaks(source: Path) -> NDArray[np.uint8]:
 def read_peaks(source: Path, folder: Path) -> bytes:
     """The peaks of `compute_peaks`, kept in a folder by path, size and time of the recording. Raises: AudioError."""
     status = source.stat()
-    name = hashlib.blake2b(str(source).encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
+    name = hashlib.blake2b(
+        str(source).encode("utf-8", "surrogateescape"), digest_size=12
+    ).hexdigest()
     path = folder / f"{name}-{status.st_size}-{status.st_mtime_ns}"
     with _MUTEX:  # two pages would compute the same
         if not path.is_file():

@@ -28,7 +28,9 @@ Indices = NDArray[np.int64]
 FRAMES_PER_SECOND = 100  # filter_conf counts frames of 10 ms for any frame shift, like WeNet
 _STREAM = 0x5A3D  # separates these random numbers from those of the batch plan, which begin with [seed, epoch]
 _BLOCK_ROWS = 1 << 16
-_TEXT = np.dtypes.StringDType(na_object=None)  # UTF-8, about the length of the text plus 16 bytes per row
+_TEXT = np.dtypes.StringDType(
+    na_object=None
+)  # UTF-8, about the length of the text plus 16 bytes per row
 _NUMBERS = ("duration", "start", "end")
 _COLUMNS = {"key": _TEXT, "wav": _TEXT, "txt": _TEXT, "speaker": _TEXT} | dict.fromkeys(
     (*_NUMBERS, "channel"), np.dtype(np.float64)
@@ -47,7 +49,9 @@ class UtteranceTable(Sequence[Utterance]):
         digest: SHA-256 of everything the lists state about the utterances, except where the audio is.
     """
 
-    def __init__(self, utterances: Iterable[Utterance], list_starts: tuple[int, ...] = (0,)) -> None:
+    def __init__(
+        self, utterances: Iterable[Utterance], list_starts: tuple[int, ...] = (0,)
+    ) -> None:
         """Read the utterances in blocks, so that most of them never exist as Python objects at the same time."""
         langs: dict[str | None, int] = {None: -1}
         blocks: list[dict[str, NDArray[Any]]] = []
@@ -56,10 +60,17 @@ class UtteranceTable(Sequence[Utterance]):
         while (block := list(islice(remaining, _BLOCK_ROWS))) or not blocks:
             facts = "\n".join(map(_facts, block))
             digest.update(("\n" + facts if blocks else facts).encode())
-            columns = {name: np.array([getattr(u, name) for u in block], dtype) for name, dtype in _COLUMNS.items()}
-            columns["lang"] = np.array([langs.setdefault(u.lang, len(langs) - 1) for u in block], np.int32)
+            columns = {
+                name: np.array([getattr(u, name) for u in block], dtype)
+                for name, dtype in _COLUMNS.items()
+            }
+            columns["lang"] = np.array(
+                [langs.setdefault(u.lang, len(langs) - 1) for u in block], np.int32
+            )
             blocks.append(columns)
-        self.columns = {name: np.concatenate([block[name] for block in blocks]) for name in (*_COLUMNS, "lang")}
+        self.columns = {
+            name: np.concatenate([block[name] for block in blocks]) for name in (*_COLUMNS, "lang")
+        }
         self.langs = self.columns.pop("lang")
         self.lang_names = tuple(name for name in langs if name is not None)
         self.list_starts, self.digest = list_starts, digest.hexdigest()
@@ -91,7 +102,9 @@ def ctc_frames_needed(ids: Sequence[int]) -> int:
     return len(ids) + num_repeated
 
 
-def reason_to_reject(ids: Sequence[int], duration_s: float, num_encoder_frames: int, conf: FilterConf) -> str | None:
+def reason_to_reject(
+    ids: Sequence[int], duration_s: float, num_encoder_frames: int, conf: FilterConf
+) -> str | None:
     """The reason why an utterance is not used in training, or None.
 
     Args:
@@ -110,7 +123,9 @@ def reason_to_reject(ids: Sequence[int], duration_s: float, num_encoder_frames: 
     if len(ids) < conf.token_min_length:
         return f"too few units: {len(ids)}, filter_conf.token_min_length is {conf.token_min_length}"
     if len(ids) > conf.token_max_length:
-        return f"too many units: {len(ids)}, filter_conf.token_max_length is {conf.token_max_length}"
+        return (
+            f"too many units: {len(ids)}, filter_conf.token_max_length is {conf.token_max_length}"
+        )
     if num_encoder_frames < max(1, ctc_frames_needed(ids)):
         return f"fewer frames than labels: {num_encoder_frames} encoder frames, CTC needs {ctc_frames_needed(ids)}"
     if ratio < conf.min_output_input_ratio:
@@ -154,7 +169,12 @@ class Sampler:
 
 
 def make_sampler(
-    conf: SamplingConf, table: UtteranceTable, rows: Indices, seconds: NDArray[np.float64], *, seed: int
+    conf: SamplingConf,
+    table: UtteranceTable,
+    rows: Indices,
+    seconds: NDArray[np.float64],
+    *,
+    seed: int,
 ) -> Sampler:
     """A sampler of the rows (N,) of a table with these seconds (N,). The log states the hours that an epoch draws.
 
@@ -167,7 +187,9 @@ def make_sampler(
         raise ConfigError("dataset_conf.sampling.weights", found, "give one per list")
     langs, balances_langs = table.langs[rows], conf.temperature != 1.0
     if balances_langs and langs.min() < 0:
-        found = f"by lang, but {int((langs < 0).sum())} utterances have no 'lang' in their data list"
+        found = (
+            f"by lang, but {int((langs < 0).sum())} utterances have no 'lang' in their data list"
+        )
         raise DataError("dataset_conf.sampling", found, "add it, or set temperature: 1")
     lists = np.searchsorted(np.asarray(table.list_starts), rows, side="right") - 1
     labels = lists * (num_langs + 1) + (langs + 1 if balances_langs else 0)
@@ -185,7 +207,9 @@ def make_sampler(
     return Sampler(groups, quotas, seed=seed)
 
 
-def _quotas(sizes: Indices, seconds: NDArray[np.float64], list_of: Indices, conf: SamplingConf) -> Indices:
+def _quotas(
+    sizes: Indices, seconds: NDArray[np.float64], list_of: Indices, conf: SamplingConf
+) -> Indices:
     """Draws per epoch of each group, at least one. sizes, seconds, list_of: (G,) items, speech and list of each."""
     total = seconds.sum()
     quotas = sizes.copy()

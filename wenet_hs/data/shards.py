@@ -23,13 +23,26 @@ from typing import IO, Any, Literal
 import numpy as np
 
 from wenet_hs.base.files import read_lines
-from wenet_hs.data.audio import call_fsspec, fetch, is_url, open_local, read_duration, read_segment, segment_duration
+from wenet_hs.data.audio import (
+    call_fsspec,
+    fetch,
+    is_url,
+    open_local,
+    read_duration,
+    read_segment,
+    segment_duration,
+)
 from wenet_hs.data.containers import SourceError
 from wenet_hs.data.decoders import open_decoder
 from wenet_hs.data.loading import load_ahead
 from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.data.sampling import UtteranceTable
-from wenet_hs.manifest.data_list import Utterance, format_utterance, iterate_data_list, parse_utterance
+from wenet_hs.manifest.data_list import (
+    Utterance,
+    format_utterance,
+    iterate_data_list,
+    parse_utterance,
+)
 from wenet_hs.tree.atomic import open_atomic, write_atomic
 from wenet_hs.tree.errors import DataError, refuse_faults
 
@@ -37,13 +50,22 @@ logger = logging.getLogger(__name__)
 
 DataType = Literal["raw", "shard"]
 DATA_TYPES: tuple[DataType, ...] = ("raw", "shard")
-_SUFFIXES = {"WAV": "wav", "WAVEX": "wav", "FLAC": "flac", "MPEG": "mp3", "MP3": "mp3", "OGG": "ogg"}  # libsndfile's
+_SUFFIXES = {
+    "WAV": "wav",
+    "WAVEX": "wav",
+    "FLAC": "flac",
+    "MPEG": "mp3",
+    "MP3": "mp3",
+    "OGG": "ogg",
+}  # libsndfile's
 _MAX_TEXT_BYTES = 1 << 20
 _NUM_THREADS = 16
 """Shards that are read at the same time: the time of remote ones is mostly waiting."""
 
 
-def open_lists(paths: Sequence[Path], data_type: DataType = "raw", *, flag: str = "--train_data") -> UtteranceTable:
+def open_lists(
+    paths: Sequence[Path], data_type: DataType = "raw", *, flag: str = "--train_data"
+) -> UtteranceTable:
     """The utterances of some lists as one table.
 
     Args:
@@ -61,7 +83,9 @@ def open_lists(paths: Sequence[Path], data_type: DataType = "raw", *, flag: str 
     if (counts > 1).any():
         key = keys[counts > 1][0]
         found = f"utterance {key!r} is in two lists"
-        raise DataError(flag, found, "remove it from one, or rename it if they are different utterances")
+        raise DataError(
+            flag, found, "remove it from one, or rename it if they are different utterances"
+        )
     return joined
 
 
@@ -79,7 +103,11 @@ def _index_of_shards(path: Path) -> Path:
     if not shards:
         raise DataError(path, "contains no shards", "write the path or URL of one tar per line")
     if shards[0].startswith("{"):
-        raise DataError(f"{path}:1", "not the path of a tar", "a list of utterances is read with --data_type raw")
+        raise DataError(
+            f"{path}:1",
+            "not the path of a tar",
+            "a list of utterances is read with --data_type raw",
+        )
     folder = path.with_name(f"{path.name}.index")
     record = json.dumps({"shards": shards, "versions": source_versions(shards)}, indent=1) + "\n"
     if not _is_current(folder, record):
@@ -95,7 +123,9 @@ def _index_of_shards(path: Path) -> Path:
 
 def _is_current(folder: Path, record: str) -> bool:
     """Whether the index is complete and of this record: the list of shards and their versions."""
-    return (folder / "shards.json").exists() and (folder / "shards.json").read_text("utf-8") == record
+    return (folder / "shards.json").exists() and (folder / "shards.json").read_text(
+        "utf-8"
+    ) == record
 
 
 def source_versions(sources: Sequence[str]) -> list[str]:
@@ -108,7 +138,9 @@ def _version(source: str) -> str:
     try:
         if is_url(source):
             info = call_fsspec(source, lambda filesystem, path: filesystem.info(path))
-            return " ".join(str(info.get(name)) for name in ("size", "ETag", "etag", "md5Hash", "mtime"))
+            return " ".join(
+                str(info.get(name)) for name in ("size", "ETag", "etag", "md5Hash", "mtime")
+            )
         status = Path(source).stat()
         return f"{status.st_size} {status.st_mtime_ns}"
     except (SourceError, OSError):
@@ -141,7 +173,11 @@ def _scan_shard(path: str) -> tuple[list[Utterance], list[str]]:
     """
     utterances, faults = [], []
     try:
-        with call_fsspec(path, lambda fs, name: fs.open(name, "rb")) if is_url(path) else open_local(path) as file:
+        with (
+            call_fsspec(path, lambda fs, name: fs.open(name, "rb"))
+            if is_url(path)
+            else open_local(path) as file
+        ):
             for key, parts in _members(file).items():
                 try:
                     utterances.append(_utterance(path, file, key, parts))
@@ -169,18 +205,26 @@ def _members(file: IO[bytes]) -> dict[str, dict[str, tarfile.TarInfo]]:
             members[key][suffix] = member
         end = tar.offset
     file.seek(end)
-    if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):  # tarfile ends at a damaged header without an error
+    if file.read(tarfile.BLOCKSIZE) != bytes(
+        tarfile.BLOCKSIZE
+    ):  # tarfile ends at a damaged header without an error
         raise tarfile.ReadError(f"cut off or damaged at byte {end}")
     return members
 
 
-def _utterance(path: str, file: IO[bytes], key: str, parts: dict[str, tarfile.TarInfo]) -> Utterance:
+def _utterance(
+    path: str, file: IO[bytes], key: str, parts: dict[str, tarfile.TarInfo]
+) -> Utterance:
     """Raises ValueError with what is missing or wrong."""
     audio = [member for suffix, member in parts.items() if f".{suffix.lower()}" in ALL_SUFFIXES]
     if len(audio) != 1 or "txt" not in parts:
         missing = "txt" if "txt" not in parts else "wav/flac/mp3/…"
         there = ", ".join(f".{suffix}" for suffix in parts)
-        raise ValueError(f"two audio members: {there}" if len(audio) > 1 else f"no .{missing} member, only {there}")
+        raise ValueError(
+            f"two audio members: {there}"
+            if len(audio) > 1
+            else f"no .{missing} member, only {there}"
+        )
     record: dict[str, Any] = json.loads(_text(file, parts["json"])) if "json" in parts else {}
     if not isinstance(record, dict):
         raise ValueError(f"{key}.json is not a JSON object")
@@ -226,7 +270,10 @@ def write_shards(
 
 def _write_shard(utterances: Sequence[Utterance], out: Path, size: int, number: int) -> Path:
     path = out / f"shards_{number:09d}.tar"
-    with open_atomic(path) as file, tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
+    with (
+        open_atomic(path) as file,
+        tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
         for position in range(number * size, min(len(utterances), (number + 1) * size)):
             _add(tar, utterances[position])
     return path
@@ -243,7 +290,11 @@ def _add(tar: tarfile.TarFile, utterance: Utterance) -> None:
         raise DataError(f"utterance {key}: {error.where}", error.found, error.to_do) from error
     facts = {"lang": utterance.lang, "duration": duration_s, "speaker": utterance.speaker}
     facts = {name: value for name, value in facts.items() if value is not None}
-    contents = {"txt": utterance.txt.encode(), "json": json.dumps(facts, ensure_ascii=False).encode(), suffix: audio}
+    contents = {
+        "txt": utterance.txt.encode(),
+        "json": json.dumps(facts, ensure_ascii=False).encode(),
+        suffix: audio,
+    }
     for name, content in contents.items():
         member = tarfile.TarInfo(f"{key}.{name}")
         member.size = len(content)

@@ -98,8 +98,12 @@ FORMATS = (
     AudioFormat("FLAC", rb"fLaC", _SNDFILE),
     AudioFormat("Ogg (Vorbis, Opus, Speex or FLAC)", rb"OggS\0", _SNDFILE),
     AudioFormat("MP3", rb"ID3[\x02-\x04]\0", _SNDFILE),
-    AudioFormat("MP3", rb"\xff[\xfb\xfa\xf3\xf2\xe3\xe2]", _SNDFILE, _FrameSequence(3, mp3_frame_size)),
-    AudioFormat("MP2", rb"\xff[\xfd\xfc\xf5\xf4\xe5\xe4]", _SNDFILE, _FrameSequence(3, mp2_frame_size)),
+    AudioFormat(
+        "MP3", rb"\xff[\xfb\xfa\xf3\xf2\xe3\xe2]", _SNDFILE, _FrameSequence(3, mp3_frame_size)
+    ),
+    AudioFormat(
+        "MP2", rb"\xff[\xfd\xfc\xf5\xf4\xe5\xe4]", _SNDFILE, _FrameSequence(3, mp2_frame_size)
+    ),
     AudioFormat("AIFF", rb"FORM.{4}AIF", _SNDFILE),
     AudioFormat("AU", rb"\.snd", _SNDFILE),
     AudioFormat("CAF", rb"caff\0\x01", _SNDFILE),
@@ -107,7 +111,9 @@ FORMATS = (
     AudioFormat("Wave64", rb"riff\x2e\x91\xcf\x11", _SNDFILE),
     AudioFormat("big-endian WAV (RIFX)", rb"RIFX.{4}WAVE", _SNDFILE),
     AudioFormat("AAC", rb"\xff[\xf0\xf1\xf8\xf9]", _PYAV, _FrameSequence(6, adts_frame_size)),
-    AudioFormat("AAC (LATM)", rb"\x56[\xe0-\xff].\x20\0", _PYAV, _FrameSequence(3, loas_frame_size)),
+    AudioFormat(
+        "AAC (LATM)", rb"\x56[\xe0-\xff].\x20\0", _PYAV, _FrameSequence(3, loas_frame_size)
+    ),
     AudioFormat("AC-3", rb"\x0b\x77", _PYAV, _FrameSequence(6, ac3_frame_size)),
     AudioFormat(
         "MP4, M4A or MOV",
@@ -121,7 +127,9 @@ FORMATS = (
     AudioFormat("FLV", rb"FLV\x01", _PYAV),
     AudioFormat("MPEG program stream", rb"\0\0\x01\xba", _PYAV),
     AudioFormat("MPEG transport stream", rb"G.{187}G", _PYAV, _FrameSequence(4, ts_packet_size)),
-    AudioFormat("MPEG transport stream", rb".{4}G.{191}G", _PYAV, _FrameSequence(8, m2ts_packet_size)),
+    AudioFormat(
+        "MPEG transport stream", rb".{4}G.{191}G", _PYAV, _FrameSequence(8, m2ts_packet_size)
+    ),
     AudioFormat("AMR", rb"#!AMR", _PYAV),
     AudioFormat("WavPack", rb"wvpk", _PYAV),
     AudioFormat("Monkey's Audio", rb"MAC ", _PYAV),

@@ -80,11 +80,20 @@ def align_utterances(
     """
     if "ctc" not in experiment.model.trained_branches:
         found = "model_conf.ctc_weight is 0, so CTC was not trained and cannot align"
-        raise ConfigError(experiment.model_dir / "train.yaml", found, "use a model trained with CTC")
+        raise ConfigError(
+            experiment.model_dir / "train.yaml", found, "use a model trained with CTC"
+        )
     results, pieces = dict[str, AlignedUtterance | str](), []
     for row, utterance in enumerate(utterances):
         try:
-            pieces.append(Piece(row, segment_duration(utterance) if utterance.duration is None else utterance.duration))
+            pieces.append(
+                Piece(
+                    row,
+                    segment_duration(utterance)
+                    if utterance.duration is None
+                    else utterance.duration,
+                )
+            )
         except DataError as error:
             results[utterance.key] = str(error)
     on_progress(len(results), len(utterances))
@@ -124,11 +133,15 @@ def _align_batch(
         alignments = align_units(model.ctc, *encoded, [ids for _, _, ids, _ in items])
         for (utterance, duration_s, ids, _), alignment in zip(items, alignments, strict=True):
             is_incomplete = utterance.key in incomplete
-            results[utterance.key] = _result(experiment, utterance, duration_s, ids, alignment, is_incomplete)
+            results[utterance.key] = _result(
+                experiment, utterance, duration_s, ids, alignment, is_incomplete
+            )
     return results
 
 
-def _align_long(experiment: Experiment, utterance: Utterance, duration_s: float) -> AlignedUtterance | str:
+def _align_long(
+    experiment: Experiment, utterance: Utterance, duration_s: float
+) -> AlignedUtterance | str:
     """The alignment of a long utterance, whose audio, features and encoder output are never in memory as a whole."""
     frontend, incomplete = experiment.frontend, list[str]()
     try:
@@ -188,7 +201,9 @@ def encode_windows(
         start_s, last = origin + first * step_s, min(end + context, total)
         # One more feature frame than needed: times are rounded to samples of the file's rate.
         end_s = origin + (last - 1) * step_s + frontend.span_s(encoder.min_frames + 1)
-        part = replace(utterance, start=start_s, end=utterance.end if last == total else end_s, duration=None)
+        part = replace(
+            utterance, start=start_s, end=utterance.end if last == total else end_s, duration=None
+        )
         features_TF = utterance_features(part, frontend, incomplete)
         memory_1TD, _ = model.encode(*pad_features(model, [features_TF]))
         yield memory_1TD[:, begin - first : end - first]
@@ -203,11 +218,15 @@ def _unit_ids(experiment: Experiment, utterance: Utterance) -> list[int]:
         raise DataError(where, found, "correct it, or use another model")
     ids = tokenizer.encode(utterance.txt)
     if not ids:
-        raise DataError(where, "the transcript is empty", "add the text, or leave the utterance out")
+        raise DataError(
+            where, "the transcript is empty", "add the text, or leave the utterance out"
+        )
     return ids
 
 
-def _check_frames(experiment: Experiment, utterance: Utterance, ids: Sequence[int], length: int) -> None:
+def _check_frames(
+    experiment: Experiment, utterance: Utterance, ids: Sequence[int], length: int
+) -> None:
     """Raise DataError if `length` feature frames are too few for the units."""
     found, needed = experiment.model.encoder.output_length(length), ctc_frames_needed(ids)
     if found < needed:
@@ -218,7 +237,9 @@ def _check_frames(experiment: Experiment, utterance: Utterance, ids: Sequence[in
 # ---- files
 
 
-def write_alignments(path: Path, alignments: Iterable[AlignedUtterance], mark: Mapping[str, bool]) -> None:
+def write_alignments(
+    path: Path, alignments: Iterable[AlignedUtterance], mark: Mapping[str, bool]
+) -> None:
     """Write one JSON object per line: key, lang, text, score, confidence, and `units` and `words` with text, start, end
     (seconds from the beginning of the utterance) and confidence of each. `mark`: of `mark_confidence`."""
     lines = []
@@ -228,18 +249,24 @@ def write_alignments(path: Path, alignments: Iterable[AlignedUtterance], mark: M
             "lang": aligned.utterance.lang,
             "text": aligned.utterance.txt,
             "score": aligned.score,
-            "confidence": round(mean_confidence(aligned.units), 4),  # how well the transcript fits the audio
+            "confidence": round(
+                mean_confidence(aligned.units), 4
+            ),  # how well the transcript fits the audio
             **mark,
         }
         for name, parts in {"units": aligned.units, "words": aligned.words}.items():
-            record[name] = [{**asdict(part), "confidence": round(part.confidence, 4)} for part in parts]
+            record[name] = [
+                {**asdict(part), "confidence": round(part.confidence, 4)} for part in parts
+            ]
         lines.append(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
     write_atomic(path, "".join(lines))
 
 
 def write_ctm(path: Path, alignments: Iterable[AlignedUtterance], *, of_units: bool) -> None:
     """Write `key 1 start duration text confidence` per word, or per unit; white space in a text becomes `▁`."""
-    lines = [ctm_lines(one.utterance.key, one.units if of_units else one.words) for one in alignments]
+    lines = [
+        ctm_lines(one.utterance.key, one.units if of_units else one.words) for one in alignments
+    ]
     write_atomic(path, "".join(lines))
 
 
@@ -257,14 +284,20 @@ def write_textgrids(folder: Path, alignments: Iterable[AlignedUtterance]) -> Non
     The grid is as long as the audio. Between two units, and between two words, is an interval without text.
     """
     for aligned in alignments:
-        end = max([round(aligned.duration_s, 4), *(part.end for part in (*aligned.units, *aligned.words))])
+        end = max(
+            [round(aligned.duration_s, 4), *(part.end for part in (*aligned.units, *aligned.words))]
+        )
         parts = {"units": aligned.units, "words": aligned.words}
         tiers = [Tier(name=name, spans=spans_of(of_tier)) for name, of_tier in parts.items()]
         write_textgrid(_textgrid_path(folder, aligned.utterance.key), tiers, end)
 
 
 def check_outputs(
-    utterances: Sequence[Utterance], *, files: Sequence[Path], textgrid: Path | None, elan: Path | None
+    utterances: Sequence[Utterance],
+    *,
+    files: Sequence[Path],
+    textgrid: Path | None,
+    elan: Path | None,
 ) -> None:
     """Raise DataError if a file exists, which may have been corrected by hand, or if `write_eafs` would."""
     if existing := [path for path in files if path.exists()]:
@@ -276,7 +309,9 @@ def check_outputs(
     if elan is None:
         return
     # an unknown end is 1 ms after the start
-    for_elan = [(one, one.start or 0.0, one.end or (one.start or 0.0) + 0.001) for one in utterances]
+    for_elan = [
+        (one, one.start or 0.0, one.end or (one.start or 0.0) + 0.001) for one in utterances
+    ]
     _make_recordings(
         (one.wav, TranscribedSegment(start=start, end=end, text="", speaker=one.speaker))
         for one, start, end in for_elan
@@ -290,16 +325,24 @@ def write_eafs(folder: Path, alignments: Iterable[AlignedUtterance], *, of_units
     """
     segments = ((one.utterance.wav, _segment(one, of_units=of_units)) for one in alignments)
     for recording in _make_recordings(segments):
-        write_eaf(_eaf_path(folder, str(recording.media)), recording, DEFAULT_TIER, DEFAULT_LOW_CONFIDENCE)
+        write_eaf(
+            _eaf_path(folder, str(recording.media)), recording, DEFAULT_TIER, DEFAULT_LOW_CONFIDENCE
+        )
 
 
-def _make_recordings(segments: Iterable[tuple[str, TranscribedSegment]]) -> list[TranscribedRecording]:
+def _make_recordings(
+    segments: Iterable[tuple[str, TranscribedSegment]],
+) -> list[TranscribedRecording]:
     """One recording per path, with its segments. Raises as `write_eafs`."""
     by_media, stems = defaultdict[str, list[TranscribedSegment]](list), dict[str, str]()
     for wav, segment in segments:
         by_media[wav].append(segment)
         if stems.setdefault(Path(wav).stem, wav) != wav:
-            raise DataError(f"{wav} and {stems[Path(wav).stem]}", "the same name", "align them one by one with --elan")
+            raise DataError(
+                f"{wav} and {stems[Path(wav).stem]}",
+                "the same name",
+                "align them one by one with --elan",
+            )
     recordings = []
     for wav, of_media in by_media.items():
         length_s = max(segment.end for segment in of_media)
@@ -307,7 +350,9 @@ def _make_recordings(segments: Iterable[tuple[str, TranscribedSegment]]) -> list
             placed = place_segments(of_media, length_s)
         except DataError as error:
             raise DataError(wav, str(error)) from error
-        recordings.append(TranscribedRecording(media=Path(wav), duration_s=length_s, segments=placed))
+        recordings.append(
+            TranscribedRecording(media=Path(wav), duration_s=length_s, segments=placed)
+        )
     return recordings
 
 
@@ -319,7 +364,9 @@ def _segment(aligned: AlignedUtterance, *, of_units: bool) -> TranscribedSegment
         start=origin,
         end=origin + aligned.duration_s,
         text=utterance.txt,
-        words=tuple(replace(part, start=origin + part.start, end=origin + part.end) for part in parts),
+        words=tuple(
+            replace(part, start=origin + part.start, end=origin + part.end) for part in parts
+        ),
         confidence=mean_confidence(aligned.units),
         speaker=utterance.speaker,
     )

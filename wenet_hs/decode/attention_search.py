@@ -40,9 +40,18 @@ class BeamSearch(ABC):
     """
 
     def __init__(
-        self, model: AsrModel, memory: Tensor, lengths: Tensor, options: DecodeOptions, lm: LanguageModel | None
+        self,
+        model: AsrModel,
+        memory: Tensor,
+        lengths: Tensor,
+        options: DecodeOptions,
+        lm: LanguageModel | None,
     ) -> None:
-        (self._decoder, self._head), self._eos, self._options = model.left, model.special.eos, options
+        (self._decoder, self._head), self._eos, self._options = (
+            model.left,
+            model.special.eos,
+            options,
+        )
         self._cache = self._decoder.init_cache(memory, length_mask(lengths, memory.size(1)))
         self.sync_is_free = memory.device.type == "cpu"
         """Whether reading a computed value costs no waiting."""
@@ -61,13 +70,17 @@ class BeamSearch(ABC):
         frames_B = lengths.cpu().double()  # the only wait before the first step
         self.max_units = (frames_B * options.max_len_ratio + _ROUNDING).long().clamp(min=1)
         """(B,) int64 on the CPU: maximum number of units."""
-        self._min_units_B = torch.minimum((frames_B * options.min_len_ratio + _ROUNDING).long(), self.max_units)
+        self._min_units_B = torch.minimum(
+            (frames_B * options.min_len_ratio + _ROUNDING).long(), self.max_units
+        )
         self._lm, self._lm_weight = lm if options.lm_weight else None, options.lm_weight
         self._length_bonus = options.length_bonus
         self._lm_states = torch.zeros(shape, device=memory.device)
         """(B, N, …), without a language model unused."""
         if self._lm is not None:
-            self._lm_states = torch.unflatten(self._lm.start(self.live.numel(), memory.device), 0, shape)
+            self._lm_states = torch.unflatten(
+                self._lm.start(self.live.numel(), memory.device), 0, shape
+            )
 
     @abstractmethod
     def step(self) -> Tensor:
@@ -119,9 +132,13 @@ class BeamSearch(ABC):
             self._rows_M = None
         last_P = self.units[:, :, -1].reshape(-1)
         last_M = last_P if self._rows_M is None else last_P[self._rows_M]
-        self._visible_BNS = torch.cat([self._visible_BNS, self._itself_NN.expand(len(self.units), -1, -1)], dim=2)
+        self._visible_BNS = torch.cat(
+            [self._visible_BNS, self._itself_NN.expand(len(self.units), -1, -1)], dim=2
+        )
         depths_M = torch.full_like(last_M, self.num_units)
-        return self._decoder.decode_step(self._cache, NewNodes(last_M, depths_M, self._visible_BNS, self._rows_M))
+        return self._decoder.decode_step(
+            self._cache, NewNodes(last_M, depths_M, self._visible_BNS, self._rows_M)
+        )
 
     def scatter(self, values_MK: Tensor, fill: float) -> Tensor:
         """Values of the hypotheses of the last `hidden()`, (M, K), as (B, N, K); `fill` for all other hypotheses."""
@@ -150,7 +167,9 @@ class BeamSearch(ABC):
         """
         past_BNL = self.units.gather(1, parents[..., None].expand(-1, -1, self.units.size(2)))
         self.units = torch.cat([past_BNL, units[..., None]], dim=2)
-        self._visible_BNS = self._visible_BNS.gather(1, parents[..., None].expand_as(self._visible_BNS))
+        self._visible_BNS = self._visible_BNS.gather(
+            1, parents[..., None].expand_as(self._visible_BNS)
+        )
         self.live = live
         if self._lm is not None:
             rows_B1 = torch.arange(len(parents), device=parents.device)[:, None]
@@ -162,13 +181,22 @@ class BeamSearch(ABC):
         """Remove all utterances except these (B',). Returns their rows on the device."""
         rows = copy_to(self.live.device, rows_on_cpu)
         self._cache.keep_utterances(rows)
-        self.utterances, self.units, self.live = self.utterances[rows_on_cpu], self.units[rows], self.live[rows]
+        self.utterances, self.units, self.live = (
+            self.utterances[rows_on_cpu],
+            self.units[rows],
+            self.live[rows],
+        )
         self._visible_BNS = self._visible_BNS[rows]
-        self.max_units, self._min_units_B = self.max_units[rows_on_cpu], self._min_units_B[rows_on_cpu]
+        self.max_units, self._min_units_B = (
+            self.max_units[rows_on_cpu],
+            self._min_units_B[rows_on_cpu],
+        )
         self._lm_states = self._lm_states[rows]
         return rows
 
-    def without_end(self, units: Tensor, scores: Tensor) -> list[list[tuple[tuple[int, ...], float]]]:
+    def without_end(
+        self, units: Tensor, scores: Tensor
+    ) -> list[list[tuple[tuple[int, ...], float]]]:
         """The units between <sos> and <eos>, and the score, of each hypothesis that is possible, per utterance.
 
         units: (B', N, L), scores: (B', N). They are read together, because each reading waits for the device.
@@ -182,7 +210,9 @@ class BeamSearch(ABC):
                     raise CheckpointError("scores of the search", "NaN", DIVERGED)
                 if score > -math.inf:
                     ids = [int(value) for value in values]
-                    found[-1].append((tuple(ids[: ids.index(self._eos)] if self._eos in ids else ids), score))
+                    found[-1].append(
+                        (tuple(ids[: ids.index(self._eos)] if self._eos in ids else ids), score)
+                    )
         return found
 
     def read(self, done: Tensor) -> Tensor:
@@ -197,7 +227,9 @@ class BeamSearch(ABC):
     def _compact(self, used_BS: Tensor, size: int) -> None:
         """Remove the cached nodes that are on no continuing hypothesis: most, as survivors share their beginnings."""
         nodes_BS = (~used_BS).to(torch.uint8).argsort(dim=1, stable=True)[:, :size]
-        self._visible_BNS = self._visible_BNS.gather(2, nodes_BS[:, None].expand(-1, self.live.size(1), -1))
+        self._visible_BNS = self._visible_BNS.gather(
+            2, nodes_BS[:, None].expand(-1, self.live.size(1), -1)
+        )
         self._cache.keep_nodes(nodes_BS)
         self._compact_at = max(_COMPACT_ABOVE, size + size // 2)
 
@@ -214,7 +246,12 @@ class AttentionSearch(BeamSearch):
     """
 
     def __init__(
-        self, model: AsrModel, memory: Tensor, lengths: Tensor, options: DecodeOptions, lm: LanguageModel | None = None
+        self,
+        model: AsrModel,
+        memory: Tensor,
+        lengths: Tensor,
+        options: DecodeOptions,
+        lm: LanguageModel | None = None,
     ) -> None:
         """memory: (B, T, D) encoder output; lengths: (B,) in T, at least 1; lm: weighted by `lm_weight`."""
         super().__init__(model, memory, lengths, options, lm)
@@ -233,7 +270,11 @@ class AttentionSearch(BeamSearch):
         self._ended_BN = units_BN == self._eos
         live_BN = ~(self._ended_BN | self._scores_BN.isneginf())
         self.advance(order_BN // values_BNK.size(2), units_BN, live_BN)
-        return self.at_limit() | self.read(self._is_complete()) if self.should_sync() else self.at_limit()
+        return (
+            self.at_limit() | self.read(self._is_complete())
+            if self.should_sync()
+            else self.at_limit()
+        )
 
     def keep(self, rows_on_cpu: Tensor) -> Tensor:
         rows = super().keep(rows_on_cpu)
@@ -243,7 +284,10 @@ class AttentionSearch(BeamSearch):
     def nbest(self, rows: Tensor) -> list[list[Hypothesis]]:
         penalty, nbests = self._options.length_penalty, []
         for pairs in self.without_end(self.units[rows], self._scores_BN[rows]):
-            found = [Hypothesis(ids, score / len(ids) ** penalty if ids else score) for ids, score in pairs]
+            found = [
+                Hypothesis(ids, score / len(ids) ** penalty if ids else score)
+                for ids, score in pairs
+            ]
             found.sort(key=lambda one: (bool(one.ids) or not penalty, one.score), reverse=True)
             nbests.append(found)
         return nbests
@@ -269,7 +313,9 @@ class AttentionSearch(BeamSearch):
         values_BNK = self.add_fusion(values_BNK, ids_BNK)
         too_short_B = self.too_short()
         if too_short_B is not None:
-            values_BNK = values_BNK.masked_fill(too_short_B[:, None, None] & (ids_BNK == self._eos), -math.inf)
+            values_BNK = values_BNK.masked_fill(
+                too_short_B[:, None, None] & (ids_BNK == self._eos), -math.inf
+            )
         repeated_eos_K = torch.full_like(values_BNK[0, 0], -math.inf)
         repeated_eos_K[0] = 0.0
         values_BNK = torch.where(self._ended_BN[..., None], repeated_eos_K, values_BNK)

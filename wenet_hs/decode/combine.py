@@ -40,8 +40,13 @@ def read_nbest_lists(folders: Sequence[Path]) -> list[dict[str, NBestList]]:
             if keys := others.keys() - own.keys():
                 found = f"lacks {len(keys)} utterances of {other} ({list_names(sorted(keys))})"
                 raise DataError(folder, found, "decode the same list with all models")
-        pairs = [({one.units for one in first[key].nbest}, {one.units for one in system[key].nbest}) for key in first]
-        if not any((ours & theirs) - {()} for ours, theirs in pairs) and any((a | b) - {()} for a, b in pairs):
+        pairs = [
+            ({one.units for one in first[key].nbest}, {one.units for one in system[key].nbest})
+            for key in first
+        ]
+        if not any((ours & theirs) - {()} for ours, theirs in pairs) and any(
+            (a | b) - {()} for a, b in pairs
+        ):
             found = f"no hypothesis has the same units as one of {first_name}"
             raise DataError(name, found, "combine models of one unit table")
     return [{key: system[key] for key in first} for system in systems]
@@ -55,7 +60,9 @@ def _read_folder(path: Path) -> dict[str, NBestList]:
             raise DataError(f"{path}:{number}", fault, "decode the list again")
         key = nbest_list.key
         if key in nbest_lists:
-            raise DataError(f"{path}:{number}", f"utterance {key!r} occurs twice", "decode the list again")
+            raise DataError(
+                f"{path}:{number}", f"utterance {key!r} occurs twice", "decode the list again"
+            )
         nbest_lists[key] = nbest_list
     if not nbest_lists:
         raise DataError(path, "contains no utterances", "decode the list again")
@@ -106,4 +113,6 @@ def normalize_scores(scores: Mapping[tuple[str, ...], float]) -> dict[tuple[str,
 
 
 def _expected_errors(units: Sequence[str], posteriors: Mapping[tuple[str, ...], float]) -> float:
-    return sum(math.exp(score) * count_errors(truth, units).errors for truth, score in posteriors.items())
+    return sum(
+        math.exp(score) * count_errors(truth, units).errors for truth, score in posteriors.items()
+    )

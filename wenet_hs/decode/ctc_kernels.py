@@ -29,7 +29,9 @@ _BLANK, _LABEL, _TOTAL = range(3)
 _NONE, _ZERO, _ONE = np.int64(-1), np.int64(0), np.int64(1)
 _HALF = np.int64(32)
 _LOW = np.int64(2**32 - 1)
-_TOP = np.int64(2**31 - 1)  # the lower half of a rank is this minus the unit: -1 (no unit) comes last
+_TOP = np.int64(
+    2**31 - 1
+)  # the lower half of a rank is this minus the unit: -1 (no unit) comes last
 
 
 # ---- prefix search
@@ -74,7 +76,9 @@ def _add_node(trie_M5: Any, node: Any, parent: Any, unit: Any, sibling: Any) -> 
 
 
 @njit
-def _score_unchanged(frame: Any, beam: Any, size: Any, trie_M5: Any, best: Any, repeated_N: Any, taken_NK: Any) -> Any:
+def _score_unchanged(
+    frame: Any, beam: Any, size: Any, trie_M5: Any, best: Any, repeated_N: Any, taken_NK: Any
+) -> Any:
     """Score the prefixes that are in the beam: by blank, by repeating the last unit, or extended from their parent.
 
     Fills `repeated_N`, the sum over the alignments that end in the last unit per prefix, and `taken_NK`, which units of
@@ -105,7 +109,9 @@ def _score_unchanged(frame: Any, beam: Any, size: Any, trie_M5: Any, best: Any, 
 
 
 @njit
-def _score_extended(frame: Any, beam: Any, size: Any, trie_M5: Any, best: Any, count: Any, taken_NK: Any) -> Any:
+def _score_extended(
+    frame: Any, beam: Any, size: Any, trie_M5: Any, best: Any, count: Any, taken_NK: Any
+) -> Any:
     """Score the prefixes that are one unit longer than a prefix of the beam. Returns the number of candidates."""
     log_probs_K, ids_K, slots_V, _ = frame
     nodes_N, sums_N3 = beam
@@ -125,7 +131,14 @@ def _score_extended(frame: Any, beam: Any, size: Any, trie_M5: Any, best: Any, c
 
 @njit
 def _select(
-    beam: Any, next_beam: Any, best: Any, count: Any, repeated_N: Any, blank_log_prob: Any, trie_M5: Any, num_nodes: Any
+    beam: Any,
+    next_beam: Any,
+    best: Any,
+    count: Any,
+    repeated_N: Any,
+    blank_log_prob: Any,
+    trie_M5: Any,
+    num_nodes: Any,
 ) -> Any:
     """Fill the next beam with the best candidates. Returns the number of nodes of the trie."""
     nodes_N, sums_N3 = beam
@@ -182,7 +195,10 @@ def advance_prefixes(values_TK: Any, ids_TK: Any, blank: Any, slots_V: Any, stat
     repeated_N, taken_NK = np.empty(beam_size), np.empty((beam_size, num_best), np.bool_)
     size, num_nodes, current = sizes_3
     for t in range(len(ids_TK)):
-        beam, next_beam = (nodes_2N[current], sums_2N3[current]), (nodes_2N[1 - current], sums_2N3[1 - current])
+        beam, next_beam = (
+            (nodes_2N[current], sums_2N3[current]),
+            (nodes_2N[1 - current], sums_2N3[1 - current]),
+        )
         blank_log_prob = _IMPOSSIBLE
         for slot in range(num_best):
             if ids_TK[t, slot] == blank:
@@ -194,7 +210,9 @@ def advance_prefixes(values_TK: Any, ids_TK: Any, blank: Any, slots_V: Any, stat
         count = _score_extended(frame, beam, size, trie_M5, best, count, taken_NK)
         for index in range(size):
             trie_M5[beam[0][index], _INDEX] = -1
-        num_nodes = _select(beam, next_beam, best, count, repeated_N, blank_log_prob, trie_M5, num_nodes)
+        num_nodes = _select(
+            beam, next_beam, best, count, repeated_N, blank_log_prob, trie_M5, num_nodes
+        )
         size, current = count, 1 - current
         for slot in range(num_best):
             slots_V[ids_TK[t, slot]] = -1
@@ -227,7 +245,13 @@ def read_prefixes(state: Any) -> Any:
 
 @njit
 def _advance(
-    log_probs_TC: Any, classes_L: Any, scores_S: Any, frames: Any, states: Any, steps_KW: Any, keeps_steps: Any
+    log_probs_TC: Any,
+    classes_L: Any,
+    scores_S: Any,
+    frames: Any,
+    states: Any,
+    steps_KW: Any,
+    keeps_steps: Any,
 ) -> None:
     """Update the best score of each state from before frame `frames[0]` to after frame `frames[1] - 1`.
 

@@ -27,7 +27,9 @@ _BLOCK = 2000
 _Ids = tuple[int, ...]
 
 
-def greedy_search(values: Tensor, ids: Tensor, lengths: Tensor, *, blank: int) -> list[list[Hypothesis]]:
+def greedy_search(
+    values: Tensor, ids: Tensor, lengths: Tensor, *, blank: int
+) -> list[list[Hypothesis]]:
     """The best alignment of each utterance without repeats and blanks: one hypothesis per utterance.
 
     Args:
@@ -58,7 +60,10 @@ def prefix_beam_search(
     Returns: per utterance up to `beam_size` different hypotheses, best first, with the log of the sum over the
         alignments that were considered. An utterance of length 0 has the empty one.
     """
-    values_BTK, ids_BTK = values.detach().double().cpu().contiguous().numpy(), ids.cpu().contiguous().numpy()
+    values_BTK, ids_BTK = (
+        values.detach().double().cpu().contiguous().numpy(),
+        ids.cpu().contiguous().numpy(),
+    )
     results = []
     for values_TK, ids_TK, length in zip(values_BTK, ids_BTK, lengths.tolist(), strict=True):
         search = PrefixSearch(blank=blank, beam_size=beam_size)
@@ -91,7 +96,10 @@ class PrefixSearch:
     def hypotheses(self) -> list[Hypothesis]:
         """Up to `beam_size` different ones, best first."""
         rows = zip(*self._kernels.read_prefixes(self._state), strict=True)
-        return [Hypothesis(tuple(units_L[:size].tolist()), float(score)) for score, size, units_L in rows]
+        return [
+            Hypothesis(tuple(units_L[:size].tolist()), float(score))
+            for score, size, units_L in rows
+        ]
 
 
 # ---- with a language model, in plain Python
@@ -118,11 +126,15 @@ def prefix_beam_search_with_lm(
     for t in range(1 + max(lengths_B, default=-1)):  # after its frames each utterance has its end
         running = [row for row, length in enumerate(lengths_B) if t <= length]
         frames = [
-            dict(zip(ids_BTK[row][t], values_BTK[row][t], strict=True)) if t < lengths_B[row] else {eos: 0.0}
+            dict(zip(ids_BTK[row][t], values_BTK[row][t], strict=True))
+            if t < lengths_B[row]
+            else {eos: 0.0}
             for row in running
         ]
         units = [[unit for unit in frame if unit != blank] for frame in frames]
-        wanted = [(row, searches[row].beam, of_row) for row, of_row in zip(running, units, strict=True)]
+        wanted = [
+            (row, searches[row].beam, of_row) for row, of_row in zip(running, units, strict=True)
+        ]
         scores = _no_scores(wanted) if scorer is None else scorer.score(wanted)
         for row, frame, of_row in zip(running, frames, scores, strict=True):
             if t < lengths_B[row]:
@@ -158,7 +170,9 @@ class _FusionScorer:
         new = [one for one in beams if one not in self._rows]
         if new:
             parents = self._numbers([self._rows[row, prefix[:-1]] for row, prefix in new])
-            after = self._lm.advance(self._states[parents], self._numbers([prefix[-1] for _, prefix in new]))
+            after = self._lm.advance(
+                self._states[parents], self._numbers([prefix[-1] for _, prefix in new])
+            )
             self._rows |= {one: len(self._states) + number for number, one in enumerate(new)}
             self._states = torch.cat([self._states, after])
         self._states = self._states[self._numbers([self._rows[one] for one in beams])]
@@ -200,13 +214,17 @@ class _FusedPrefixSearch:
             same[0] = _log_add(same[0], total + blank_log_prob)
             for unit, log_prob in frame.items():
                 longer = sums.setdefault((*prefix, unit), [_IMPOSSIBLE, _IMPOSSIBLE])
-                if prefix and unit == prefix[-1]:  # a new unit only after a blank; without it, the old one continues
+                if (
+                    prefix and unit == prefix[-1]
+                ):  # a new unit only after a blank; without it, the old one continues
                     longer[1] = _log_add(longer[1], in_blank + log_prob)
                     same[1] = _log_add(same[1], in_unit + log_prob)
                 else:
                     longer[1] = _log_add(longer[1], total + log_prob)
         fusion = {
-            (*prefix, unit): self._fusion[prefix] + self._options.lm_weight * score + self._options.length_bonus
+            (*prefix, unit): self._fusion[prefix]
+            + self._options.lm_weight * score
+            + self._options.length_bonus
             for prefix, of_prefix in zip(self._beam, scores, strict=True)
             for unit, score in zip(frame, of_prefix, strict=True)
         }
@@ -214,10 +232,16 @@ class _FusedPrefixSearch:
         ranks = {prefix: -rank for rank, prefix in enumerate(self._beam)}
         candidates = []
         for prefix, pair in sums.items():
-            rank, unit = (ranks[prefix], -1) if prefix in ranks else (ranks[prefix[:-1]], prefix[-1])
+            rank, unit = (
+                (ranks[prefix], -1) if prefix in ranks else (ranks[prefix[:-1]], prefix[-1])
+            )
             candidates.append((_log_add(*pair) + self._fusion[prefix], rank, unit, prefix))
         best = sorted(candidates, reverse=True)[: self._options.beam_size]
-        self._beam = {prefix: (sums[prefix][0], sums[prefix][1]) for score, *_, prefix in best if score > _IMPOSSIBLE}
+        self._beam = {
+            prefix: (sums[prefix][0], sums[prefix][1])
+            for score, *_, prefix in best
+            if score > _IMPOSSIBLE
+        }
 
     def finish(self, scores: list[list[float]]) -> list[tuple[float, float, _Ids]]:
         """Score with the end of the text, score of CTC only, and units of each prefix, best first.
@@ -242,7 +266,10 @@ def _log_add(a: float, b: float) -> float:
 
 
 def viterbi_align(
-    log_probs: Tensor, lengths: Tensor, labels: Sequence[Sequence[int]], rows: Sequence[int] | None = None
+    log_probs: Tensor,
+    lengths: Tensor,
+    labels: Sequence[Sequence[int]],
+    rows: Sequence[int] | None = None,
 ) -> list[Alignment | None]:
     """The best CTC alignment of each label sequence to the frames of an utterance, in O(T · L) time, little memory.
 
@@ -260,17 +287,25 @@ def viterbi_align(
     found: list[Alignment | None] = []
     for row, classes in zip(range(len(labels)) if rows is None else rows, labels, strict=True):
         log_probs_TC = log_probs_BTC[row, : sizes_B[row]]
-        spans_L2, sums_L, total = ctc_kernels.best_alignment(log_probs_TC, np.array(classes, np.int64), _BLOCK)
+        spans_L2, sums_L, total = ctc_kernels.best_alignment(
+            log_probs_TC, np.array(classes, np.int64), _BLOCK
+        )
         if math.isnan(total):
             raise CheckpointError("CTC output", "NaN", DIVERGED)
         means_L = sums_L / (spans_L2[:, 1] - spans_L2[:, 0]).clip(min=1)
         spans = tuple((start, end) for start, end in spans_L2.tolist())
-        found.append(None if total == -math.inf else Alignment(spans, tuple(means_L.tolist()), total))
+        found.append(
+            None if total == -math.inf else Alignment(spans, tuple(means_L.tolist()), total)
+        )
     return found
 
 
 def align_units(
-    ctc: Ctc, memory: Tensor, lengths: Tensor, labels: Sequence[Sequence[int]], rows: Sequence[int] | None = None
+    ctc: Ctc,
+    memory: Tensor,
+    lengths: Tensor,
+    labels: Sequence[Sequence[int]],
+    rows: Sequence[int] | None = None,
 ) -> list[Alignment | None]:
     """As `viterbi_align`, for unit ids and encoder output. Only the log-probabilities of these units are computed.
 
@@ -279,7 +314,9 @@ def align_units(
         labels: R sequences of unit ids. Blank among them, which a decoder may emit, is a label like any other.
     """
     rows = range(len(labels)) if rows is None else rows
-    joined: list[list[int]] = [[] for _ in range(len(memory))]  # per utterance all its label sequences
+    joined: list[list[int]] = [
+        [] for _ in range(len(memory))
+    ]  # per utterance all its label sequences
     begins = []
     for row, ids in zip(rows, labels, strict=True):
         begins.append(len(joined[row]))
@@ -287,19 +324,28 @@ def align_units(
     alphabet = _alphabet(joined, ctc.blank)
     log_probs_BTC = ctc.head.label_log_probs(memory, alphabet.unit_ids.to(memory.device))
     all_classes = alphabet.target_classes.tolist()
-    classes = [all_classes[row][begin : begin + len(ids)] for row, begin, ids in zip(rows, begins, labels, strict=True)]
+    classes = [
+        all_classes[row][begin : begin + len(ids)]
+        for row, begin, ids in zip(rows, begins, labels, strict=True)
+    ]
     return viterbi_align(log_probs_BTC, lengths, classes, rows)
 
 
 def align_windows(ctc: Ctc, windows: Iterable[Tensor], ids: Sequence[int]) -> Alignment | None:
     """As `align_units`, for the unit ids of one recording and its encoder output in consecutive parts (1, T, D)."""
     alphabet = _alphabet([ids], ctc.blank)
-    parts = [ctc.head.label_log_probs(part, alphabet.unit_ids.to(part.device)).cpu() for part in windows]
+    parts = [
+        ctc.head.label_log_probs(part, alphabet.unit_ids.to(part.device)).cpu() for part in windows
+    ]
     log_probs_1TC = torch.cat(parts, dim=1)
-    return viterbi_align(log_probs_1TC, torch.tensor([log_probs_1TC.size(1)]), alphabet.target_classes.tolist())[0]
+    return viterbi_align(
+        log_probs_1TC, torch.tensor([log_probs_1TC.size(1)]), alphabet.target_classes.tolist()
+    )[0]
 
 
 def _alphabet(labels: Sequence[Sequence[int]], blank: int) -> Alphabet:
     """The classes of each sequence of unit ids."""
-    targets_BL = pad_sequence([torch.tensor(ids, dtype=torch.int64) for ids in labels], batch_first=True)
+    targets_BL = pad_sequence(
+        [torch.tensor(ids, dtype=torch.int64) for ids in labels], batch_first=True
+    )
     return compact_alphabet(targets_BL, torch.tensor([len(ids) for ids in labels]), blank)

@@ -49,9 +49,12 @@ def _readers(option: str) -> str:
 class DecodeOptions:
     """Options of the searches. Each field is a flag of the commands that decode."""
 
-    beam_size: int = option(10, "number of hypotheses in the beam; may be larger than the number of units")
+    beam_size: int = option(
+        10, "number of hypotheses in the beam; may be larger than the number of units"
+    )
     nbest: int | None = option(
-        None, "number of hypotheses to return, at most beam_size; decoder searches then stop earlier (default: all)"
+        None,
+        "number of hypotheses to return, at most beam_size; decoder searches then stop earlier (default: all)",
     )
     ctc_weight: float = option(
         0.5,
@@ -64,7 +67,8 @@ class DecodeOptions:
         "long texts; at least 0",
     )
     reverse_weight: float = option(
-        0.0, "attention_rescoring: weight of the right-to-left decoder of a bitransformer, from 0 to 1"
+        0.0,
+        "attention_rescoring: weight of the right-to-left decoder of a bitransformer, from 0 to 1",
     )
     finished_list: bool = option(
         False,
@@ -76,10 +80,12 @@ class DecodeOptions:
         f"{_readers('max_len_ratio')}: maximum number of units per encoder frame, above 0; one unit is always allowed",
     )
     min_len_ratio: float = option(
-        0.0, f"{_readers('min_len_ratio')}: minimum number of units per encoder frame, from 0 to max_len_ratio"
+        0.0,
+        f"{_readers('min_len_ratio')}: minimum number of units per encoder frame, from 0 to max_len_ratio",
     )
     lm_weight: float = option(
-        0.0, f"weight of the language model's log-probability, in all modes except {_GREEDY_MODES}; needed with --lm"
+        0.0,
+        f"weight of the language model's log-probability, in all modes except {_GREEDY_MODES}; needed with --lm",
     )
     length_bonus: float = option(
         0.0,
@@ -94,7 +100,9 @@ class DecodeOptions:
     num_decoding_left_chunks: int | None = option(
         None, "chunks before its own that a frame sees; -1: all (default: -1; of a stream 4)"
     )
-    simulate_streaming: bool = option(False, "compute chunk by chunk, as in a stream; the same results, slower")
+    simulate_streaming: bool = option(
+        False, "compute chunk by chunk, as in a stream; the same results, slower"
+    )
 
     @property
     def chunk(self) -> Chunk | None:
@@ -119,7 +127,11 @@ class DecodeOptions:
             ("max_len_ratio", 0 < self.max_len_ratio < math.inf, "above 0"),
             ("min_len_ratio", 0 <= self.min_len_ratio <= self.max_len_ratio, max_ratio),
             ("length_bonus", math.isfinite(self.length_bonus), "a number"),
-            ("decoding_chunk_size", size in (None, -1) or size >= 1, "at least 1, or -1: whole utterances"),
+            (
+                "decoding_chunk_size",
+                size in (None, -1) or size >= 1,
+                "at least 1, or -1: whole utterances",
+            ),
             ("num_decoding_left_chunks", left is None or left >= -1, "at least 0, or -1: all"),
         )
         for name, is_valid, expected in checks:

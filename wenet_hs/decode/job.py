@@ -99,18 +99,24 @@ def recognize(
     partial = PartialResults(folder)
     job = replace(job, max_segment_s=limit_segment(job.max_segment_s, encoder.longest_s))
     settings = {"format": FORMAT, **(settings or {})}
-    batches, done, failed = _share_plan(partial, utterances, job, settings, world, encoder.max_batch_s)
+    batches, done, failed = _share_plan(
+        partial, utterances, job, settings, world, encoder.max_batch_s
+    )
     numbers = assign_batches(batches, done, world.size)[world.rank]
     total = sum(len(batches[number]) for number in numbers)
     on_progress(0, total)
     if world.is_first:
         warn_about_options(experiment.model, job.options, job.modes)
         seconds = [piece.duration_s for batch in batches for piece in batch]
-        experiment.frontend.warn_about_windows(f"max_segment_s {job.max_segment_s:g}", seconds, CUT_AT_PAUSES)
+        experiment.frontend.warn_about_windows(
+            f"max_segment_s {job.max_segment_s:g}", seconds, CUT_AT_PAUSES
+        )
     if numbers:
         _warm_up(experiment, job)
     with partial.appending(world.rank) as append:
-        for number, result in _decode_batches(experiment, utterances, {n: batches[n] for n in numbers}, job):
+        for number, result in _decode_batches(
+            experiment, utterances, {n: batches[n] for n in numbers}, job
+        ):
             append(replace(result, number=number, rank=world.rank))
             on_progress(len(batches[number]), total)
     world.barrier()
@@ -119,15 +125,21 @@ def recognize(
     results = partial.read()
     missing = set(range(len(batches))) - results.keys()
     if missing:
-        found = f"{len(missing)} of {len(batches)} batches are missing (the first is {min(missing)})"
+        found = (
+            f"{len(missing)} of {len(batches)} batches are missing (the first is {min(missing)})"
+        )
         raise DataError(folder, found, "run the same command again")
-    return _merge([results[number] for number in range(len(batches))], batches, failed, utterances, job.modes)
+    return _merge(
+        [results[number] for number in range(len(batches))], batches, failed, utterances, job.modes
+    )
 
 
 # ---- plan
 
 
-def assign_batches(batches: Sequence[Sequence[Piece]], done: Collection[int], num_ranks: int) -> list[list[int]]:
+def assign_batches(
+    batches: Sequence[Sequence[Piece]], done: Collection[int], num_ranks: int
+) -> list[list[int]]:
     """The numbers of the batches that are not done, per rank: each goes to the rank with the fewest seconds so far."""
     shares: list[list[int]] = [[] for _ in range(num_ranks)]
     seconds = [0.0] * num_ranks
@@ -154,14 +166,20 @@ def _share_plan(
     """
     kept = world.all_gather(partial.find(settings) if world.is_first else None)[0]
     batches, done = kept or ([], set())
-    rows = sorted(set(range(len(utterances))).difference(piece.row for batch in batches for piece in batch))
+    rows = sorted(
+        set(range(len(utterances))).difference(piece.row for batch in batches for piece in batch)
+    )
     pieces, failed = list[Piece](), dict[int, str]()
     for row in rows[world.rank :: world.size]:
         clip = utterances[row]
         try:
             duration_s = segment_duration(clip) if clip.duration is None else clip.duration
             is_cut = 0 < job.max_segment_s < duration_s
-            pieces += cut_pieces(row, *find_cuts(clip, job.max_segment_s)) if is_cut else [Piece(row, duration_s)]
+            pieces += (
+                cut_pieces(row, *find_cuts(clip, job.max_segment_s))
+                if is_cut
+                else [Piece(row, duration_s)]
+            )
         except DataError as error:
             failed[row] = str(error)
     world.barrier()
@@ -177,7 +195,11 @@ def _share_plan(
     if world.is_first:
         partial.write_plan(settings, batches, is_new=kept is None)
     world.barrier()
-    return batches, done, {row: reason for _, failed_of_rank in of_ranks for row, reason in failed_of_rank.items()}
+    return (
+        batches,
+        done,
+        {row: reason for _, failed_of_rank in of_ranks for row, reason in failed_of_rank.items()},
+    )
 
 
 # ---- one result
@@ -211,7 +233,9 @@ def _merge(
     for row in sorted(segments_of.keys() - failed.keys()):
         for mode in modes:
             segments_in_mode = [segments[mode] for segments in segments_of[row]]
-            found.segments[mode][utterances[row].key] = sorted(segments_in_mode, key=lambda one: one.begin_s)
+            found.segments[mode][utterances[row].key] = sorted(
+                segments_in_mode, key=lambda one: one.begin_s
+            )
     found.failed = {utterances[row].key: failed[row] for row in sorted(failed)}
     return found
 
@@ -220,7 +244,10 @@ def _merge(
 
 
 def decode_pieces(
-    experiment: Experiment, features: Mapping[Piece, Tensor], job: DecodingJob, times: StageTimes | None = None
+    experiment: Experiment,
+    features: Mapping[Piece, Tensor],
+    job: DecodingJob,
+    times: StageTimes | None = None,
 ) -> tuple[dict[Piece, dict[str, Segment]], list[Piece]]:
     """Decode a batch: the hypotheses of each piece by mode, and the pieces that are too short for the encoder.
 
@@ -235,12 +262,26 @@ def decode_pieces(
         features_BTF, lengths_B = pad_features(model, features.values())
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[job.dtype]
     with torch.autocast(features_BTF.device.type, dtype, enabled=job.dtype != "fp32"):
-        found = decode(model, features_BTF, lengths_B, job.modes, job.options, lm=job.lm, align=True, times=times)
+        found = decode(
+            model,
+            features_BTF,
+            lengths_B,
+            job.modes,
+            job.options,
+            lm=job.lm,
+            align=True,
+            times=times,
+        )
     segments = {
-        piece: {mode: make_segment(nbests[row], piece.begin_s, experiment) for mode, nbests in found.items()}
+        piece: {
+            mode: make_segment(nbests[row], piece.begin_s, experiment)
+            for mode, nbests in found.items()
+        }
         for row, piece in enumerate(features)
     }
-    return segments, [piece for piece, one in features.items() if model.encoder.output_length(len(one)) < 1]
+    return segments, [
+        piece for piece, one in features.items() if model.encoder.output_length(len(one)) < 1
+    ]
 
 
 @dataclass(frozen=True)
@@ -256,18 +297,25 @@ class LoadedBatch:
     incomplete: list[str] = field(default_factory=list)
 
 
-def _load_batch(experiment: Experiment, utterances: Sequence[Utterance], batch: Sequence[Piece]) -> LoadedBatch:
+def _load_batch(
+    experiment: Experiment, utterances: Sequence[Utterance], batch: Sequence[Piece]
+) -> LoadedBatch:
     loaded = LoadedBatch({piece: piece.select(utterances) for piece in batch}, time.time())
     for piece, clip in loaded.clips.items():
         try:
-            loaded.features[piece] = utterance_features(clip, experiment.frontend, loaded.incomplete)
+            loaded.features[piece] = utterance_features(
+                clip, experiment.frontend, loaded.incomplete
+            )
         except DataError as error:
             loaded.failed[piece] = str(error).removeprefix(f"utterance {clip.key}: ")
     return loaded
 
 
 def _decode_batches(
-    experiment: Experiment, utterances: Sequence[Utterance], batches: Mapping[int, Sequence[Piece]], job: DecodingJob
+    experiment: Experiment,
+    utterances: Sequence[Utterance],
+    batches: Mapping[int, Sequence[Piece]],
+    job: DecodingJob,
 ) -> Iterator[tuple[int, DecodedBatch]]:
     """Decode batches, given by number. Beside a GPU the audio of the next ones is loaded meanwhile."""
     device = next(experiment.model.parameters()).device
@@ -280,14 +328,18 @@ def _decode_batches(
     for number, batch in batches.items():
         times = StageTimes(device)
         keys = [piece.select(utterances).key for piece in batch]
-        with out_of_memory_as_error(keys, batch[0].duration_s, "lower --batch_size or --max_segment_s"):
+        with out_of_memory_as_error(
+            keys, batch[0].duration_s, "lower --batch_size or --max_segment_s"
+        ):
             with times.measure(FEATURES):
                 ready = next(loaded)
             result = _decode_batch(experiment, ready, job, times)
         yield number, result
 
 
-def _decode_batch(experiment: Experiment, loaded: LoadedBatch, job: DecodingJob, times: StageTimes) -> DecodedBatch:
+def _decode_batch(
+    experiment: Experiment, loaded: LoadedBatch, job: DecodingJob, times: StageTimes
+) -> DecodedBatch:
     lang = next(iter(loaded.clips.values())).lang
     experiment = replace(experiment, model=job.models.get(lang, experiment.model))
     decoded, too_short = decode_pieces(experiment, loaded.features, job, times)
@@ -295,12 +347,18 @@ def _decode_batch(experiment: Experiment, loaded: LoadedBatch, job: DecodingJob,
         keys = [loaded.clips[piece].key for piece in loaded.clips if piece in too_short]
         message = "too short for the encoder, so their hypothesis is empty: %d utterances (%s)"
         logger.warning(message, len(keys), list_names(keys))
-    pieces = [loaded.failed[piece] if piece in loaded.failed else decoded[piece] for piece in loaded.clips]
-    return DecodedBatch(pieces, dict(times.seconds), loaded.started_at, incomplete=loaded.incomplete)
+    pieces = [
+        loaded.failed[piece] if piece in loaded.failed else decoded[piece] for piece in loaded.clips
+    ]
+    return DecodedBatch(
+        pieces, dict(times.seconds), loaded.started_at, incomplete=loaded.incomplete
+    )
 
 
 def _warm_up(experiment: Experiment, job: DecodingJob) -> None:
     """Load what is loaded at first use: filter banks, kernels, tables."""
     # One second.
-    noise_N = 0.1 * torch.randn(experiment.frontend.rate, generator=torch.Generator().manual_seed(0))
+    noise_N = 0.1 * torch.randn(
+        experiment.frontend.rate, generator=torch.Generator().manual_seed(0)
+    )
     decode_pieces(experiment, {Piece(0, 1.0): experiment.frontend.compute(noise_N)}, job)

@@ -53,7 +53,9 @@ class FinishedListSearch(BeamSearch):
         super().__init__(model, memory, lengths, options, lm)
         self._ctc_weight, self._ctc = ctc_weight, None
         if ctc_weight:
-            self._ctc = CtcPrefixScorer(model.ctc.log_probs(memory), lengths, model.ctc.blank, options.beam_size)
+            self._ctc = CtcPrefixScorer(
+                model.ctc.log_probs(memory), lengths, model.ctc.blank, options.beam_size
+            )
         # Scores without CTC's part; -inf for an unused row of the beam.
         self._decoder_scores_BN = memory.new_full(self.live.shape, -math.inf, dtype=torch.float64)
         self._decoder_scores_BN[:, 0] = 0.0
@@ -76,8 +78,12 @@ class FinishedListSearch(BeamSearch):
         length = self.num_units
         ends_M = torch.full((len(hidden_MD),), self._eos, device=hidden_MD.device)
         eos_scores_M = -(1 - self._ctc_weight) * self._head.nll(hidden_MD, ends_M).double()
-        scores_BN1 = self._decoder_scores_BN[..., None] + self.scatter(eos_scores_M[:, None], -math.inf)
-        scores_BN = self.add_fusion(scores_BN1, self.units.new_full(scores_BN1.shape, self._eos))[..., 0]
+        scores_BN1 = self._decoder_scores_BN[..., None] + self.scatter(
+            eos_scores_M[:, None], -math.inf
+        )
+        scores_BN = self.add_fusion(scores_BN1, self.units.new_full(scores_BN1.shape, self._eos))[
+            ..., 0
+        ]
         if self._ctc is not None:
             scores_BN = scores_BN + self._ctc_weight * self._ctc.text_scores()
         too_short_B = self.too_short()
@@ -85,20 +91,28 @@ class FinishedListSearch(BeamSearch):
             scores_BN = scores_BN.masked_fill(too_short_B[:, None], -math.inf)
         scores_BN = scores_BN / max(1, length) ** self._options.length_penalty
         all_scores_BC = torch.cat([self._finished_BN, scores_BN], dim=1)
-        order_BN = all_scores_BC.argsort(dim=1, descending=True, stable=True)[:, : scores_BN.size(1)]
+        order_BN = all_scores_BC.argsort(dim=1, descending=True, stable=True)[
+            :, : scores_BN.size(1)
+        ]
         self._finished_BN = all_scores_BC.gather(1, order_BN)
         padding = (0, self.units.size(2) - self._finished_units_BNL.size(2))
         older_BNL = torch.nn.functional.pad(self._finished_units_BNL, padding, value=self._eos)
         all_units_BCL = torch.cat([older_BNL, self.units], dim=1)
-        self._finished_units_BNL = all_units_BCL.gather(1, order_BN[..., None].expand(-1, -1, all_units_BCL.size(2)))
+        self._finished_units_BNL = all_units_BCL.gather(
+            1, order_BN[..., None].expand(-1, -1, all_units_BCL.size(2))
+        )
 
     def _extend(self, hidden_MD: Tensor) -> None:
         """Continue with the N best hypotheses that are one unit longer."""
         beam_size = self._scores_BN.size(1)
-        values_MK, ids_MK = self._head.topk(hidden_MD, min(_CANDIDATES * beam_size + 1, self._head.num_units))
+        values_MK, ids_MK = self._head.topk(
+            hidden_MD, min(_CANDIDATES * beam_size + 1, self._head.num_units)
+        )
         values_BNK = self.scatter((1 - self._ctc_weight) * values_MK.double(), -math.inf)
         ids_BNK = self.scatter(ids_MK, self._eos)
-        decoder_scores_BNK = self.add_fusion(self._decoder_scores_BN[..., None] + values_BNK, ids_BNK)
+        decoder_scores_BNK = self.add_fusion(
+            self._decoder_scores_BN[..., None] + values_BNK, ids_BNK
+        )
         totals_BNK = decoder_scores_BNK
         if self._ctc is not None:
             totals_BNK = decoder_scores_BNK + self._ctc_weight * self._ctc.prefix_scores(ids_BNK)
@@ -116,20 +130,34 @@ class FinishedListSearch(BeamSearch):
     def _is_complete(self) -> Tensor:
         """(B,) whether no continuing hypothesis can get among the `nbest` that are asked for."""
         options, wanted = self._options, self._options.nbest or self._scores_BN.size(1)
-        best_B, max_units_B = self._scores_BN.amax(dim=1), copy_to(self._scores_BN.device, self.max_units)
+        best_B, max_units_B = (
+            self._scores_BN.amax(dim=1),
+            copy_to(self._scores_BN.device, self.max_units),
+        )
         units_left_B = (max_units_B - self.num_units).clamp(min=0)
         best_B = best_B + max(0.0, options.length_bonus) * units_left_B
         # Upper bound of the final score: a negative score is divided by the maximum number of units, a positive one by
         # the present number.
-        divisors_B = torch.where(best_B < 0, max_units_B.double(), float(self.num_units)) ** options.length_penalty
-        return best_B.isneginf() | (self._finished_BN[:, :wanted].amin(dim=1) >= best_B / divisors_B)
+        divisors_B = (
+            torch.where(best_B < 0, max_units_B.double(), float(self.num_units))
+            ** options.length_penalty
+        )
+        return best_B.isneginf() | (
+            self._finished_BN[:, :wanted].amin(dim=1) >= best_B / divisors_B
+        )
 
     def keep(self, rows_on_cpu: Tensor) -> Tensor:
         rows = super().keep(rows_on_cpu)
         if self._ctc is not None:
             self._ctc.keep(rows)
-        self._scores_BN, self._decoder_scores_BN = self._scores_BN[rows], self._decoder_scores_BN[rows]
-        self._finished_BN, self._finished_units_BNL = self._finished_BN[rows], self._finished_units_BNL[rows]
+        self._scores_BN, self._decoder_scores_BN = (
+            self._scores_BN[rows],
+            self._decoder_scores_BN[rows],
+        )
+        self._finished_BN, self._finished_units_BNL = (
+            self._finished_BN[rows],
+            self._finished_units_BNL[rows],
+        )
         return rows
 
     def nbest(self, rows: Tensor) -> list[list[Hypothesis]]:
@@ -174,7 +202,9 @@ class CtcPrefixScorer:
         new_BNT, repeated_BNT = self._before()
         repeats_BNK = ids == self._units_BN[..., None]
         terms_BNKT = self._frames_of(ids)
-        terms_BNKT += torch.where(repeats_BNK[..., None], repeated_BNT[:, :, None], new_BNT[:, :, None])
+        terms_BNKT += torch.where(
+            repeats_BNK[..., None], repeated_BNT[:, :, None], new_BNT[:, :, None]
+        )
         scores_BNK = terms_BNKT.logsumexp(dim=-1)
         return scores_BNK.masked_fill(ids == self._blank, -math.inf)
 
@@ -183,19 +213,28 @@ class CtcPrefixScorer:
         new_BNT, repeated_BNT = self._before()
         repeats_BN = units == self._units_BN.gather(1, parents)
         rows_BNT = parents[..., None].expand_as(new_BNT)
-        before_BNT = torch.where(repeats_BN[..., None], repeated_BNT.gather(1, rows_BNT), new_BNT.gather(1, rows_BNT))
+        before_BNT = torch.where(
+            repeats_BN[..., None], repeated_BNT.gather(1, rows_BNT), new_BNT.gather(1, rows_BNT)
+        )
         log_probs_BNT = self._frames_of(units)
         sums_BNT = log_probs_BNT.cumsum(dim=-1)
-        self._in_unit_BNT = sums_BNT + (before_BNT - (sums_BNT - log_probs_BNT)).logcumsumexp(dim=-1)
+        self._in_unit_BNT = sums_BNT + (before_BNT - (sums_BNT - log_probs_BNT)).logcumsumexp(
+            dim=-1
+        )
         blank_sums_B1T = self._blank_sums_BT[:, None]
-        until_frame_BNT = _shift_right((self._in_unit_BNT - blank_sums_B1T).logcumsumexp(dim=-1), -math.inf)
+        until_frame_BNT = _shift_right(
+            (self._in_unit_BNT - blank_sums_B1T).logcumsumexp(dim=-1), -math.inf
+        )
         self._in_blank_BNT = blank_sums_B1T + until_frame_BNT
         self._units_BN, self._is_empty = units, False
 
     def keep(self, rows: Tensor) -> None:
         """Remove all utterances except `rows` (B',)."""
         self._log_probs_BVT, self._outside_BT = self._log_probs_BVT[rows], self._outside_BT[rows]
-        self._last_frame_B, self._blank_sums_BT = self._last_frame_B[rows], self._blank_sums_BT[rows]
+        self._last_frame_B, self._blank_sums_BT = (
+            self._last_frame_B[rows],
+            self._blank_sums_BT[rows],
+        )
         self._in_blank_BNT, self._in_unit_BNT = self._in_blank_BNT[rows], self._in_unit_BNT[rows]
         self._units_BN = self._units_BN[rows]
 
@@ -205,7 +244,9 @@ class CtcPrefixScorer:
         new_BNT = _shift_right(torch.logaddexp(self._in_blank_BNT, self._in_unit_BNT), first)
         repeated_BNT = _shift_right(self._in_blank_BNT, first)
         outside_B1T = self._outside_BT[:, None]
-        return new_BNT.masked_fill(outside_B1T, -math.inf), repeated_BNT.masked_fill(outside_B1T, -math.inf)
+        return new_BNT.masked_fill(outside_B1T, -math.inf), repeated_BNT.masked_fill(
+            outside_B1T, -math.inf
+        )
 
     def _frames_of(self, ids: Tensor) -> Tensor:
         """Log-probabilities of units (B, …) over the frames: (B, …, T) float64."""

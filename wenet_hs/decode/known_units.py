@@ -42,7 +42,11 @@ def limit_to_inventories(
     placed: dict[str, int] = {}
     if place_unseen is not None and unseen:
         nearest = nearest_phones(unseen, [table.units[unit_id] for unit_id in text_ids])
-        placed = {unit: text_ids[index] for unit, index in zip(unseen, nearest, strict=True) if index is not None}
+        placed = {
+            unit: text_ids[index]
+            for unit, index in zip(unseen, nearest, strict=True)
+            if index is not None
+        }
     if is_first_rank():
         _report_unseen(unseen, {unit: table.units[source] for unit, source in placed.items()})
     experiment = _extend(experiment, placed)
@@ -62,7 +66,11 @@ def _report_unseen(unseen: Sequence[str], placed: Mapping[str, str]) -> None:
     absent = [unit for unit in unseen if unit not in placed]
     if placed:
         pairs = [f"{unit} beside {source}" for unit, source in placed.items()]
-        logger.info("--place_unseen: %d units that the model does not have: %s", len(pairs), ", ".join(pairs))
+        logger.info(
+            "--place_unseen: %d units that the model does not have: %s",
+            len(pairs),
+            ", ".join(pairs),
+        )
     if absent:
         what = "--inventory: the model does not have %d of its units and cannot recognise them: %s"
         logger.warning(what, len(absent), list_names(absent, " ", most=20))
@@ -76,5 +84,7 @@ def _extend(experiment: Experiment, placed: Mapping[str, int]) -> Experiment:
         if isinstance(decoder, TransformerDecoder):
             embedding = cast(nn.Embedding, decoder.embed[0])
             weight_VD = embedding.weight.detach()
-            embedding.weight = nn.Parameter(torch.cat([weight_VD, weight_VD[list(placed.values())]]), False)
+            embedding.weight = nn.Parameter(
+                torch.cat([weight_VD, weight_VD[list(placed.values())]]), False
+            )
     return replace(experiment, tokenizer=tokenizer)

@@ -21,7 +21,12 @@ from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.base.extensions import wrong_object
 from wenet_hs.decode.attention_search import AttentionSearch
-from wenet_hs.decode.ctc_search import align_units, greedy_search, prefix_beam_search, prefix_beam_search_with_lm
+from wenet_hs.decode.ctc_search import (
+    align_units,
+    greedy_search,
+    prefix_beam_search,
+    prefix_beam_search_with_lm,
+)
 from wenet_hs.decode.hypothesis import DIVERGED, DecodeOptions, Hypothesis
 from wenet_hs.decode.joint import FinishedListSearch
 from wenet_hs.decode.rescoring import rescore
@@ -114,7 +119,9 @@ class EncodedBatch:
     def _check_stage(self, stage: str) -> None:
         """A stage that a mode does not list would be missing in its time, and the beam could be too small."""
         if stage not in stages_of(self.current_mode):
-            raise RuntimeError(f"mode {self.current_mode}: its search reads {stage!r}, which its `stages` do not list")
+            raise RuntimeError(
+                f"mode {self.current_mode}: its search reads {stage!r}, which its `stages` do not list"
+            )
 
     @cached_property
     def _ctc_best(self) -> tuple[Tensor, Tensor]:
@@ -128,12 +135,21 @@ class EncodedBatch:
 
     @cached_property
     def _prefixes(self) -> tuple[NBests, NBests]:
-        best, options, blank, eos = self._ctc_best, self.options, self.model.ctc.blank, self.model.special.eos
+        best, options, blank, eos = (
+            self._ctc_best,
+            self.options,
+            self.model.ctc.blank,
+            self.model.special.eos,
+        )
         with self.times.measure(PREFIX_STAGE):
             if self.lm is None and not options.length_bonus:
-                found = prefix_beam_search(*best, self.lengths, blank=blank, beam_size=options.beam_size)
+                found = prefix_beam_search(
+                    *best, self.lengths, blank=blank, beam_size=options.beam_size
+                )
                 return found, found
-            return prefix_beam_search_with_lm(*best, self.lengths, blank=blank, eos=eos, options=options, lm=self.lm)
+            return prefix_beam_search_with_lm(
+                *best, self.lengths, blank=blank, eos=eos, options=options, lm=self.lm
+            )
 
 
 Search = Callable[[EncodedBatch], NBests]
@@ -159,7 +175,9 @@ def _attention(batch: EncodedBatch) -> NBests:
 
 
 def _rescoring(batch: EncodedBatch) -> NBests:
-    return rescore(batch.model, batch.memory, batch.lengths, batch.prefixes[1], batch.options, batch.lm)
+    return rescore(
+        batch.model, batch.memory, batch.lengths, batch.prefixes[1], batch.options, batch.lm
+    )
 
 
 def _joint(batch: EncodedBatch) -> NBests:
@@ -213,13 +231,22 @@ def stages_of(mode: str) -> tuple[str, ...]:
 def no_chunks_error(encoder: SpeechEncoder, where: str, to_do: str) -> ConfigError:
     """The error where chunks are asked of an encoder that has none. `to_do`: instead of training another model."""
     if isinstance(encoder, PretrainedEncoder):
-        return ConfigError(where, f"a pretrained encoder ({encoder.description.kind}) reads whole utterances", to_do)
+        return ConfigError(
+            where,
+            f"a pretrained encoder ({encoder.description.kind}) reads whole utterances",
+            to_do,
+        )
     settings = "encoder_conf.causal and encoder_conf.use_dynamic_chunk: true (docs/streaming.md)"
-    return ConfigError(where, "this model's encoder reads whole utterances", f"{to_do}, or train with {settings}")
+    return ConfigError(
+        where, "this model's encoder reads whole utterances", f"{to_do}, or train with {settings}"
+    )
 
 
 def check_options(
-    model: AsrModel, options: DecodeOptions, modes: Sequence[str] = (), lm: AnyLanguageModel | None = None
+    model: AsrModel,
+    options: DecodeOptions,
+    modes: Sequence[str] = (),
+    lm: AnyLanguageModel | None = None,
 ) -> None:
     """Raise ConfigError if the model or a mode does not support the options, ValueError for an unknown mode."""
     for mode in modes:
@@ -229,7 +256,9 @@ def check_options(
             raise ConfigError(mode, "needs a decoder, and this model has none", f"use {others}")
         if options.ctc_weight > facts.max_ctc_weight:
             found = f"must be from 0 to {facts.max_ctc_weight:g} for {mode}"
-            raise ConfigError(f"ctc_weight {options.ctc_weight:g}", found, "use another weight or mode")
+            raise ConfigError(
+                f"ctc_weight {options.ctc_weight:g}", found, "use another weight or mode"
+            )
         if facts.is_greedy and (options.nbest or 1) > 1:
             found = f"{mode} has only one hypothesis"
             to_do = f"leave out this mode, or use {beam_search_instead(facts)}"
@@ -240,9 +269,13 @@ def check_options(
         found = "this model has no right-to-left decoder (bitransformer)"
         raise ConfigError(f"reverse_weight {options.reverse_weight:g}", found, "leave it at 0")
     if options.lm_weight and lm is None:
-        raise ConfigError(f"lm_weight {options.lm_weight:g}", "there is no language model", "give one with --lm")
+        raise ConfigError(
+            f"lm_weight {options.lm_weight:g}", "there is no language model", "give one with --lm"
+        )
     if lm is not None and not options.lm_weight:
-        raise ConfigError("lm_weight 0", "the language model has no effect", "give --lm_weight above 0")
+        raise ConfigError(
+            "lm_weight 0", "the language model has no effect", "give --lm_weight above 0"
+        )
     if lm is not None and modes and all(find_mode(mode).is_greedy for mode in modes):
         found = "uses no language model"
         to_do = f"add {beam_search_instead(find_mode(modes[0]))}, or leave out --lm and --lm_weight"
@@ -253,7 +286,9 @@ def _check_chunk(model: AsrModel, options: DecodeOptions) -> None:
     rule, chunk = model.encoder.chunk_rule, options.chunk
     for name in ("num_decoding_left_chunks", "simulate_streaming"):
         if chunk is None and getattr(options, name) not in (None, -1, False):
-            raise ConfigError(name, "has no effect without decoding_chunk_size", "give that, or leave this out")
+            raise ConfigError(
+                name, "has no effect without decoding_chunk_size", "give that, or leave this out"
+            )
     if chunk is not None and rule is None:
         raise no_chunks_error(model.encoder, f"decoding_chunk_size {chunk.size}", "leave it out")
     if chunk is not None and rule is not None and rule.size not in (None, chunk.size):
@@ -268,12 +303,16 @@ def warn_about_options(model: AsrModel, options: DecodeOptions, modes: Sequence[
     list without penalty.
     """
     if options.beam_size > model.num_units:
-        message = "beam_size %d: the model has %d units; a larger beam takes time and rarely finds more"
+        message = (
+            "beam_size %d: the model has %d units; a larger beam takes time and rarely finds more"
+        )
         logger.warning(message, options.beam_size, model.num_units)
     untrained_modes = [mode for mode in modes if not model.supports(mode)]
     if untrained_modes:
         branch = "decoder" if "decoder" not in model.trained_branches else "CTC layer"
-        message = "%s: the %s of this model was not trained (ctc_weight %g), so its scores are random"
+        message = (
+            "%s: the %s of this model was not trained (ctc_weight %g), so its scores are random"
+        )
         logger.warning(message, ", ".join(untrained_modes), branch, model.loss_weights.ctc)
     for option in _unread_options(options, modes):
         readers = ", ".join(modes_reading(option))
@@ -290,7 +329,9 @@ def warn_about_options(model: AsrModel, options: DecodeOptions, modes: Sequence[
 def _unread_options(options: DecodeOptions, modes: Sequence[str]) -> list[str]:
     """The options about the length that differ from their defaults and that none of the modes reads."""
     default = DecodeOptions()
-    changed = [name for name in sorted(LENGTH_OPTIONS) if getattr(options, name) != getattr(default, name)]
+    changed = [
+        name for name in sorted(LENGTH_OPTIONS) if getattr(options, name) != getattr(default, name)
+    ]
     read = frozenset[str]().union(*(find_mode(mode).length_options for mode in modes))
     return [name for name in changed if name not in read]
 
@@ -298,7 +339,9 @@ def _unread_options(options: DecodeOptions, modes: Sequence[str]) -> list[str]:
 def pad_features(model: AsrModel, features: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
     """Features (T, F) of utterances as a batch (B, T, F) on the model's device, and their lengths (B,)."""
     rows, device = list(features), next(model.parameters()).device
-    return pad_sequence(rows, batch_first=True).to(device), torch.tensor(list(map(len, rows)), device=device)
+    return pad_sequence(rows, batch_first=True).to(device), torch.tensor(
+        list(map(len, rows)), device=device
+    )
 
 
 @torch.no_grad()  # not inference_mode: the model's positional tables are extended here; training may use them later
@@ -363,11 +406,15 @@ def decode_memory(
     with times.measure(ENCODER):
         rows = memory_lengths.nonzero().flatten()
         in_search = lm if isinstance(lm, LanguageModel) else None
-        batch = EncodedBatch(model, memory[rows], memory_lengths[rows], options, in_search, modes, times)
+        batch = EncodedBatch(
+            model, memory[rows], memory_lengths[rows], options, in_search, modes, times
+        )
         check_finite(batch.memory)
     if prefixes is not None:
         batch.set_prefixes(prefixes)
-    results: dict[str, NBests] = {mode: [[Hypothesis((), 0.0)] for _ in range(len(memory))] for mode in modes}
+    results: dict[str, NBests] = {
+        mode: [[Hypothesis((), 0.0)] for _ in range(len(memory))] for mode in modes
+    }
     if not len(rows):
         return results
     found: dict[str, NBests] = {}
@@ -396,7 +443,9 @@ def check_finite(memory: Tensor) -> None:
 def _rescore_texts(nbests: NBests, lm: TextModel, weight: float) -> NBests:
     """Add the model's score of each text, times `weight`, to its hypothesis, and sort."""
     scores = iter(lm.score_texts([hypothesis.ids for nbest in nbests for hypothesis in nbest]))
-    added = ([replace(one, score=one.score + weight * next(scores)) for one in nbest] for nbest in nbests)
+    added = (
+        [replace(one, score=one.score + weight * next(scores)) for one in nbest] for nbest in nbests
+    )
     return [sorted(nbest, key=lambda hypothesis: hypothesis.score, reverse=True) for nbest in added]
 
 

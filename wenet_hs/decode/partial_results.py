@@ -67,7 +67,10 @@ class PartialResults:
         """
         try:
             record = json.loads(self._plan.read_bytes())
-            batches, previous = _BATCHES.validate_python(record["batches"]), dict(record["settings"])
+            batches, previous = (
+                _BATCHES.validate_python(record["batches"]),
+                dict(record["settings"]),
+            )
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError):
@@ -80,10 +83,17 @@ class PartialResults:
                 logger.warning(message, self._plan, name)
                 return None
         done = {result.number for result in self.read().values() if not result.has_failures}
-        logger.info("%s: %d of %d batches are decoded already; continuing", self.folder, len(done), len(batches))
+        logger.info(
+            "%s: %d of %d batches are decoded already; continuing",
+            self.folder,
+            len(done),
+            len(batches),
+        )
         return batches, done
 
-    def write_plan(self, settings: Mapping[str, Any], batches: Sequence[Sequence[Piece]], *, is_new: bool) -> None:
+    def write_plan(
+        self, settings: Mapping[str, Any], batches: Sequence[Sequence[Piece]], *, is_new: bool
+    ) -> None:
         """Write the plan. A new one discards previous results."""
         if is_new and self.folder.exists():
             shutil.rmtree(self.folder)
@@ -118,5 +128,7 @@ class PartialResults:
                 except ValueError:
                     continue
                 attempts = (best.get(result.number, result), result)
-                best[result.number] = max(attempts, key=lambda one: (not one.has_failures, one.started_at))
+                best[result.number] = max(
+                    attempts, key=lambda one: (not one.has_failures, one.started_at)
+                )
         return best

@@ -36,7 +36,11 @@ _DIGITS = 4  # of a second: the begin of a frame is a multiple of half a millise
 
 
 def timed_units(
-    units: Sequence[str], alignment: Alignment, encoder: SpeechEncoder, frontend: Frontend, begin_s: float = 0.0
+    units: Sequence[str],
+    alignment: Alignment,
+    encoder: SpeechEncoder,
+    frontend: Frontend,
+    begin_s: float = 0.0,
 ) -> list[TimedText]:
     """The units of an alignment with their begin and end.
 
@@ -52,11 +56,15 @@ def timed_units(
     return [
         TimedText(
             text=text,
-            start=round(max(begin_s, offset_s + first * step_s), _DIGITS),  # centred windows begin before the audio
+            start=round(
+                max(begin_s, offset_s + first * step_s), _DIGITS
+            ),  # centred windows begin before the audio
             end=round(offset_s + end * step_s, _DIGITS),
             confidence=math.exp(log_prob),
         )
-        for text, (first, end), log_prob in zip(units, alignment.spans, alignment.log_probs, strict=True)
+        for text, (first, end), log_prob in zip(
+            units, alignment.spans, alignment.log_probs, strict=True
+        )
     ]
 
 
@@ -69,7 +77,9 @@ def mean_confidence(units: Sequence[TimedText]) -> float:
 def mark_confidence(is_overfitted: bool) -> dict[str, bool]:
     """The field of records with confidences that marks those of an over-fitted model. States it, once per command."""
     if is_overfitted:
-        found = "--model_dir: metrics.jsonl shows over-fitting: the confidences of words are unreliable"
+        found = (
+            "--model_dir: metrics.jsonl shows over-fitting: the confidences of words are unreliable"
+        )
         logger.warning("%s, most are too high; train with more data or a smaller model", found)
     return {"confidence_is_unreliable": True} if is_overfitted else {}
 
@@ -108,7 +118,9 @@ def _divide_at_spaces(units: Sequence[TimedText], tokenizer: Tokenizer) -> list[
     texts = tokenizer.texts(unit.text for unit in units)
     for unit, text in zip(units, texts, strict=True):
         before_space, *after_spaces = text.split(SPACE)
-        is_rest_of_character = not text and bool(words[-1])  # not the rest of a space that is written in bytes
+        is_rest_of_character = not text and bool(
+            words[-1]
+        )  # not the rest of a space that is written in bytes
         if before_space or is_rest_of_character:
             words[-1].append(_PartOfWord(unit, before_space))
         for begin_of_word in after_spaces:
@@ -151,12 +163,18 @@ def make_segment(nbest: Sequence[Hypothesis], begin_s: float, experiment: Experi
     tokenizer, alignment = experiment.tokenizer, nbest[0].alignment
     names = tokenizer.table.units
     alternatives = [
-        Alternative(text=tokenizer.decode(one.ids), score=one.score, units=tuple(names[unit] for unit in one.ids))
+        Alternative(
+            text=tokenizer.decode(one.ids),
+            score=one.score,
+            units=tuple(names[unit] for unit in one.ids),
+        )
         for one in nbest
     ]
     if alignment is None:
         return Segment(begin_s, alternatives)
-    units = timed_units(alternatives[0].units, alignment, experiment.model.encoder, experiment.frontend, begin_s)
+    units = timed_units(
+        alternatives[0].units, alignment, experiment.model.encoder, experiment.frontend, begin_s
+    )
     return Segment(begin_s, alternatives, units)
 
 
@@ -170,13 +188,19 @@ def join_segments(segments: Sequence[Segment], tokenizer: Tokenizer) -> Segment:
         return segments[0]
     best = [segment.nbest[0] for segment in segments]
     marks_words = any(SPACE in text for text in tokenizer.texts(tokenizer.table.units))
-    separator = " " if marks_words else tokenizer.join(["", ""])  # phones are joined with the tokenizer's separator
+    separator = (
+        " " if marks_words else tokenizer.join(["", ""])
+    )  # phones are joined with the tokenizer's separator
     text = separator.join(one.text.strip(" ") for one in best if one.text.strip(" "))
     units = tuple(unit for one in best for unit in one.units)
     joined = Alternative(text=text, score=sum(one.score for one in best), units=units)
     aligned = [segment.units for segment in segments if segment.units is not None]
-    is_complete = all(segment.units is not None or not segment.nbest[0].units for segment in segments)
-    timed = [unit for of_segment in aligned for unit in of_segment] if aligned and is_complete else None
+    is_complete = all(
+        segment.units is not None or not segment.nbest[0].units for segment in segments
+    )
+    timed = (
+        [unit for of_segment in aligned for unit in of_segment] if aligned and is_complete else None
+    )
     return Segment(segments[0].begin_s, [joined], timed)
 
 
@@ -192,9 +216,13 @@ class Recognition:
     """Mode → key of the utterance → its segments in order; one if the clip was not cut."""
     seconds: defaultdict[int, defaultdict[str, float]] = field(default_factory=_zeros_by_stage)
     """Rank → stage → wall-clock seconds."""
-    seconds_by_lang: defaultdict[str | None, defaultdict[str, float]] = field(default_factory=_zeros_by_stage)
+    seconds_by_lang: defaultdict[str | None, defaultdict[str, float]] = field(
+        default_factory=_zeros_by_stage
+    )
     """Language → stage → seconds. In a batch every clip counts the same."""
-    audio_seconds: defaultdict[str | None, float] = field(default_factory=lambda: defaultdict(float))
+    audio_seconds: defaultdict[str | None, float] = field(
+        default_factory=lambda: defaultdict(float)
+    )
     """Language → seconds of the utterances that were decoded."""
     failed: dict[str, str] = field(default_factory=dict)
     """Key of each utterance that could not be read → reason, in the order of the list."""
@@ -222,9 +250,15 @@ def write_decoding_results(
             if segments is None:
                 continue
             whole = join_segments(segments, tokenizer)
-            record: dict[str, Any] = {"key": utterance.key, "lang": utterance.lang, **vars(whole.nbest[0])}
+            record: dict[str, Any] = {
+                "key": utterance.key,
+                "lang": utterance.lang,
+                **vars(whole.nbest[0]),
+            }
             if whole.units is not None:
-                record["confidence"] = round(mean_confidence(whole.units), 4) if whole.units else None
+                record["confidence"] = (
+                    round(mean_confidence(whole.units), 4) if whole.units else None
+                )
                 record |= mark
                 record["times"] = [(unit.start, unit.end) for unit in whole.units]
             if len(segments) > 1:
@@ -241,13 +275,19 @@ def write_decoding_results(
 
 def write_hypotheses(folder: Path, records: Sequence[Mapping[str, Any]]) -> None:
     """Write records as `hyps.jsonl`, and their keys and texts as `text`."""
-    lines = [json.dumps(record, ensure_ascii=False, allow_nan=False, default=vars) + "\n" for record in records]
+    lines = [
+        json.dumps(record, ensure_ascii=False, allow_nan=False, default=vars) + "\n"
+        for record in records
+    ]
     write_atomic(folder / HYPOTHESES_FILE, "".join(lines))
     write_text(folder / "text", {record["key"]: record["text"] for record in records})
 
 
 def write_speed(
-    path: Path, found: Recognition, stages_of: Mapping[str, Sequence[str]], conditions: Mapping[str, Any]
+    path: Path,
+    found: Recognition,
+    stages_of: Mapping[str, Sequence[str]],
+    conditions: Mapping[str, Any],
 ) -> dict[str, float]:
     """Write `rtf.json` and return the real-time factor of each mode: seconds of work per second of audio.
 
@@ -266,7 +306,9 @@ def write_speed(
         return {}
     audio_seconds, modes = sum(found.audio_seconds.values()), dict[str, dict[str, Any]]()
     for mode in found.segments:
-        walls = [sum(seconds[stage] for stage in stages_of[mode]) for seconds in found.seconds.values()]
+        walls = [
+            sum(seconds[stage] for stage in stages_of[mode]) for seconds in found.seconds.values()
+        ]
         modes[mode] = {
             "wall_seconds": max(walls),
             "rtf": max(walls) / audio_seconds,
@@ -274,7 +316,8 @@ def write_speed(
             "sum_rtf": sum(walls) / audio_seconds,
         }
         by_lang = {
-            lang: sum(found.seconds_by_lang[lang][stage] for stage in stages_of[mode]) / found.audio_seconds[lang]
+            lang: sum(found.seconds_by_lang[lang][stage] for stage in stages_of[mode])
+            / found.audio_seconds[lang]
             for lang in sorted(filter(None, found.audio_seconds))
         }
         if by_lang:
@@ -283,7 +326,9 @@ def write_speed(
     report = {
         "audio_seconds": audio_seconds,
         "num_ranks": len(found.seconds),
-        "seconds": {stage: sum(seconds[stage] for seconds in found.seconds.values()) for stage in stages},
+        "seconds": {
+            stage: sum(seconds[stage] for seconds in found.seconds.values()) for stage in stages
+        },
         "modes": modes,
         **conditions,
     }

@@ -55,39 +55,62 @@ def rescore(
         memory: (B, T, D) encoder output; lengths: (B,) in T, at least 1.
         candidates: per utterance the hypotheses of the prefix search, with scores of CTC only.
     """
-    sequences = [(row, hypothesis.ids) for row, nbest in enumerate(candidates) for hypothesis in nbest]
+    sequences = [
+        (row, hypothesis.ids) for row, nbest in enumerate(candidates) for hypothesis in nbest
+    ]
     decoder, encoded, weight = model.decoder, (memory, lengths), options.reverse_weight
     scores = score_sequences(*model.left, encoded, sequences, model.special)
     if isinstance(decoder, BiTransformerDecoder) and model.right_head is not None and weight:
         backwards = [(row, ids[::-1]) for row, ids in sequences]
-        right = score_sequences(decoder.right_decoder, model.right_head, encoded, backwards, model.special)
-        scores = [(1 - weight) * one + weight * other for one, other in zip(scores, right, strict=True)]
-    fusion = _fusion_scores(lm, options, [ids for _, ids in sequences], model.special.eos, memory.device)
+        right = score_sequences(
+            decoder.right_decoder, model.right_head, encoded, backwards, model.special
+        )
+        scores = [
+            (1 - weight) * one + weight * other for one, other in zip(scores, right, strict=True)
+        ]
+    fusion = _fusion_scores(
+        lm, options, [ids for _, ids in sequences], model.special.eos, memory.device
+    )
     terms = iter(zip(scores, fusion, strict=True))
     results = []
     for nbest in candidates:
         rescored = []
         for hypothesis, (score, added) in zip(nbest, terms, strict=False):
-            rescored.append(Hypothesis(hypothesis.ids, score + options.ctc_weight * hypothesis.score + added))
+            rescored.append(
+                Hypothesis(hypothesis.ids, score + options.ctc_weight * hypothesis.score + added)
+            )
         results.append(sorted(rescored, key=lambda hypothesis: hypothesis.score, reverse=True))
     return results
 
 
 def _fusion_scores(
-    lm: LanguageModel | None, options: DecodeOptions, sequences: Sequence[Sequence[int]], eos: int, device: torch.device
+    lm: LanguageModel | None,
+    options: DecodeOptions,
+    sequences: Sequence[Sequence[int]],
+    eos: int,
+    device: torch.device,
 ) -> list[float]:
     """Language model, including the end, and length bonus of each sequence."""
     bonuses = [options.length_bonus * len(ids) for ids in sequences]
     if lm is None or not options.lm_weight:
         return bonuses
     states, length = lm.start(len(sequences), device), 1 + max(map(len, sequences), default=0)
-    units_ML = copy_to(device, torch.tensor([[*ids, *[eos] * (length - len(ids))] for ids in sequences]))
-    is_text_ML = copy_to(device, torch.arange(length) <= torch.tensor([[len(ids)] for ids in sequences]))
+    units_ML = copy_to(
+        device, torch.tensor([[*ids, *[eos] * (length - len(ids))] for ids in sequences])
+    )
+    is_text_ML = copy_to(
+        device, torch.arange(length) <= torch.tensor([[len(ids)] for ids in sequences])
+    )
     log_probs_M = torch.zeros(len(sequences), dtype=torch.float64, device=device)
     for units_M, is_text_M in zip(units_ML.T, is_text_ML.T, strict=True):
-        log_probs_M += torch.where(is_text_M, lm.score(states, units_M[:, None])[:, 0].double(), 0.0)
+        log_probs_M += torch.where(
+            is_text_M, lm.score(states, units_M[:, None])[:, 0].double(), 0.0
+        )
         states = lm.advance(states, units_M)
-    return [bonus + options.lm_weight * one for bonus, one in zip(bonuses, log_probs_M.tolist(), strict=True)]
+    return [
+        bonus + options.lm_weight * one
+        for bonus, one in zip(bonuses, log_probs_M.tolist(), strict=True)
+    ]
 
 
 # ---- prefix trees
@@ -154,7 +177,10 @@ def _batch_trees(trees: list[PrefixTree]) -> Iterator[list[PrefixTree]]:
 
 
 def _edge_costs(
-    decoder: TransformerDecoder, head: OutputHead, memory: tuple[Tensor, Tensor], trees: list[PrefixTree]
+    decoder: TransformerDecoder,
+    head: OutputHead,
+    memory: tuple[Tensor, Tensor],
+    trees: list[PrefixTree],
 ) -> list[np.ndarray]:
     """Per tree the costs of its edges in nats, float64."""
     device, size = memory[0].device, len(trees[0].nodes)
@@ -163,9 +189,13 @@ def _edge_costs(
     cache = decoder.init_cache(memory_BTD, length_mask(lengths_B, memory_BTD.size(1)))
     hidden_MD = decoder.decode_step(cache, _new_nodes(trees, size, device))
     begins = np.cumsum([0, *(len(tree.nodes) for tree in trees)])
-    sources = [begin + node for begin, tree in zip(begins, trees, strict=False) for node, _ in tree.edges]
+    sources = [
+        begin + node for begin, tree in zip(begins, trees, strict=False) for node, _ in tree.edges
+    ]
     targets = [unit for tree in trees for _, unit in tree.edges]
-    sources_E, targets_E = (copy_to(device, torch.tensor(numbers)) for numbers in (sources, targets))
+    sources_E, targets_E = (
+        copy_to(device, torch.tensor(numbers)) for numbers in (sources, targets)
+    )
     costs_E = head.nll(hidden_MD[sources_E], targets_E)
     ends = np.cumsum([len(tree.edges) for tree in trees])
     return np.split(costs_E.double().cpu().numpy(), ends[:-1])

@@ -52,7 +52,9 @@ _MAX_OFFSET = 1e-3  # -60 dB
 _SILENCE_DB = -100.0
 _BELOW_PEAK_DB = 35.0  # clean speech: what is this far below the loudest frames is not speech
 _SHARE_OF_RANGE = 0.25  # noisy speech: a pause is as loud as the noise, near the lowest level
-_MIN_RANGE_DB = 12.0  # below this range there is only noise, or only speech, and no pause can be found
+_MIN_RANGE_DB = (
+    12.0  # below this range there is only noise, or only speech, and no pause can be found
+)
 _SMOOTH = 5  # frames over which the highest level is measured: a click is not speech
 
 Levels = NDArray[np.float64]
@@ -82,7 +84,10 @@ class Piece(NamedTuple):
 def cut_pieces(row: int, duration_s: float, cuts: Sequence[float]) -> list[Piece]:
     """The segments between the cuts (seconds, rising) of a clip."""
     bounds, ends = [0.0, *cuts, duration_s], [*cuts, None]
-    return [Piece(row, bounds[number + 1] - bounds[number], bounds[number], end) for number, end in enumerate(ends)]
+    return [
+        Piece(row, bounds[number + 1] - bounds[number], bounds[number], end)
+        for number, end in enumerate(ends)
+    ]
 
 
 def plan_batches(
@@ -132,7 +137,10 @@ def out_of_memory_as_error(names: Sequence[str], longest_s: float, remedy: str) 
 def check_max_segment(seconds: float) -> None:
     """Raise ConfigError unless it is 0 (never cut) or at least MIN_SEGMENT_S."""
     if seconds != 0 and not seconds >= MIN_SEGMENT_S:
-        raise ConfigError(f"--max_segment_s {seconds:g}", f"must be at least {MIN_SEGMENT_S:g}, or 0 to cut nothing")
+        raise ConfigError(
+            f"--max_segment_s {seconds:g}",
+            f"must be at least {MIN_SEGMENT_S:g}, or 0 to cut nothing",
+        )
 
 
 def limit_segment(max_segment_s: float, longest_s: float) -> float:
@@ -149,7 +157,11 @@ def find_cuts(utterance: Utterance, max_segment_s: float) -> tuple[float, list[f
     for samples, rate in _read_blocks(utterance, segment_duration(utterance)):
         levels.append(frame_levels(samples, rate))
         read_s += len(samples) / rate
-    reason = None if utterance.duration is None else length_fault(read_s, utterance.duration, "the data list")
+    reason = (
+        None
+        if utterance.duration is None
+        else length_fault(read_s, utterance.duration, "the data list")
+    )
     if reason is not None:
         raise DataError(utterance.wav, reason, "restore the file, or prepare the data again")
     return read_s, cut_at_pauses(np.concatenate(levels), max_segment_s)
@@ -158,10 +170,14 @@ def find_cuts(utterance: Utterance, max_segment_s: float) -> tuple[float, list[f
 def _read_blocks(utterance: Utterance, length_s: float) -> Iterator[tuple[Samples, int]]:
     """The samples (N,) of an utterance of `length_s` seconds in blocks, with their rate."""
     start = utterance.start or 0.0
-    num_blocks = max(1, int(length_s / _BLOCK_S))  # the last one is up to two blocks long, and never empty
+    num_blocks = max(
+        1, int(length_s / _BLOCK_S)
+    )  # the last one is up to two blocks long, and never empty
     for number in range(num_blocks):
         end = utterance.end if number == num_blocks - 1 else start + (number + 1) * _BLOCK_S
-        samples, rate, _ = read_segment(replace(utterance, start=start + number * _BLOCK_S, end=end))
+        samples, rate, _ = read_segment(
+            replace(utterance, start=start + number * _BLOCK_S, end=end)
+        )
         yield samples, rate
 
 
@@ -171,7 +187,11 @@ def frame_levels(samples: NDArray[np.float32], rate: int) -> Levels:
     num_frames = round(len(samples) * FRAMES_PER_SECOND / rate)
     if num_frames == 0:
         return np.empty(0)
-    bounds_T = np.round(np.arange(num_frames + 1) * (rate / FRAMES_PER_SECOND)).astype(int).clip(max=len(samples))
+    bounds_T = (
+        np.round(np.arange(num_frames + 1) * (rate / FRAMES_PER_SECOND))
+        .astype(int)
+        .clip(max=len(samples))
+    )
     if abs(offset := np.median(samples[::17])) > _MAX_OFFSET:  # not the mean: pauses may be zeros
         samples = samples - offset
     sums_T = np.add.reduceat(np.square(samples[: bounds_T[-1]], dtype=np.float64), bounds_T[:-1])
@@ -230,7 +250,9 @@ def _smoothed(levels: Levels, size: int) -> Levels:
     """The level of the mean power of each `size` successive frames: (T,) → (T - size + 1,), at least one."""
     power_T = 10 ** (levels / 10)
     size = min(size, len(power_T))
-    return np.asarray(10 * np.log10(np.convolve(power_T, np.ones(size) / size, mode="valid")), np.float64)
+    return np.asarray(
+        10 * np.log10(np.convolve(power_T, np.ones(size) / size, mode="valid")), np.float64
+    )
 
 
 def _cut_region(begin: float, end: float, cuts: Sequence[float]) -> list[Piece]:
@@ -243,7 +265,9 @@ def cut_span(path: str | Path, begin: float, end: float, max_segment_s: float) -
     """A segment of a recording, from `begin` to `end` in seconds, cut at pauses if it is longer (0: never)."""
     cuts = list[float]()
     if 0 < max_segment_s < end - begin:
-        _, cuts = find_cuts(Utterance(key="", wav=str(path), txt="", start=begin, end=end), max_segment_s)
+        _, cuts = find_cuts(
+            Utterance(key="", wav=str(path), txt="", start=begin, end=end), max_segment_s
+        )
     return _cut_region(begin, end, cuts)
 
 
@@ -252,13 +276,19 @@ def cut_waveform(waveform_N: Tensor, rate: int, max_segment_s: float) -> list[Pi
     duration_s, levels_T = len(waveform_N) / rate, frame_levels(waveform_N.numpy(), rate)
     if is_silent(waveform_N) or not join_regions(speech_regions(levels_T), duration_s):
         return []
-    return cut_pieces(0, duration_s, cut_at_pauses(levels_T, max_segment_s) if 0 < max_segment_s < duration_s else [])
+    return cut_pieces(
+        0,
+        duration_s,
+        cut_at_pauses(levels_T, max_segment_s) if 0 < max_segment_s < duration_s else [],
+    )
 
 
 # ---- speech of a recording
 
 
-def find_speech(path: str | Path, max_segment_s: float, vad: str = "energy") -> tuple[float, list[Piece]]:
+def find_speech(
+    path: str | Path, max_segment_s: float, vad: str = "energy"
+) -> tuple[float, list[Piece]]:
     """The length of a recording in seconds, and its speech in order, without overlap. The audio is read in blocks.
 
     Pauses of 0.5 s or more separate two pieces. A piece longer than `max_segment_s` is cut (0: never).
@@ -269,7 +299,9 @@ def find_speech(path: str | Path, max_segment_s: float, vad: str = "energy") -> 
     """
     detect = _load_silero() if vad == "silero" else None
     levels, regions, read_s, is_all_silent = list[Levels](), list[tuple[float, float]](), 0.0, True
-    for samples, rate in _read_blocks(Utterance(key="", wav=str(path), txt=""), read_duration(path)):
+    for samples, rate in _read_blocks(
+        Utterance(key="", wav=str(path), txt=""), read_duration(path)
+    ):
         levels.append(frame_levels(samples, rate))
         is_all_silent &= is_silent(torch.from_numpy(samples))
         if detect is not None:
@@ -296,15 +328,24 @@ def speech_regions(levels: Levels) -> list[tuple[float, float]]:
     if not len(levels):
         return []
     overall = _speech_level(levels)[1]
-    limit_of_all = _SILENCE_DB + 1 if overall is None else overall  # without contrast all is speech, except zeros
+    limit_of_all = (
+        _SILENCE_DB + 1 if overall is None else overall
+    )  # without contrast all is speech, except zeros
     is_speech = list[NDArray[np.bool_]]()
     for of_minute in np.array_split(levels, max(1, len(levels) // (60 * FRAMES_PER_SECOND))):
         highest, limit = _speech_level(of_minute)
-        is_speech.append(of_minute >= (limit_of_all if limit is None or highest < limit_of_all else limit))
-    return [(begin / FRAMES_PER_SECOND, end / FRAMES_PER_SECOND) for begin, end in _runs(np.concatenate(is_speech))]
+        is_speech.append(
+            of_minute >= (limit_of_all if limit is None or highest < limit_of_all else limit)
+        )
+    return [
+        (begin / FRAMES_PER_SECOND, end / FRAMES_PER_SECOND)
+        for begin, end in _runs(np.concatenate(is_speech))
+    ]
 
 
-def join_regions(regions: Sequence[tuple[float, float]], length_s: float) -> list[tuple[float, float]]:
+def join_regions(
+    regions: Sequence[tuple[float, float]], length_s: float
+) -> list[tuple[float, float]]:
     """Regions of speech in seconds, in order: joined over short gaps, without clicks, with a margin on both sides.
 
     Args:
@@ -326,7 +367,9 @@ def _load_silero() -> Callable[[Tensor], list[tuple[float, float]]]:
     try:
         from silero_vad import get_speech_timestamps, load_silero_vad
     except ImportError as error:
-        raise ConfigError("--vad silero", "needs silero-vad", "pip install 'wenet_hs[vad]'") from error
+        raise ConfigError(
+            "--vad silero", "needs silero-vad", "pip install 'wenet_hs[vad]'"
+        ) from error
     torch.set_num_threads(num_threads)  # the import sets it to 1
     model = load_silero_vad()
 

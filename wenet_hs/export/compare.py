@@ -37,7 +37,9 @@ def largest_difference(pairs: Pairs) -> float:
     return float(worst)
 
 
-def log_probs_of(folder: Path, model: AsrModel, features: Tensor, chunk: Chunk | None, name: str = MODEL) -> Tensor:
+def log_probs_of(
+    folder: Path, model: AsrModel, features: Tensor, chunk: Chunk | None, name: str = MODEL
+) -> Tensor:
     """features (T, F) or samples (N,) → (T', V) by the file NAME, or WeNet's two; of a stream all whole chunks."""
     is_wenet = not (folder / name).exists()
     file = open_onnx(folder / (ENCODER if is_wenet else name))
@@ -51,24 +53,40 @@ def log_probs_of(folder: Path, model: AsrModel, features: Tensor, chunk: Chunk |
 
 def greedy_ids(log_probs: Tensor, blank: int) -> list[int]:
     """The units of the best alignment: log_probs (T, V)."""
-    return [unit for unit in torch.unique_consecutive(log_probs.argmax(-1)).tolist() if unit != blank]
+    return [
+        unit for unit in torch.unique_consecutive(log_probs.argmax(-1)).tolist() if unit != blank
+    ]
 
 
 @torch.no_grad()
-def compare_outputs(folder: Path, model: AsrModel, clips: Sequence[Tensor], chunk: Chunk | None) -> Pairs:
+def compare_outputs(
+    folder: Path, model: AsrModel, clips: Sequence[Tensor], chunk: Chunk | None
+) -> Pairs:
     """The pairs of all files of a folder. `clips`: features (T, F) or samples; of a stream each of a chunk or more."""
     for features in clips:
         given = features[None], torch.tensor([len(features)])
-        memory_1TD, _ = model.encode(*given) if chunk is None else encode_streamed(model.encoder, *given, chunk)
-        expected_TV, found_TV = model.ctc.log_probs(memory_1TD)[0], log_probs_of(folder, model, features, chunk)
+        memory_1TD, _ = (
+            model.encode(*given) if chunk is None else encode_streamed(model.encoder, *given, chunk)
+        )
+        expected_TV, found_TV = (
+            model.ctc.log_probs(memory_1TD)[0],
+            log_probs_of(folder, model, features, chunk),
+        )
         yield expected_TV[: len(found_TV)], found_TV  # of a stream its whole chunks
         if (folder / DECODER).exists():
             ids = greedy_ids(expected_TV, model.ctc.blank) or [model.num_units - 1]
             yield from _scores(open_onnx(folder / DECODER), model, memory_1TD, ids)
-    if (folder / MODEL).exists() and len((file := open_onnx(folder / MODEL)).inputs) == 2:  # batches, with padding
-        shorter = [clips[-1][: max(len(clips[-1]) // 2, model.encoder.min_frames)]] * (len(clips) % 2)
+    if (folder / MODEL).exists() and len(
+        (file := open_onnx(folder / MODEL)).inputs
+    ) == 2:  # batches, with padding
+        shorter = [clips[-1][: max(len(clips[-1]) // 2, model.encoder.min_frames)]] * (
+            len(clips) % 2
+        )
         for pair in zip(clips[::2], [*clips[1::2], *shorter], strict=True):
-            features, lengths = pad_sequence(list(pair), batch_first=True), torch.tensor([len(one) for one in pair])
+            features, lengths = (
+                pad_sequence(list(pair), batch_first=True),
+                torch.tensor([len(one) for one in pair]),
+            )
             memory, memory_lengths = model.encode(features, lengths)
             expected, found = (model.ctc.log_probs(memory), memory), file.run(features, lengths)
             yield memory_lengths.float(), found[1].float()
@@ -82,8 +100,14 @@ def _scores(file: OnnxFile, model: AsrModel, memory_1TD: Tensor, ids: list[int])
     directions = [(*model.left, ids)]
     if isinstance(model.decoder, BiTransformerDecoder) and model.right_head is not None:
         directions.append((model.decoder.right_decoder, model.right_head, ids[::-1]))
-    encoded, units = (memory_1TD, torch.tensor([memory_1TD.size(1)])), torch.tensor([[model.special.sos, *ids]])
+    encoded, units = (
+        (memory_1TD, torch.tensor([memory_1TD.size(1)])),
+        torch.tensor([[model.special.sos, *ids]]),
+    )
     outputs = file.run(units, torch.tensor([units.size(1)]), memory_1TD)
     for (decoder, head, targets), log_probs_1MV in zip(directions, outputs, strict=False):
         expected = score_sequences(decoder, head, encoded, [(0, targets)], model.special)[0]
-        yield torch.tensor(expected), log_probs_1MV[0, range(units.size(1)), [*targets, model.special.eos]].sum()
+        yield (
+            torch.tensor(expected),
+            log_probs_1MV[0, range(units.size(1)), [*targets, model.special.eos]].sum(),
+        )

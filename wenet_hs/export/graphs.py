@@ -6,7 +6,14 @@ from typing import Literal, cast
 import torch
 from torch import Tensor
 
-from wenet_hs.export.modules import ChunkEncoder, LogProbs, OfflineCtc, Rescorer, WaveformCtc, WholeEncoder
+from wenet_hs.export.modules import (
+    ChunkEncoder,
+    LogProbs,
+    OfflineCtc,
+    Rescorer,
+    WaveformCtc,
+    WholeEncoder,
+)
 from wenet_hs.export.onnx_files import Graph
 from wenet_hs.frontends.fbank import Fbank
 from wenet_hs.frontends.whisper_mel import WhisperMel
@@ -20,7 +27,10 @@ Runtime = Literal["onnxruntime", "sherpa", "wenet"]
 MODEL, ENCODER, CTC, DECODER = "model.onnx", "encoder.onnx", "ctc.onnx", "decoder.onnx"
 SHERPA_FEATURES = (16000, 80, 25.0, 10.0)
 """Rate, Mel bins, and milliseconds of a window and between windows: what sherpa-onnx computes."""
-_WAVE, _FRAMES = 8000, 300  # length of the examples: half a second of samples, three seconds of frames
+_WAVE, _FRAMES = (
+    8000,
+    300,
+)  # length of the examples: half a second of samples, three seconds of frames
 
 
 def make_graphs(experiment: Experiment, runtime: Runtime, chunk: Chunk | None) -> list[Graph]:
@@ -36,12 +46,25 @@ def make_graphs(experiment: Experiment, runtime: Runtime, chunk: Chunk | None) -
         names = ["x", "offset", "required_cache_size", "attn_cache", "conv_cache", "attn_mask"]
         inputs = dict(zip(names, _chunk_inputs(encoder, x, chunk, (1,)), strict=True))
         outputs = ["log_probs", "next_att_cache", "next_conv_cache", *memory]
-        graphs = [Graph(MODEL, ChunkEncoder(encoder, model.ctc.head, with_decoder), inputs, outputs)]
+        graphs = [
+            Graph(MODEL, ChunkEncoder(encoder, model.ctc.head, with_decoder), inputs, outputs)
+        ]
     elif runtime == "sherpa" and isinstance(model.encoder, PretrainedEncoder):
         graphs = [Graph(MODEL, WaveformCtc(model), {"x": x[:1]}, ["log_probs"], {"x": (1,)})]
     else:
-        inputs, outputs = {"x": x, "x_lens": torch.tensor([x.size(1)] * 2)}, ["log_probs", "log_probs_lens", *memory]
-        graphs = [Graph(MODEL, OfflineCtc(model, with_decoder), inputs, outputs, {"x": (0, 1), "x_lens": (0,)})]
+        inputs, outputs = (
+            {"x": x, "x_lens": torch.tensor([x.size(1)] * 2)},
+            ["log_probs", "log_probs_lens", *memory],
+        )
+        graphs = [
+            Graph(
+                MODEL,
+                OfflineCtc(model, with_decoder),
+                inputs,
+                outputs,
+                {"x": (0, 1), "x_lens": (0,)},
+            )
+        ]
     return [*graphs, _rescorer(model)] if with_decoder else graphs
 
 
@@ -50,7 +73,10 @@ def _wenet_graphs(model: AsrModel, x: Tensor, chunk: Chunk | None) -> list[Graph
     names = ["chunk", "offset", "required_cache_size", "att_cache", "cnn_cache", "att_mask"]
     inputs = [x[:1]] if chunk is None else _chunk_inputs(encoder, x, chunk, ())
     module = WholeEncoder(encoder) if chunk is None else ChunkEncoder(encoder)
-    outputs, named = ["output", "r_att_cache", "r_cnn_cache"], dict(zip(names, inputs, strict=False))
+    outputs, named = (
+        ["output", "r_att_cache", "r_cnn_cache"],
+        dict(zip(names, inputs, strict=False)),
+    )
     hidden = {"hidden": torch.zeros(1, 30, encoder.output_size)}
     return [
         Graph(ENCODER, module, named, outputs, {"chunk": (1,)}),
@@ -68,9 +94,14 @@ def _rescorer(model: AsrModel) -> Graph:
     return Graph(DECODER, Rescorer(model), inputs, ["score", "r_score"], free)
 
 
-def _chunk_inputs(encoder: EncoderStack, x: Tensor, chunk: Chunk, scalar: tuple[int, ...]) -> list[Tensor]:
+def _chunk_inputs(
+    encoder: EncoderStack, x: Tensor, chunk: Chunk, scalar: tuple[int, ...]
+) -> list[Tensor]:
     kept, caches = chunk.size * chunk.left, encoder.new_caches()
-    (_, num_heads, _, both), (_, num_before, size) = caches[0].attention.shape, caches[0].convolution.shape
+    (_, num_heads, _, both), (_, num_before, size) = (
+        caches[0].attention.shape,
+        caches[0].convolution.shape,
+    )
     return [
         x.new_zeros(1, chunk_window(encoder, chunk)[0], x.size(2)),
         *(torch.full(scalar, kept), torch.full(scalar, kept)),
@@ -94,7 +125,10 @@ def metadata_of(experiment: Experiment, chunk: Chunk | None) -> dict[str, object
         "model_type": "fire-red-asr-2-ctc" if chunk is None else "wenet_ctc",
         **{"version": 1, "model_author": "wenet_hs", "comment": "wenet-hs export", "url": ""},
         **{"vocab_size": model.num_units, "subsampling_factor": encoder.stride},
-        **{"cmvn_mean": ",".join("0" * width), "cmvn_inv_stddev": ",".join("1" * width)},  # CMVN is in the graph
+        **{
+            "cmvn_mean": ",".join("0" * width),
+            "cmvn_inv_stddev": ",".join("1" * width),
+        },  # CMVN is in the graph
         "feature_profile": features_name(experiment),
     }
     if isinstance(experiment.frontend, WhisperMel):
@@ -102,8 +136,15 @@ def metadata_of(experiment: Experiment, chunk: Chunk | None) -> dict[str, object
         found["longest_s"] = experiment.frontend.window_s
     if isinstance(encoder, EncoderStack):  # of streams, and of WeNet's runtime
         cache, (size, left) = encoder.new_caches()[0], chunk or (-1, -1)
-        found |= {"head": cache.attention.size(1), "num_blocks": encoder.num_layers, "output_size": encoder.output_size}
-        found |= {"cnn_module_kernel": cache.convolution.size(1) + 1, "right_context": encoder.min_frames - 1}
+        found |= {
+            "head": cache.attention.size(1),
+            "num_blocks": encoder.num_layers,
+            "output_size": encoder.output_size,
+        }
+        found |= {
+            "cnn_module_kernel": cache.convolution.size(1) + 1,
+            "right_context": encoder.min_frames - 1,
+        }
         found |= {"subsampling_rate": encoder.stride, "chunk_size": size, "left_chunks": left}
         found |= {"sos_symbol": model.special.sos, "eos_symbol": model.special.eos}
         found |= {"is_bidirectional_decoder": int(model.right_head is not None)}
@@ -123,4 +164,6 @@ def features_name(experiment: Experiment) -> str:
         return type(frontend).__name__
     if (frontend.rate, *frontend.window_ms) == (16000, 25.0, 10.0):
         return frontend.profile
-    return "{}, {} Hz, {:g} ms, {:g} ms".format(frontend.profile, frontend.rate, *frontend.window_ms)
+    return "{}, {} Hz, {:g} ms, {:g} ms".format(
+        frontend.profile, frontend.rate, *frontend.window_ms
+    )

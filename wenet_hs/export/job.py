@@ -55,31 +55,49 @@ _WENET_WINDOW_MS = (25.0, 10.0)  # the rate and the number of bins are flags of 
 class ExportOptions:
     """The flags of `wenet-hs export`."""
 
-    model_dir: str = option(REQUIRED, "experiment folder, ours or WeNet's, or a packed model: folder, ZIP, hf://…")
+    model_dir: str = option(
+        REQUIRED, "experiment folder, ours or WeNet's, or a packed model: folder, ZIP, hf://…"
+    )
     out: Path = option(REQUIRED, "new folder", metavar="DIR")
     runtime: Runtime = option(
-        "onnxruntime", "what will run it: onnxruntime (any program), sherpa-onnx, or WeNet's runtime", flags=("--for",)
+        "onnxruntime",
+        "what will run it: onnxruntime (any program), sherpa-onnx, or WeNet's runtime",
+        flags=("--for",),
     )
     streaming: bool = option(False, "chunk by chunk instead of whole utterances")
     chunk: int | None = option(None, "with --streaming: encoder frames per chunk (default: 16)")
-    left: int | None = option(None, "with --streaming: chunks before its own that a frame sees (default: 4)")
-    test_data: Path | None = option(None, f"data.list of clips to compare on, the first {MAX_CLIPS} (default: noise)")
-    quantize: Literal["int8"] | None = option(None, "also write model.int8.onnx, with 8-bit weights; needs --test_data")
-    max_int8_loss: float = option(0.05, "refuse 8-bit weights that change a larger share of the units of fp32")
+    left: int | None = option(
+        None, "with --streaming: chunks before its own that a frame sees (default: 4)"
+    )
+    test_data: Path | None = option(
+        None, f"data.list of clips to compare on, the first {MAX_CLIPS} (default: noise)"
+    )
+    quantize: Literal["int8"] | None = option(
+        None, "also write model.int8.onnx, with 8-bit weights; needs --test_data"
+    )
+    max_int8_loss: float = option(
+        0.05, "refuse 8-bit weights that change a larger share of the units of fp32"
+    )
 
     def __post_init__(self) -> None:
         check_values(self)
         for name, value in (("chunk", self.chunk), ("left", self.left)):
             if value is not None and not self.streaming:
-                raise ValueError(f"{name} {value}: only with --streaming; add it, or leave this out")
+                raise ValueError(
+                    f"{name} {value}: only with --streaming; add it, or leave this out"
+                )
             if value is not None and value < 1:
-                raise ValueError(f"{name} {value}: must be at least 1; the runtimes keep caches of a fixed size")
+                raise ValueError(
+                    f"{name} {value}: must be at least 1; the runtimes keep caches of a fixed size"
+                )
         if not 0 <= self.max_int8_loss <= 1:
             raise ValueError(f"max_int8_loss {self.max_int8_loss:g}: must be from 0 to 1")
         if self.quantize and self.test_data is None:
             raise ValueError("quantize int8: its loss is measured on speech; give --test_data")
         if self.quantize and self.runtime == "wenet":
-            raise ValueError("quantize int8: WeNet's runtime has fixed names of files; use --for onnxruntime or sherpa")
+            raise ValueError(
+                "quantize int8: WeNet's runtime has fixed names of files; use --for onnxruntime or sherpa"
+            )
 
     @property
     def stream(self) -> Chunk | None:
@@ -113,11 +131,15 @@ def export_model(options: ExportOptions) -> list[str]:
         what = f"{len(features)} clips" if clips else "noise"
         if not difference <= TOLERANCE:  # NaN too
             found = f"onnxruntime differs from PyTorch by {difference:.1e} on {what}, more than {TOLERANCE:g}"
-            raise CheckpointError(options.model_dir, found, "nothing was written; report it with the train.yaml")
+            raise CheckpointError(
+                options.model_dir, found, "nothing was written; report it with the train.yaml"
+            )
         lines = [f"onnxruntime differs from PyTorch by at most {difference:.1e} on {what}"]
         if options.quantize:
             lines += _compare_int8(folder, experiment, clips, features, options)
-        experiment.tokenizer.table.write(folder / ("units.txt" if options.runtime == "wenet" else "tokens.txt"))
+        experiment.tokenizer.table.write(
+            folder / ("units.txt" if options.runtime == "wenet" else "tokens.txt")
+        )
         write_atomic(folder / "README.md", make_readme(experiment, options.runtime, stream, lines))
         for path in (*folder.iterdir(), folder):
             fsync_path(path)
@@ -147,13 +169,24 @@ def check_model(experiment: Experiment, options: ExportOptions) -> None:
         raise ConfigError(to, found, "train it with model_conf.ctc_weight above 0")
     if isinstance(encoder, PretrainedEncoder):
         kind, config = encoder.description.kind, encoder.description.config
-        if kind == "wav2vec2-bert" and config.get("position_embeddings_type", "relative_key") == "relative_key":
+        if (
+            kind == "wav2vec2-bert"
+            and config.get("position_embeddings_type", "relative_key") == "relative_key"
+        ):
             found = "w2v-BERT 2.0 with relative keys cannot become ONNX"
-            raise ConfigError(str(options.model_dir), found, "use it in Python, or fine-tune XLS-R, MMS or HuBERT")
-        if options.runtime == "wenet" or (options.runtime == "sherpa" and kind not in WAVEFORM_KINDS):
-            raise ConfigError(to, f"has no place for an encoder of the kind {kind}", "use --for onnxruntime")
+            raise ConfigError(
+                str(options.model_dir), found, "use it in Python, or fine-tune XLS-R, MMS or HuBERT"
+            )
+        if options.runtime == "wenet" or (
+            options.runtime == "sherpa" and kind not in WAVEFORM_KINDS
+        ):
+            raise ConfigError(
+                to, f"has no place for an encoder of the kind {kind}", "use --for onnxruntime"
+            )
     if options.runtime == "wenet" and model.decoder is None:
-        raise ConfigError(to, "WeNet's runtime loads a decoder, and this model has none", "use --for sherpa")
+        raise ConfigError(
+            to, "WeNet's runtime loads a decoder, and this model has none", "use --for sherpa"
+        )
     has_other_frontend = isinstance(encoder, EncoderStack) and not isinstance(frontend, Fbank)
     if has_other_frontend and options.runtime != "onnxruntime":
         found = f"it has no frontend {experiment.config.dataset_conf.frontend}, which computes the input of this model"
@@ -166,7 +199,9 @@ def check_features(frontend: Fbank, runtime: Runtime) -> None:
     """Raises ConfigError if the runtime computes features of other sizes."""
     to = f"--for {runtime}"
     if runtime == "sherpa" and feature_sizes(frontend) != SHERPA_FEATURES:
-        found = "it computes features of {} Hz, {} bins, {:g} ms every {:g} ms".format(*SHERPA_FEATURES)
+        found = "it computes features of {} Hz, {} bins, {:g} ms every {:g} ms".format(
+            *SHERPA_FEATURES
+        )
         own = "this model has {}, {}, {:g}, {:g}".format(*feature_sizes(frontend))
         raise ConfigError(to, f"{found}; {own}", "train with these")
     if runtime == "wenet" and frontend.window_ms != _WENET_WINDOW_MS:
@@ -182,7 +217,9 @@ def warn_about_features(experiment: Experiment, options: ExportOptions) -> None:
     wanted = "sherpa" if sherpa and options.streaming else "wenet"
     if isinstance(encoder, PretrainedEncoder):
         if sherpa and not encoder.description.is_normalized:
-            logger.warning("features: sherpa-onnx normalizes waveforms, and this encoder was trained without that")
+            logger.warning(
+                "features: sherpa-onnx normalizes waveforms, and this encoder was trained without that"
+            )
     elif sherpa and profile != wanted and not options.streaming:
         logger.warning(
             "features: trained with the profile sherpa; sherpa-onnx computes these for whole utterances with "
@@ -192,10 +229,14 @@ def warn_about_features(experiment: Experiment, options: ExportOptions) -> None:
         message = "features: trained with the profile %s, and this runtime computes those of %s: more errors"
         logger.warning(message, profile, wanted)
     if sherpa and max(max(unit.encode()) for unit in experiment.tokenizer.table.units) == 0xC6:
-        logger.warning("units: sherpa-onnx takes an alphabet whose highest byte is 0xC6 for bytes: wrong texts")
+        logger.warning(
+            "units: sherpa-onnx takes an alphabet whose highest byte is 0xC6 for bytes: wrong texts"
+        )
 
 
-def read_clips_to_compare(experiment: Experiment, options: ExportOptions) -> tuple[list[Utterance], list[Tensor]]:
+def read_clips_to_compare(
+    experiment: Experiment, options: ExportOptions
+) -> tuple[list[Utterance], list[Tensor]]:
     """The usable clips among the first ones of the test list, with their features (T, F).
 
     Without a list there are no clips, only features of noise. Clips that are too short for the
@@ -204,8 +245,14 @@ def read_clips_to_compare(experiment: Experiment, options: ExportOptions) -> tup
     usable.
     """
     frontend, encoder, stream = experiment.frontend, experiment.model.encoder, options.stream
-    needed = encoder.min_frames if stream is None else chunk_window(cast(EncoderStack, encoder), stream)[0]
-    silence = 0 if stream is None else round(needed * frontend.frame_s * frontend.rate)  # so that no chunk is missing
+    needed = (
+        encoder.min_frames
+        if stream is None
+        else chunk_window(cast(EncoderStack, encoder), stream)[0]
+    )
+    silence = (
+        0 if stream is None else round(needed * frontend.frame_s * frontend.rate)
+    )  # so that no chunk is missing
     if options.test_data is None:
         return [], _noise_features(frontend, silence)
     clips = list(islice(read_data_list(options.test_data), MAX_CLIPS))
@@ -222,11 +269,17 @@ def read_clips_to_compare(experiment: Experiment, options: ExportOptions) -> tup
             usable.append(clip)
             features.append(features_TF)
     if not usable and num_too_long:
-        longest = f"{frontend.window_s:g} s, the longest that this encoder reads when it is exported"
+        longest = (
+            f"{frontend.window_s:g} s, the longest that this encoder reads when it is exported"
+        )
         found = f"no clip of at most {longest}"
         raise DataError(options.test_data, found, "give a list of such clips")
     if not usable:
-        raise DataError(options.test_data, "no clip is long enough for the model", "give a list of longer speech")
+        raise DataError(
+            options.test_data,
+            "no clip is long enough for the model",
+            "give a list of longer speech",
+        )
     if num_too_long:
         message = "%s: %d of %d clips are not compared: %s"
         reason = f"this encoder reads at most {frontend.window_s:g} s when it is exported"
@@ -246,24 +299,36 @@ def _noise_features(frontend: Frontend, silence: int) -> list[Tensor]:
 
 
 def _compare_int8(
-    folder: Path, experiment: Experiment, clips: Sequence[Utterance], features: Sequence[Tensor], options: ExportOptions
+    folder: Path,
+    experiment: Experiment,
+    clips: Sequence[Utterance],
+    features: Sequence[Tensor],
+    options: ExportOptions,
 ) -> list[str]:
     """Writes 8-bit weights. Returns lines about their error rate."""
     model, names = experiment.model, (MODEL, quantize(folder / MODEL).name)
     fp32 = int8 = loss = ErrorCounts()
     for clip, one in zip(clips, features, strict=True):
         found = (log_probs_of(folder, model, one, options.stream, name) for name in names)
-        ids = (experiment.tokenizer.encode(clip.txt), *(greedy_ids(log_probs, model.ctc.blank) for log_probs in found))
+        ids = (
+            experiment.tokenizer.encode(clip.txt),
+            *(greedy_ids(log_probs, model.ctc.blank) for log_probs in found),
+        )
         text, before, after = ([str(unit) for unit in units] for units in ids)
         fp32, int8 = fp32 + count_errors(text, before), int8 + count_errors(text, after)
         loss += count_errors(before, after)
     if loss.rate is None:
-        raise DataError(str(options.test_data), "the model finds no unit in these clips", "give clips of speech")
+        raise DataError(
+            str(options.test_data), "the model finds no unit in these clips", "give clips of speech"
+        )
     if loss.rate > options.max_int8_loss:
         share = f"int8 changes {loss.rate:.1%} of the units of fp32, more than {options.max_int8_loss:.1%}"
-        raise CheckpointError(options.model_dir, share, "leave out --quantize, or raise --max_int8_loss")
+        raise CheckpointError(
+            options.model_dir, share, "leave out --quantize, or raise --max_int8_loss"
+        )
     line = f"int8 changes {loss.errors} of {loss.num_units} units of fp32 ({loss.rate:.1%})"
     rates = (
-        f"{name} {counts.errors / max(1, counts.num_units):.1%}" for name, counts in (("fp32", fp32), ("int8", int8))
+        f"{name} {counts.errors / max(1, counts.num_units):.1%}"
+        for name, counts in (("fp32", fp32), ("int8", int8))
     )
     return [line, f"unit error rate, greedy: {', '.join(rates)}"]

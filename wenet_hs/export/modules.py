@@ -58,7 +58,9 @@ class WholeEncoder(nn.Module):
 class ChunkEncoder(nn.Module):
     """One chunk of a stream with all caches as tensors, as WeNet's exporter defines it and sherpa-onnx calls it."""
 
-    def __init__(self, encoder: EncoderStack, head: OutputHead | None = None, with_memory: bool = False) -> None:
+    def __init__(
+        self, encoder: EncoderStack, head: OutputHead | None = None, with_memory: bool = False
+    ) -> None:
         """`head`: of CTC, whose output is then the first one. `with_memory`: as of `OfflineCtc`."""
         super().__init__()
         self.encoder, self.head, self.with_memory = encoder, head, with_memory
@@ -112,10 +114,14 @@ class Rescorer(nn.Module):
         super().__init__()
         self.special = model.special
         self.left_decoder, self.left_head = model.left
-        self.right_decoder = model.decoder.right_decoder if isinstance(model.decoder, BiTransformerDecoder) else None
+        self.right_decoder = (
+            model.decoder.right_decoder if isinstance(model.decoder, BiTransformerDecoder) else None
+        )
         self.right_head = model.right_head
 
-    def forward(self, hyps: Tensor, hyps_lens: Tensor, encoder_out: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, hyps: Tensor, hyps_lens: Tensor, encoder_out: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """The log-probabilities of all units at each position.
 
         Args:
@@ -127,12 +133,21 @@ class Rescorer(nn.Module):
         if self.right_decoder is None or self.right_head is None:
             return score_NMV, score_NMV.new_zeros(1)
         backwards_NL = reverse_labels(labels_NL, lengths_N)
-        return score_NMV, self._run(self.right_decoder, self.right_head, backwards_NL, lengths_N, encoder_out)
+        return score_NMV, self._run(
+            self.right_decoder, self.right_head, backwards_NL, lengths_N, encoder_out
+        )
 
     def _run(
-        self, decoder: TransformerDecoder, head: OutputHead, labels_NL: Tensor, lengths_N: Tensor, memory_1TD: Tensor
+        self,
+        decoder: TransformerDecoder,
+        head: OutputHead,
+        labels_NL: Tensor,
+        lengths_N: Tensor,
+        memory_1TD: Tensor,
     ) -> Tensor:
         units_in_NM, _ = with_sos_eos(labels_NL, lengths_N, self.special)
         memory_NTD = memory_1TD.expand(labels_NL.size(0), -1, -1)
         memory_lengths_N = torch.full_like(lengths_N, memory_1TD.size(1))
-        return head.plain_log_probs(decoder(memory_NTD, memory_lengths_N, units_in_NM, lengths_N + 1))
+        return head.plain_log_probs(
+            decoder(memory_NTD, memory_lengths_N, units_in_NM, lengths_N + 1)
+        )

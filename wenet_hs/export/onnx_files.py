@@ -41,14 +41,20 @@ def check_exporter_installed() -> None:
     """Raises ConfigError if a package of the extra `export` is missing."""
     for name in ("onnx", "onnxscript", "onnxruntime"):
         if find_spec(name) is None:
-            raise ConfigError("wenet-hs export", f"{name} is not installed", "pip install 'wenet_hs[export]'")
+            raise ConfigError(
+                "wenet-hs export", f"{name} is not installed", "pip install 'wenet_hs[export]'"
+            )
 
 
 def write_graph(folder: Path, graph: Graph, metadata: Mapping[str, object]) -> None:
     """Writes FOLDER/NAME. Raises ConfigError if the module cannot be exported, OSError as `open_atomic`."""
     size = sum(value.nbytes for value in graph.module.parameters())
     if size >= _MAX_BYTES:
-        raise ConfigError(graph.name, f"{size / 1e9:.1f} GB of weights", "ONNX files of one part have at most 2 GB")
+        raise ConfigError(
+            graph.name,
+            f"{size / 1e9:.1f} GB of weights",
+            "ONNX files of one part have at most 2 GB",
+        )
     free = {name: {axis: Dim.DYNAMIC for axis in axes} for name, axes in graph.dynamic.items()}
     try:
         with torch.no_grad(), _quiet():
@@ -65,7 +71,9 @@ def write_graph(folder: Path, graph: Graph, metadata: Mapping[str, object]) -> N
             )
     except Exception as error:  # of several packages, by the part of the model
         cause = error.__cause__ or error
-        found = f"the model cannot be exported ({type(cause).__name__}: {one_line(Exception(cause))})"
+        found = (
+            f"the model cannot be exported ({type(cause).__name__}: {one_line(Exception(cause))})"
+        )
         raise ConfigError(graph.name, found, "docs/export.md says which models can") from error
     assert program is not None
     proto = program.model_proto
@@ -84,8 +92,12 @@ class OnnxFile:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.log_severity_level = 3  # errors
-        self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        self.inputs: dict[str, list[Any]] = {one.name: one.shape for one in self.session.get_inputs()}
+        self.session = onnxruntime.InferenceSession(
+            str(path), options, providers=["CPUExecutionProvider"]
+        )
+        self.inputs: dict[str, list[Any]] = {
+            one.name: one.shape for one in self.session.get_inputs()
+        }
         """Name → shape; a dimension of any size is a string."""
 
     def run(self, *inputs: Tensor) -> list[Tensor]:
@@ -109,7 +121,9 @@ def run_chunks(file: OnnxFile, features: Tensor, window: int, shift: int) -> Ten
     for number, begin in enumerate(range(0, len(features) - window + 1, shift)):
         exists_S = torch.arange(kept + size) >= kept - number * size
         scalars = (torch.full(offset_shape, value) for value in (kept + number * size, kept))
-        outputs = file.run(features[None, begin : begin + window], *scalars, *caches, exists_S[None, None])
+        outputs = file.run(
+            features[None, begin : begin + window], *scalars, *caches, exists_S[None, None]
+        )
         caches = outputs[1:3]
         found.append(outputs[0][0])
     return torch.cat(found)
@@ -121,7 +135,9 @@ def quantize(path: Path) -> Path:
 
     quantized = path.with_suffix(".int8.onnx")
     with _quiet():
-        quantize_dynamic(path, quantized, weight_type=QuantType.QInt8, op_types_to_quantize=_INT8_OPERATORS)
+        quantize_dynamic(
+            path, quantized, weight_type=QuantType.QInt8, op_types_to_quantize=_INT8_OPERATORS
+        )
     return quantized
 
 

@@ -32,7 +32,9 @@ _WENET = (
     "decoder_main --onnx_dir . --unit_path units.txt --language_type 1 --num_bins {bins} "
     "--sample_rate {rate} --chunk_size {chunk} --num_left_chunks {left} --wav_path clip.wav"
 )
-_DECODE_WAV = "python examples/runtime/decode_wav.py THIS_FOLDER clip.wav    # in the folder of wenet_hs"
+_DECODE_WAV = (
+    "python examples/runtime/decode_wav.py THIS_FOLDER clip.wav    # in the folder of wenet_hs"
+)
 _DECODE_WAV_FEATURES = ("wenet", "sherpa", "Waveform", "WhisperMel")
 
 

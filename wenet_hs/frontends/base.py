@@ -20,7 +20,9 @@ logger = logging.getLogger(__name__)
 Length = TypeVar("Length", int, NDArray[np.int64])
 Frames = TypeVar("Frames", int, NDArray[np.int64], Tensor)
 
-_MAX_SAMPLES = 2.0**53  # the largest integer range of a float: the duration in a list may be any number
+_MAX_SAMPLES = (
+    2.0**53
+)  # the largest integer range of a float: the duration in a list may be any number
 
 
 class Frontend(ABC):
@@ -61,7 +63,9 @@ class Frontend(ABC):
         self, durations_U: NDArray[np.float64], speed: float | NDArray[np.float64] = 1.0
     ) -> NDArray[np.int64]:
         """The number of frames of each utterance, (U,), from its duration in seconds and its speed."""
-        samples_U = np.rint(np.minimum(durations_U * self.rate / speed, _MAX_SAMPLES)).astype(np.int64)
+        samples_U = np.rint(np.minimum(durations_U * self.rate / speed, _MAX_SAMPLES)).astype(
+            np.int64
+        )
         return self.length(samples_U)
 
     def batch_lengths(
@@ -77,7 +81,9 @@ class Frontend(ABC):
         """Log how many clips are cut into windows, if any."""
         # 10 ms: segments are measured in such frames, so they may be a little longer.
         if number := sum(seconds > self.window_s + 0.01 for seconds in durations_s):
-            message = "%s: the encoder cuts clips longer than %g s in the middle of words: %d of %d; %s"
+            message = (
+                "%s: the encoder cuts clips longer than %g s in the middle of words: %d of %d; %s"
+            )
             logger.warning(message, where, self.window_s, number, len(durations_s), to_do)
 
     def span_s(self, num_frames: int) -> float:

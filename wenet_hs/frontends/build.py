@@ -24,7 +24,9 @@ def build_frontend(conf: DatasetConf) -> Frontend:
     Raises ConfigError if its frames are too short, or a package cannot build it.
     """
     if conf.frontend != "fbank":
-        with calling_extension("frontend", conf.frontend, "its settings are no key of a dictionary"):
+        with calling_extension(
+            "frontend", conf.frontend, "its settings are no key of a dictionary"
+        ):
             hash(conf.frontend_conf)
     return _build_frontend(conf)
 
@@ -51,6 +53,8 @@ def _build_extension_frontend(name: str, conf: FrontendConf, rate: int) -> Front
     with calling_extension("frontend", name, "`build` failed"):
         frontend = conf.build(rate)
     if not isinstance(frontend, Frontend):
-        found = f"`build` returned {type(frontend).__name__}, not a wenet_hs.frontends.base.Frontend"
+        found = (
+            f"`build` returned {type(frontend).__name__}, not a wenet_hs.frontends.base.Frontend"
+        )
         raise wrong_object("frontend", name, found)
     return frontend

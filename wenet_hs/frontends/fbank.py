@@ -15,7 +15,9 @@ from torch import Tensor
 from wenet_hs.frontends.base import Frontend, Length
 from wenet_hs.tree.errors import ConfigError
 
-INT16_SCALE = 1 << 15  # Kaldi's features are those of 16-bit integers; checkpoints and CMVN statistics depend on it
+INT16_SCALE = (
+    1 << 15
+)  # Kaldi's features are those of 16-bit integers; checkpoints and CMVN statistics depend on it
 _PREEMPHASIS = 0.97
 _LOWEST_HZ = 20.0
 _FLOOR = torch.finfo(torch.float32).eps  # of a Mel energy
@@ -50,11 +52,22 @@ class Fbank(Frontend):
             dtype: of the computation, float32 or float64; the features are float32.
         """
         # Rounded as Kaldi rounds.
-        self.window, self.shift = int(rate * frame_length_ms * 0.001), int(rate * frame_shift_ms * 0.001)
+        self.window, self.shift = (
+            int(rate * frame_length_ms * 0.001),
+            int(rate * frame_shift_ms * 0.001),
+        )
         if self.window < 2 or self.shift < 2:
             lengths = f"frame_length {frame_length_ms:g} ms or frame_shift {frame_shift_ms:g} ms"
-            raise ConfigError("fbank_conf", f"{lengths} is under two samples at {rate} Hz", "use more")
-        self.rate, self.width, self.dither, self.profile, self._dtype = rate, num_mel_bins, dither, profile, dtype
+            raise ConfigError(
+                "fbank_conf", f"{lengths} is under two samples at {rate} Hz", "use more"
+            )
+        self.rate, self.width, self.dither, self.profile, self._dtype = (
+            rate,
+            num_mel_bins,
+            dither,
+            profile,
+            dtype,
+        )
         self.mirrored = self.window // 2 - self.shift // 2 if profile == "sherpa" else 0
         """Samples that are mirrored at the beginning."""
         self.frame_s = self.shift / rate
@@ -79,7 +92,9 @@ class Fbank(Frontend):
         if wave_N.size(-1) < self.window:
             return wave_N.new_empty(*wave_N.shape[:-1], 0, self.width)
         if self.mirrored:
-            wave_N = torch.cat([self.before(wave_N), wave_N, self.after(wave_N, wave_N.size(-1))], dim=-1)
+            wave_N = torch.cat(
+                [self.before(wave_N), wave_N, self.after(wave_N, wave_N.size(-1))], dim=-1
+            )
         return self.compute_windows(wave_N, generator)
 
     def before(self, wave_N: Tensor) -> Tensor:
@@ -89,7 +104,11 @@ class Fbank(Frontend):
     def after(self, end_N: Tensor, num_samples: int) -> Tensor:
         """The mirrored samples after a waveform of `num_samples`, of which the end (…, N) is given: half a window."""
         last = (self.length(num_samples) - 1) * self.shift + self.window - self.mirrored
-        return end_N[..., end_N.size(-1) - (last - num_samples) :].flip(-1) if self.mirrored else end_N[..., :0]
+        return (
+            end_N[..., end_N.size(-1) - (last - num_samples) :].flip(-1)
+            if self.mirrored
+            else end_N[..., :0]
+        )
 
     def compute_windows(self, wave_N: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """The frames of all whole windows of a waveform (…, N), of at least `window` samples → (…, T, F)."""
@@ -98,7 +117,10 @@ class Fbank(Frontend):
             if generator is not None and self.dither:
                 # Kaldi draws new noise for every window, also for overlapping samples.
                 noise_TS = torch.randn(
-                    frames_TS.shape, generator=generator, dtype=frames_TS.dtype, device=wave_N.device
+                    frames_TS.shape,
+                    generator=generator,
+                    dtype=frames_TS.dtype,
+                    device=wave_N.device,
                 )
                 frames_TS = frames_TS + noise_TS * self.dither
             frames_TS = frames_TS - frames_TS.mean(-1, keepdim=True)
@@ -118,7 +140,11 @@ class Fbank(Frontend):
 
 
 def mel_weights(
-    rate: int, fft_size: int, num_mel_bins: int, highest_hz: float, dtype: torch.dtype = torch.float32
+    rate: int,
+    fft_size: int,
+    num_mel_bins: int,
+    highest_hz: float,
+    dtype: torch.dtype = torch.float32,
 ) -> Tensor:
     """Kaldi's triangles from 20 Hz to `highest_hz`, (F, K): the weight of each frequency in each Mel bin.
 
@@ -130,6 +156,9 @@ def mel_weights(
     left_F1, center_F1, right_F1 = (low + (bins_F1 + edge) * step for edge in (0.0, 1.0, 2.0))
     hz_K = rate / fft_size * torch.arange(fft_size // 2, dtype=dtype)
     mel_K = 1127.0 * (1.0 + hz_K / 700.0).log()
-    rising_FK, falling_FK = (mel_K - left_F1) / (center_F1 - left_F1), (right_F1 - mel_K) / (right_F1 - center_F1)
+    rising_FK, falling_FK = (
+        (mel_K - left_F1) / (center_F1 - left_F1),
+        (right_F1 - mel_K) / (right_F1 - center_F1),
+    )
     weights_FK = torch.minimum(rising_FK, falling_FK).clamp(min=0.0)
     return torch.nn.functional.pad(weights_FK, (0, 1))  # half the rate has no weight

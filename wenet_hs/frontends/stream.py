@@ -30,7 +30,9 @@ class FbankStream:
         return self._take()
 
     def _take(self) -> Tensor:
-        if len(self._pending_N) < self._frontend.window or not self._frontend.length(self._num_samples):
+        if len(self._pending_N) < self._frontend.window or not self._frontend.length(
+            self._num_samples
+        ):
             return self._pending_N.new_empty(0, self._frontend.width)
         features_TF = self._frontend.compute_windows(self._pending_N)
         self._pending_N = self._pending_N[len(features_TF) * self._frontend.shift :].clone()

@@ -15,7 +15,10 @@ from wenet_hs.tree.errors import ConfigError
 
 WINDOW_FRAMES = 3000  # the input of Whisper's encoder has at most 30 s
 _RATE, _FFT_SIZE, _SHIFT = 16000, 400, 160
-_FLOOR, _RANGE = 1e-10, 8.0  # of a Mel energy, and of its logarithm to base 10 below the greatest one of a window
+_FLOOR, _RANGE = (
+    1e-10,
+    8.0,
+)  # of a Mel energy, and of its logarithm to base 10 below the greatest one of a window
 
 
 class WhisperMel(Frontend):
@@ -60,7 +63,9 @@ class WhisperMel(Frontend):
         with torch.autocast(wave_N.device.type, enabled=False):  # autocast would round the products
             size = self._audio_frames * _SHIFT
             begins = range(0, wave_N.size(-1), size)
-            return torch.cat([self._of_window(wave_N[..., begin : begin + size]) for begin in begins], -2)
+            return torch.cat(
+                [self._of_window(wave_N[..., begin : begin + size]) for begin in begins], -2
+            )
 
     def _of_window(self, wave_N: Tensor) -> Tensor:
         """The features (…, T, F) of a window of audio (…, N) and the silence after it.
@@ -70,7 +75,9 @@ class WhisperMel(Frontend):
         """
         filled_N = pad(wave_N, (0, self.length(wave_N.size(-1)) * _SHIFT - wave_N.size(-1)))
         window_N, mel_KF = self._window_N.to(wave_N.device), self._mel_KF.to(wave_N.device)
-        spectrum_KT = torch.stft(filled_N, _FFT_SIZE, _SHIFT, window=window_N, return_complex=True)[..., :-1]
+        spectrum_KT = torch.stft(filled_N, _FFT_SIZE, _SHIFT, window=window_N, return_complex=True)[
+            ..., :-1
+        ]
         energies_TF: Tensor = spectrum_KT.abs().square().mT @ mel_KF
         log_TF = energies_TF.clamp_(min=_FLOOR).log10_()
         return (torch.maximum(log_TF, log_TF.amax((-2, -1), keepdim=True) - _RANGE) + 4.0) / 4.0
@@ -83,9 +90,16 @@ def slaney_mel_weights(num_mel_bins: int) -> Tensor:
     mel and equal areas in Hz; each ends at the peak of the next one.
     """
     scale = 27.0 / math.log(6.4)
-    mel = torch.linspace(0.0, 15.0 + scale * math.log(0.5 * _RATE / 1000.0), num_mel_bins + 2, dtype=torch.float64)
+    mel = torch.linspace(
+        0.0, 15.0 + scale * math.log(0.5 * _RATE / 1000.0), num_mel_bins + 2, dtype=torch.float64
+    )
     hz = torch.where(mel < 15.0, mel * (200.0 / 3.0), 1000.0 * ((mel - 15.0) / scale).exp())
     left_F, center_F, right_F = hz[:-2], hz[1:-1], hz[2:]
     hz_K1 = torch.arange(_FFT_SIZE // 2 + 1, dtype=torch.float64)[:, None] * (_RATE / _FFT_SIZE)
-    rising_KF, falling_KF = (hz_K1 - left_F) / (center_F - left_F), (right_F - hz_K1) / (right_F - center_F)
-    return (torch.minimum(rising_KF, falling_KF).clamp(min=0.0) * (2.0 / (right_F - left_F))).float()
+    rising_KF, falling_KF = (
+        (hz_K1 - left_F) / (center_F - left_F),
+        (right_F - hz_K1) / (right_F - center_F),
+    )
+    return (
+        torch.minimum(rising_KF, falling_KF).clamp(min=0.0) * (2.0 / (right_F - left_F))
+    ).float()

@@ -67,11 +67,17 @@ class AdaptiveHead(OutputHead):
             raise ValueError(f"div_value: must be at least 1, got {div_value}")
         # Slightly below the root, which may have been rounded up.
         self.div_value = min(div_value, dim ** (1 / max(1, len(self.cutoffs))) * (1 - 1e-9))
-        self.adaptive = nn.AdaptiveLogSoftmaxWithLoss(dim, self.num_units, self.cutoffs, self.div_value)
+        self.adaptive = nn.AdaptiveLogSoftmaxWithLoss(
+            dim, self.num_units, self.cutoffs, self.div_value
+        )
         # Integers, because .half() does not change them.
         self.register_buffer("ranked_units", torch.from_numpy(ranked), persistent=False)
-        self.register_buffer("starts", torch.tensor(self.cutoffs, dtype=torch.int64), persistent=False)
-        self.register_buffer("rank_of_unit", torch.from_numpy(np.argsort(ranked, kind="stable")), persistent=False)
+        self.register_buffer(
+            "starts", torch.tensor(self.cutoffs, dtype=torch.int64), persistent=False
+        )
+        self.register_buffer(
+            "rank_of_unit", torch.from_numpy(np.argsort(ranked, kind="stable")), persistent=False
+        )
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, cutoffs={self.cutoffs}, div_value={self.div_value:g}"
@@ -88,7 +94,9 @@ class AdaptiveHead(OutputHead):
             parts.append(self._cluster(hidden_ND, cluster) + first_NC[:, size + cluster, None])
         return torch.cat(parts, dim=-1).index_select(-1, self.rank_of_unit)
 
-    def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:
+    def _cross_entropy(
+        self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float
+    ) -> Tensor:
         if on_all or self._is_dense(hidden_ND):
             return weighted_cost(self._log_probs(hidden_ND), targets_N, on_target, on_all)
         return self._node_smoothed_loss(hidden_ND, targets_N, 0.0)
@@ -101,7 +109,9 @@ class AdaptiveHead(OutputHead):
         choices_N = torch.where(cluster_N < 0, ranks_N, size + cluster_N)
         cost_N = divergence(first_NC, choices_N, smoothing)
         numbers = torch.arange(-1, len(self.cutoffs), device=cluster_N.device)
-        num_rows = (cluster_N[:, None] == numbers).sum(0).tolist()  # waits for a GPU, once for all clusters
+        num_rows = (
+            (cluster_N[:, None] == numbers).sum(0).tolist()
+        )  # waits for a GPU, once for all clusters
         rows = cluster_N.argsort(stable=True).split(num_rows)[1:]  # type: ignore[no-untyped-call]
         for cluster, ((start, _), rows_M) in enumerate(zip(self._bounds, rows, strict=True)):
             found_MU = self._cluster(hidden_ND.index_select(0, rows_M), cluster)
@@ -128,7 +138,9 @@ class AdaptiveHead(OutputHead):
     def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
         if self._is_dense(hidden_ND):
             return super()._eval_metrics(hidden_ND, targets_N)
-        return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._is_best(hidden_ND, targets_N)
+        return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._is_best(
+            hidden_ND, targets_N
+        )
 
     def _is_best(self, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
         """A cluster's entry in the first softmax is a bound for its units: only few rows need a cluster."""
@@ -138,9 +150,13 @@ class AdaptiveHead(OutputHead):
         for cluster, (start, _) in enumerate(self._bounds):
             entry_N = first_NC[:, size + cluster]
             rows_M = copy_to(first_NC.device, is_needed_NC[:, cluster].nonzero()[:, 0])
-            found_MU = self._cluster(hidden_ND.index_select(0, rows_M), cluster) + entry_N[rows_M, None]
+            found_MU = (
+                self._cluster(hidden_ND.index_select(0, rows_M), cluster) + entry_N[rows_M, None]
+            )
             best_M, unit_M = self._best(found_MU, start)
-            is_ahead_M = (best_M > best_N[rows_M]) | ((best_M == best_N[rows_M]) & (unit_M < unit_N[rows_M]))
+            is_ahead_M = (best_M > best_N[rows_M]) | (
+                (best_M == best_N[rows_M]) & (unit_M < unit_N[rows_M])
+            )
             best_N[rows_M] = torch.where(is_ahead_M, best_M, best_N[rows_M])
             unit_N[rows_M] = torch.where(is_ahead_M, unit_M, unit_N[rows_M])
         return unit_N == targets_N
@@ -149,15 +165,21 @@ class AdaptiveHead(OutputHead):
         """The maximum of each row and the lowest id of its units; the columns begin at rank `start`."""
         best_M = log_probs_MU.amax(-1)
         units_U = self.ranked_units[start : start + log_probs_MU.size(-1)]
-        return best_M, torch.where(log_probs_MU == best_M[:, None], units_U, self.num_units).amin(-1)
+        return best_M, torch.where(log_probs_MU == best_M[:, None], units_U, self.num_units).amin(
+            -1
+        )
 
     def _first(self, hidden_ND: Tensor) -> Tensor:
         """(N, C) log-probabilities of the shortlist and of each cluster."""
-        return F.log_softmax(linear(hidden_ND, self.adaptive.head.weight.to(hidden_ND.dtype)), dim=-1)
+        return F.log_softmax(
+            linear(hidden_ND, self.adaptive.head.weight.to(hidden_ND.dtype)), dim=-1
+        )
 
     def _cluster(self, hidden_MD: Tensor, cluster: int) -> Tensor:
         """(M, U) log-probabilities of a cluster's units given the cluster."""
-        for weight in self.adaptive.tail[cluster].parameters():  # to the cluster's width, then to its units
+        for weight in self.adaptive.tail[
+            cluster
+        ].parameters():  # to the cluster's width, then to its units
             hidden_MD = linear(hidden_MD, weight.to(hidden_MD.dtype))
         return F.log_softmax(hidden_MD, dim=-1)
 

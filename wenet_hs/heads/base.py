@@ -45,7 +45,9 @@ class OutputHead(nn.Module, ABC):
     def __init__(self, dim: int, num_units: int) -> None:
         super().__init__()
         if dim < 1 or num_units < 2:
-            raise ValueError(f"head: dim {dim} must be at least 1, and num_units {num_units} at least 2")
+            raise ValueError(
+                f"head: dim {dim} must be at least 1, and num_units {num_units} at least 2"
+            )
         self.dim = dim
         self.num_units = num_units
 
@@ -54,7 +56,9 @@ class OutputHead(nn.Module, ABC):
         """(N, D) float32 or float64 → (N, V) natural logarithms."""
 
     @abstractmethod
-    def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:
+    def _cross_entropy(
+        self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float
+    ) -> Tensor:
         """(N, D), (N,) → (N,) nats: -on_target·log p(target) - on_all·Σ_v log p(v); on_target is 1 if on_all is 0."""
 
     def log_probs(self, hidden: Tensor) -> Tensor:
@@ -76,7 +80,9 @@ class OutputHead(nn.Module, ABC):
         """The negative log-likelihood of each target: hidden (..., D), targets (...) → (...) nats, ≥ 0."""
         return self.loss(hidden, targets, 0.0)
 
-    def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, kind: SmoothingKind = "leaf") -> Tensor:
+    def loss(
+        self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, kind: SmoothingKind = "leaf"
+    ) -> Tensor:
         """The label-smoothing loss of each target: KL(q ‖ p) with its entropy constant, so it is ≥ 0.
 
         "leaf" is WeNet's: q is 1-smoothing on the target and smoothing/(V-1) on every other unit. "node" smooths each
@@ -96,7 +102,9 @@ class OutputHead(nn.Module, ABC):
         weights = smoothing_weights(smoothing, self.num_units)
         with torch.autocast(hidden.device.type, enabled=False):
             if kind == "node" and smoothing:
-                return self._node_smoothed_loss(rows_ND, targets_N, smoothing).reshape(targets.shape)
+                return self._node_smoothed_loss(rows_ND, targets_N, smoothing).reshape(
+                    targets.shape
+                )
             cost_N = self._cross_entropy(rows_ND, targets_N, weights.on_target, weights.on_all)
         return (cost_N + weights.constant if weights.constant else cost_N).reshape(targets.shape)
 
@@ -128,7 +136,9 @@ class OutputHead(nn.Module, ABC):
         """
         if hidden.dim() != 3 or labels.dim() != 2 or len(hidden) != len(labels):
             found = f"{tuple(hidden.shape)} and {tuple(labels.shape)}"
-            raise ValueError(f"label_log_probs: expected hidden (B, T, D) and labels (B, L), got {found}")
+            raise ValueError(
+                f"label_log_probs: expected hidden (B, T, D) and labels (B, L), got {found}"
+            )
         labels_BL = self._targets(labels, labels.shape).reshape(labels.shape)
         rows_BTD = self._rows(hidden).reshape(hidden.shape)
         with torch.autocast(hidden.device.type, enabled=False):
@@ -143,7 +153,9 @@ class OutputHead(nn.Module, ABC):
         Returns: log-probabilities (..., K) and unit ids (..., K) int64.
         """
         if not 1 <= k <= self.num_units:
-            raise ValueError(f"topk: k is {k}; with {self.num_units} units it must be 1…{self.num_units}")
+            raise ValueError(
+                f"topk: k is {k}; with {self.num_units} units it must be 1…{self.num_units}"
+            )
         rows_ND = self._rows(hidden)
         with torch.autocast(hidden.device.type, enabled=False):
             values_NK, ids_NK = self._topk(rows_ND, k)
@@ -158,16 +170,23 @@ class OutputHead(nn.Module, ABC):
     def _node_smoothed_loss(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
         """(N,) the loss of kind "node" with its constants; here that of a head with one decision."""
         weights = smoothing_weights(smoothing, self.num_units)
-        return self._cross_entropy(hidden_ND, targets_N, weights.on_target, weights.on_all) + weights.constant
+        return (
+            self._cross_entropy(hidden_ND, targets_N, weights.on_target, weights.on_all)
+            + weights.constant
+        )
 
     def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
         num_rows = max(1, TOPK_MAX_SCORES // self.num_units)
         if len(hidden_ND) > num_rows:
             pairs = zip(hidden_ND.split(num_rows), targets_N.split(num_rows), strict=True)  # type: ignore[no-untyped-call]
             parts = [self._eval_metrics(*pair) for pair in pairs]
-            return torch.cat([nll for nll, _ in parts]), torch.cat([is_best for _, is_best in parts])
+            return torch.cat([nll for nll, _ in parts]), torch.cat(
+                [is_best for _, is_best in parts]
+            )
         log_probs_NV = self._log_probs(hidden_ND)
-        return -log_probs_NV.gather(-1, targets_N[:, None])[:, 0], log_probs_NV.argmax(-1) == targets_N
+        return -log_probs_NV.gather(-1, targets_N[:, None])[:, 0], log_probs_NV.argmax(
+            -1
+        ) == targets_N
 
     def _topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
         num_rows = max(1, TOPK_MAX_SCORES // self.num_units)
@@ -184,7 +203,9 @@ class OutputHead(nn.Module, ABC):
         return any(tensor.requires_grad for tensor in tensors)
 
     def _label_log_probs(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
-        log_probs_BTV = self._log_probs(hidden_BTD.reshape(-1, self.dim)).reshape(*hidden_BTD.shape[:2], self.num_units)
+        log_probs_BTV = self._log_probs(hidden_BTD.reshape(-1, self.dim)).reshape(
+            *hidden_BTD.shape[:2], self.num_units
+        )
         return log_probs_BTV.gather(-1, labels_BL[:, None, :].expand(-1, hidden_BTD.size(1), -1))
 
     def extra_repr(self) -> str:
@@ -200,12 +221,16 @@ class OutputHead(nn.Module, ABC):
     def _targets(self, targets: Tensor, shape: torch.Size) -> Tensor:
         if targets.dtype not in (torch.int64, torch.int32) or targets.shape != shape:
             found = f"{tuple(targets.shape)} {targets.dtype}"
-            raise ValueError(f"targets: expected integers of shape {tuple(shape)}, one per row of hidden, got {found}")
+            raise ValueError(
+                f"targets: expected integers of shape {tuple(shape)}, one per row of hidden, got {found}"
+            )
         if targets.device.type == "cpu" and targets.numel():
             low, high = (int(limit) for limit in targets.aminmax())
             if low < 0 or high >= self.num_units:
                 found = f"values from {low} to {high}"
-                raise ValueError(f"targets: {found}, expected 0…{self.num_units - 1}; remove padding before the head")
+                raise ValueError(
+                    f"targets: {found}, expected 0…{self.num_units - 1}; remove padding before the head"
+                )
         return targets.reshape(-1).long()
 
 

@@ -83,7 +83,9 @@ class ClassHead(NodeHead):
         )
         tables = {"offsets": tree.offsets, "edge_nodes": tree.edge_nodes, "node_edges": tree.edges}
         for name, table in (tables | {"leaves": tree.num_leaves()[tree.children]}).items():
-            self.register_buffer(name, torch.tensor(table), persistent=False)  # integers: .half() does not change them
+            self.register_buffer(
+                name, torch.tensor(table), persistent=False
+            )  # integers: .half() does not change them
 
     def _plain_log_probs(self, hidden_ND: Tensor) -> Tensor:
         return self._sum_choices(self._choices(hidden_ND))
@@ -94,37 +96,60 @@ class ClassHead(NodeHead):
 
     def _sum_choices(self, choices_NE: Tensor) -> Tensor:
         """The log-probabilities (N, V) of the units from those of the children given their node."""
-        return leaf_sums(choices_NE, self.node_edges, self.edge_nodes[self.node_edges], self._level_starts)
+        return leaf_sums(
+            choices_NE, self.node_edges, self.edge_nodes[self.node_edges], self._level_starts
+        )
 
-    def _plain_cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool) -> Tensor:
+    def _plain_cost(
+        self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool
+    ) -> Tensor:
         if is_path:
             return torch_cost_of_decisions(*self._decisions(hidden_ND, targets_N, weights))
         choices_NE, share = self._choices(hidden_ND), weights.per_decision
         if share:  # the cost of a decision: 1 - share of its own, the rest of the other children of its node
-            other_E = share / (torch.diff(self.offsets) - 1).index_select(0, self.edge_nodes).to(choices_NE.dtype)
+            other_E = share / (torch.diff(self.offsets) - 1).index_select(0, self.edge_nodes).to(
+                choices_NE.dtype
+            )
             sums_NI = choices_NE.new_zeros(len(choices_NE), self.tree.num_inner)
             sums_NI = sums_NI.index_add(1, self.edge_nodes, choices_NE)
-            choices_NE = (1 - share - other_E) * choices_NE + other_E * sums_NI.index_select(1, self.edge_nodes)
-        return weighted_cost(self._sum_choices(choices_NE), targets_N, weights.on_target, weights.on_all)
+            choices_NE = (1 - share - other_E) * choices_NE + other_E * sums_NI.index_select(
+                1, self.edge_nodes
+            )
+        return weighted_cost(
+            self._sum_choices(choices_NE), targets_N, weights.on_target, weights.on_all
+        )
 
-    def _decisions(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights) -> tuple[Any, ...]:
+    def _decisions(
+        self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights
+    ) -> tuple[Any, ...]:
         """The arguments of both functions for the cost from the nodes on the targets' paths."""
         weight_ED, bias_E = self._vectors(hidden_ND.dtype)
         groups = group_decisions(self.tree, targets_N.cpu().numpy())
-        return hidden_ND, weight_ED, bias_E, groups, weights.per_decision, self._is_sparse(weight_ED)
+        return (
+            hidden_ND,
+            weight_ED,
+            bias_E,
+            groups,
+            weights.per_decision,
+            self._is_sparse(weight_ED),
+        )
 
     def _kernel_log_probs(self, hidden_ND: Tensor) -> Tensor:
         from wenet_hs.heads.kernels.classes import log_softmax_in_place
 
         return self._sum_choices(log_softmax_in_place(self._scores(hidden_ND), self.offsets))
 
-    def _kernel_cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool) -> Tensor:
+    def _kernel_cost(
+        self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool
+    ) -> Tensor:
         from wenet_hs.heads.kernels.classes import cost_of_all_edges, cost_of_decisions
 
         if is_path:
             return cost_of_decisions(*self._decisions(hidden_ND, targets_N, weights))
         tables = self.offsets, self.edge_nodes, self.node_edges, self.leaves
-        return cost_of_all_edges(hidden_ND, *self._all_vectors(hidden_ND.dtype), targets_N, tables, weights)
+        return cost_of_all_edges(
+            hidden_ND, *self._all_vectors(hidden_ND.dtype), targets_N, tables, weights
+        )
 
     def _node_smoothed_loss(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
         share = (1.0 - smoothing) * math.log(1.0 - smoothing) + smoothing * math.log(smoothing)
@@ -138,7 +163,9 @@ class ClassHead(NodeHead):
     def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
         if not self.uses_search(hidden_ND, 1):
             return super()._eval_metrics(hidden_ND, targets_N)
-        return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._topk(hidden_ND, 1)[1][:, 0] == targets_N
+        return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._topk(hidden_ND, 1)[1][
+            :, 0
+        ] == targets_N
 
     def _is_path_faster(self, hidden: Tensor) -> bool:
         below = ALL_EDGES_BELOW if hidden.device.type == "cpu" else ALL_EDGES_BELOW_GPU
@@ -150,11 +177,17 @@ class ClassHead(NodeHead):
     def _best_first(self, hidden_ND: Tensor, k: int) -> Found:
         from wenet_hs.heads.kernels.classes import best_units
 
-        weight_ED, bias_E = (tensor.detach().contiguous() for tensor in self._vectors(hidden_ND.dtype))
+        weight_ED, bias_E = (
+            tensor.detach().contiguous() for tensor in self._vectors(hidden_ND.dtype)
+        )
         hidden_ND = hidden_ND.detach()
         at_root = int(self.tree.offsets[1])
         root_NC = linear(hidden_ND, weight_ED[:at_root], bias_E[:at_root])
-        budget = self.tree.num_edges if self.search == "best_first" else self.tree.num_edges // SEARCH_BUDGET
+        budget = (
+            self.tree.num_edges
+            if self.search == "best_first"
+            else self.tree.num_edges // SEARCH_BUDGET
+        )
         return best_units(hidden_ND, weight_ED, bias_E, root_NC, tree=self.tree, k=k, budget=budget)
 
     def _label_log_probs(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
@@ -174,7 +207,10 @@ class ClassHead(NodeHead):
         weight_UD = F.embedding(index_U, weight_ED, sparse=self._is_sparse(weight_ED))
         scores_NU = F.linear(hidden_BTD.flatten(0, 1), weight_UD, bias_E.index_select(0, index_U))
         degrees = np.diff(self.tree.offsets)[is_above_I]
-        offsets, node_of_U = np.append(0, np.cumsum(degrees)), np.repeat(np.arange(len(degrees)), degrees)
+        offsets, node_of_U = (
+            np.append(0, np.cumsum(degrees)),
+            np.repeat(np.arange(len(degrees)), degrees),
+        )
         if can_use_kernels(scores_NU):
             from wenet_hs.heads.kernels.classes import log_softmax_in_place
 
@@ -234,34 +270,51 @@ def group_decisions(tree: NaryTree, targets: Ints) -> DecisionGroups:
 
 
 def torch_cost_of_decisions(
-    hidden: Tensor, weight: Tensor, bias: Tensor, groups: DecisionGroups, smoothing: float, sparse: bool
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    groups: DecisionGroups,
+    smoothing: float,
+    sparse: bool,
 ) -> Tensor:
     """`kernels.classes.cost_of_decisions` in plain PyTorch: nodes of similar size are padded to one batched product."""
     to_device = functools.partial(_to_device, hidden.device)
     # Within a factor of 2 in the number of children, and of 8 in the number of rows.
-    shapes_G = 64 * np.ceil(np.log2(groups.degrees)).astype(np.int64) + np.log2(groups.sizes).astype(np.int64) // 3
+    shapes_G = (
+        64 * np.ceil(np.log2(groups.degrees)).astype(np.int64)
+        + np.log2(groups.sizes).astype(np.int64) // 3
+    )
     nodes = [np.flatnonzero(shapes_G == shape)[:, None] for shape in np.unique(shapes_G)]
     children = [np.arange(groups.degrees[node_B1].max()) for node_B1 in nodes]
     tables = [
         groups.edges[node_B1] + np.minimum(child_C, groups.degrees[node_B1] - 1)
         for node_B1, child_C in zip(nodes, children, strict=True)
     ]
-    edges_U = to_device(np.concatenate([np.empty(0, np.int64), *(table.reshape(-1) for table in tables)]))
+    edges_U = to_device(
+        np.concatenate([np.empty(0, np.int64), *(table.reshape(-1) for table in tables)])
+    )
     # One gather for all, because the gradient of each is as large as the weight.
     vectors = F.embedding(edges_U, weight, sparse=sparse).split([table.size for table in tables])  # type: ignore[no-untyped-call]
     biases = bias[edges_U].split([table.size for table in tables])  # type: ignore[no-untyped-call]
     cost_N = hidden.sum(-1) * 0.0  # on the graph, also without a decision
-    for node_B1, child_C, vectors_XD, biases_X in zip(nodes, children, vectors, biases, strict=False):
+    for node_B1, child_C, vectors_XD, biases_X in zip(
+        nodes, children, vectors, biases, strict=False
+    ):
         shape = len(node_B1), len(child_C)
         row_R = np.arange(groups.sizes[node_B1].max())
         decisions_BR = groups.first[node_B1] + np.minimum(row_R, groups.sizes[node_B1] - 1)
-        rows_BR, choices_BR = to_device(groups.rows[decisions_BR]), to_device(groups.choices[decisions_BR])
+        rows_BR, choices_BR = (
+            to_device(groups.rows[decisions_BR]),
+            to_device(groups.choices[decisions_BR]),
+        )
         is_padding_B1C = to_device(child_C >= groups.degrees[node_B1])[:, None]
         vectors_BCD = vectors_XD.view(*shape, -1)
         scores_BRC = torch.baddbmm(biases_X.view(shape)[:, None], hidden[rows_BR], vectors_BCD.mT)
         log_probs_BRC = scores_BRC.masked_fill(is_padding_B1C, -torch.inf).log_softmax(-1)
         other_B1 = to_device(smoothing / (groups.degrees[node_B1] - 1)).to(hidden.dtype)
-        cost_BR = -(1.0 - smoothing - other_B1) * log_probs_BRC.gather(-1, choices_BR[..., None])[..., 0]
+        cost_BR = (
+            -(1.0 - smoothing - other_B1) * log_probs_BRC.gather(-1, choices_BR[..., None])[..., 0]
+        )
         if smoothing:
             cost_BR = cost_BR - other_B1 * log_probs_BRC.masked_fill(is_padding_B1C, 0.0).sum(-1)
         cost_BR = cost_BR * to_device(row_R < groups.sizes[node_B1])

@@ -42,7 +42,9 @@ class Ctc(nn.Module):
         """memory (B, T, D) → (B, T, V) float32, natural log; each row sums to one."""
         return self.head.log_probs(memory)
 
-    def loss(self, memory: Tensor, memory_lengths: Tensor, targets: Tensor, target_lengths: Tensor) -> Tensor:
+    def loss(
+        self, memory: Tensor, memory_lengths: Tensor, targets: Tensor, target_lengths: Tensor
+    ) -> Tensor:
         """The sum of the batch's losses in nats, 0-dim float32.
 
         An utterance with fewer frames than labels and blanks between equal labels has loss and gradient 0. On a GPU a
@@ -55,7 +57,9 @@ class Ctc(nn.Module):
         has_kernel = memory.dtype != torch.float64 and can_use_triton(memory[:0].float())
         if not has_kernel and not self.head.has_partial_log_probs:
             log_probs_BTV = self.log_probs(memory)
-            return _ctc_loss(log_probs_BTV, memory_lengths, targets.clamp(min=0), target_lengths, self.blank)
+            return _ctc_loss(
+                log_probs_BTV, memory_lengths, targets.clamp(min=0), target_lengths, self.blank
+            )
         # From the log-probabilities of blank and the labels only: the same loss and gradients.
         alphabet = compact_alphabet(targets, target_lengths, self.blank)
         valid_BT = length_mask(memory_lengths, memory.size(1))
@@ -64,7 +68,9 @@ class Ctc(nn.Module):
         if has_kernel:
             from wenet_hs.heads.kernels.ctc_triton import ctc_cost
 
-            return ctc_cost(log_probs_BTC, memory_lengths, alphabet.target_classes, target_lengths).sum()
+            return ctc_cost(
+                log_probs_BTC, memory_lengths, alphabet.target_classes, target_lengths
+            ).sum()
         log_probs_BTC = log_probs_BTC.masked_fill(~alphabet.is_used[:, None], UNUSED_LOG_PROB)
         cost = _ctc_loss(log_probs_BTC, memory_lengths, alphabet.target_classes, target_lengths, 0)
         # Let p be the probability of a class in a frame, and q its posterior given the transcript. The derivative of
@@ -89,10 +95,14 @@ def begins_unit(best_units: Tensor, blank: int) -> Tensor:
     return (best_units != blank) & (best_units != previous_BT)
 
 
-def _ctc_loss(log_probs: Tensor, lengths: Tensor, targets: Tensor, target_lengths: Tensor, blank: int) -> Tensor:
+def _ctc_loss(
+    log_probs: Tensor, lengths: Tensor, targets: Tensor, target_lengths: Tensor, blank: int
+) -> Tensor:
     """The sum of the batch's losses from log-probabilities (B, T, C)."""
     sizes = lengths, target_lengths
-    return F.ctc_loss(log_probs.transpose(0, 1), targets, *sizes, blank, reduction="sum", zero_infinity=True)
+    return F.ctc_loss(
+        log_probs.transpose(0, 1), targets, *sizes, blank, reduction="sum", zero_infinity=True
+    )
 
 
 class Alphabet(NamedTuple):
@@ -136,7 +146,9 @@ def compact_alphabet(targets: Tensor, target_lengths: Tensor, blank: int) -> Alp
     )
 
 
-def constant_output_loss(targets: Sequence[Sequence[int]], num_frames: Sequence[int], blank: int) -> float:
+def constant_output_loss(
+    targets: Sequence[Sequence[int]], num_frames: Sequence[int], blank: int
+) -> float:
     """The lowest CTC loss that an output can have which is the same in every frame, in nats per target.
 
     The targets that it is divided by are the labels, and one end of sentence per utterance.
@@ -153,7 +165,9 @@ def constant_output_loss(targets: Sequence[Sequence[int]], num_frames: Sequence[
     targets_BL = pad_sequence([torch.tensor(ids) for ids in targets], batch_first=True)
     frames_B = torch.tensor(num_frames)
     alphabet = compact_alphabet(targets_BL, lengths_B, blank)
-    counts_V = torch.bincount(targets_BL[length_mask(lengths_B, targets_BL.size(1))], minlength=blank + 1).double()
+    counts_V = torch.bincount(
+        targets_BL[length_mask(lengths_B, targets_BL.size(1))], minlength=blank + 1
+    ).double()
     losses = []
     for blank_share in (0.05, 0.5, 0.95):  # the loss may have several minima
         probs_V = (1 - blank_share) * counts_V / counts_V.sum()
@@ -166,7 +180,9 @@ def constant_output_loss(targets: Sequence[Sequence[int]], num_frames: Sequence[
     return min(losses)
 
 
-def _reestimate(probs_V: Tensor, alphabet: Alphabet, frames_B: Tensor, lengths_B: Tensor) -> tuple[float, Tensor]:
+def _reestimate(
+    probs_V: Tensor, alphabet: Alphabet, frames_B: Tensor, lengths_B: Tensor
+) -> tuple[float, Tensor]:
     """The loss per target of constant probabilities (V,), and the share (V,) of each in the frames of alignments."""
     valid_BT1 = length_mask(frames_B, int(frames_B.max()))[..., None]
     log_probs_V = probs_V.clamp(min=1e-12).log()  # -inf has no gradient
@@ -174,6 +190,10 @@ def _reestimate(probs_V: Tensor, alphabet: Alphabet, frames_B: Tensor, lengths_B
     log_probs_BTC = log_probs_BC[:, None].repeat(1, valid_BT1.size(1), 1).requires_grad_()
     cost = _ctc_loss(log_probs_BTC, frames_B, alphabet.target_classes, lengths_B, 0)
     (gradient_BTC,) = torch.autograd.grad(cost, log_probs_BTC)
-    shares_BTC = (log_probs_BTC.detach().exp() - gradient_BTC) * valid_BT1  # F.ctc_loss returns p - q
-    shares_V = torch.zeros_like(probs_V).index_add(0, alphabet.unit_ids.flatten(), shares_BTC.sum(1).flatten())
+    shares_BTC = (
+        log_probs_BTC.detach().exp() - gradient_BTC
+    ) * valid_BT1  # F.ctc_loss returns p - q
+    shares_V = torch.zeros_like(probs_V).index_add(
+        0, alphabet.unit_ids.flatten(), shares_BTC.sum(1).flatten()
+    )
     return cost.item() / int((lengths_B + 1).sum()), shares_V / shares_V.sum()

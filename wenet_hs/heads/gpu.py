@@ -14,4 +14,6 @@ def is_gpu(device: torch.device) -> bool:
 
 def copy_to(device: torch.device, values: Tensor) -> Tensor:
     """The values, computed on the CPU, on the device; a GPU is not waited for."""
-    return values.pin_memory().to(device, non_blocking=True) if is_gpu(device) else values.to(device)
+    return (
+        values.pin_memory().to(device, non_blocking=True) if is_gpu(device) else values.to(device)
+    )

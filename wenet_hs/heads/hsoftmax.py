@@ -82,19 +82,27 @@ class HSoftmaxHead(NodeHead):
             "leaf_counts": tree.num_leaves()[tree.children].T,
         }
         for name, table in (tables | {"path_lengths": tree.depths()}).items():
-            self.register_buffer(name, torch.from_numpy(table.astype(np.int32, order="C")), persistent=False)
+            self.register_buffer(
+                name, torch.from_numpy(table.astype(np.int32, order="C")), persistent=False
+            )
         self._path_tables: tuple[Tensor, Tensor] | None = None
 
     def _plain_log_probs(self, hidden_ND: Tensor) -> Tensor:
         scores_NI = self._scores(hidden_ND)
-        turns_NE = torch.stack([_log_sigmoid(scores_NI), _log_sigmoid(-scores_NI)], dim=-1).flatten(-2)
+        turns_NE = torch.stack([_log_sigmoid(scores_NI), _log_sigmoid(-scores_NI)], dim=-1).flatten(
+            -2
+        )
         return leaf_sums(turns_NE, self.edges, self.edges >> 1, self._level_starts)
 
-    def _plain_cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool) -> Tensor:
+    def _plain_cost(
+        self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool
+    ) -> Tensor:
         nodes_NP, turns_NP = self._paths(targets_N)
         if not is_path:
             leaves_2I = self.leaf_counts.to(hidden_ND.dtype)
-            return torch_cost_of_all_nodes(self._scores(hidden_ND), nodes_NP, turns_NP, leaves_2I, weights)
+            return torch_cost_of_all_nodes(
+                self._scores(hidden_ND), nodes_NP, turns_NP, leaves_2I, weights
+            )
         weight_ID, bias_I = self._vectors(hidden_ND.dtype)
         vectors_NPD = F.embedding(nodes_NP, weight_ID, sparse=self._is_sparse(weight_ID))
         scores_NP = torch.bmm(vectors_NPD, hidden_ND[:, :, None])[..., 0]
@@ -106,9 +114,14 @@ class HSoftmaxHead(NodeHead):
         """Nodes (N, P) int64, 0 where padded, and turns (N, P) int8 of each path: +1 left, -1 right, 0 padding."""
         if self._path_tables is None or self._path_tables[0].device != targets_N.device:
             nodes, turns = self.tree.paths()
-            with torch.inference_mode(False):  # a table made by recognition may be used by a training later
+            with torch.inference_mode(
+                False
+            ):  # a table made by recognition may be used by a training later
                 tables = torch.from_numpy(nodes.astype(np.int32)), torch.from_numpy(turns)
-                self._path_tables = copy_to(targets_N.device, tables[0]), copy_to(targets_N.device, tables[1])
+                self._path_tables = (
+                    copy_to(targets_N.device, tables[0]),
+                    copy_to(targets_N.device, tables[1]),
+                )
         nodes_VP, turns_VP = self._path_tables
         return nodes_VP.index_select(0, targets_N).long(), turns_VP.index_select(0, targets_N)
 
@@ -117,24 +130,34 @@ class HSoftmaxHead(NodeHead):
 
         return tree_log_probs(self._scores(hidden_ND), self.node_children)
 
-    def _kernel_cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool) -> Tensor:
+    def _kernel_cost(
+        self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool
+    ) -> Tensor:
         if can_use_triton(hidden_ND):
             return self._triton_cost(hidden_ND, targets_N, weights, is_path)
         from wenet_hs.heads.kernels.tree_numba import cost_of_all_nodes, cost_of_paths
 
         if not is_path:
             inputs = hidden_ND, *self._all_vectors(hidden_ND.dtype), targets_N
-            return cost_of_all_nodes(*inputs, (self.edges, self.path_lengths, self.leaf_counts), weights)
+            return cost_of_all_nodes(
+                *inputs, (self.edges, self.path_lengths, self.leaf_counts), weights
+            )
         weight_ID, bias_I = self._vectors(hidden_ND.dtype)
         inputs, tables = (hidden_ND, weight_ID, bias_I, targets_N), (self.edges, self.path_lengths)
-        return cost_of_paths(*inputs, tables, weights.per_decision, sparse=self._is_sparse(weight_ID))
+        return cost_of_paths(
+            *inputs, tables, weights.per_decision, sparse=self._is_sparse(weight_ID)
+        )
 
-    def _triton_cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool) -> Tensor:
+    def _triton_cost(
+        self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool
+    ) -> Tensor:
         from wenet_hs.heads.kernels.tree_triton import cost_of_all_nodes, cost_of_paths
 
         if not is_path:
             tables = self.edges, self.leaf_counts, self.tree.depth
-            return cost_of_all_nodes(hidden_ND, *self._all_vectors(hidden_ND.dtype), targets_N, tables, weights)
+            return cost_of_all_nodes(
+                hidden_ND, *self._all_vectors(hidden_ND.dtype), targets_N, tables, weights
+            )
         weight_ID, bias_I = self._vectors(hidden_ND.dtype)
         tree, sparse = (self.edges, self.tree.depth), self._is_sparse(weight_ID)
         return cost_of_paths(hidden_ND, weight_ID, bias_I, targets_N, tree, weights, sparse=sparse)
@@ -148,7 +171,9 @@ class HSoftmaxHead(NodeHead):
         return cost_N + constant * self.path_lengths.index_select(0, targets_N).to(cost_N.dtype)
 
     def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
-        return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._topk(hidden_ND, 1)[1][:, 0] == targets_N
+        return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._topk(hidden_ND, 1)[1][
+            :, 0
+        ] == targets_N
 
     def _is_search_faster(self, hidden: Tensor, k: int) -> bool:
         return is_search_faster(len(hidden), self.num_units, k)
@@ -175,16 +200,23 @@ class HSoftmaxHead(NodeHead):
         for labels_L in labels_BL.cpu().numpy():
             label_M, edge_M = self.tree.path_edges(labels_L)
             nodes_U, node_M = np.unique(edge_M >> 1, return_inverse=True)
-            is_on_path = np.zeros((2, len(nodes_U), len(labels_L)), np.bool_)  # by a left and by a right turn
+            is_on_path = np.zeros(
+                (2, len(nodes_U), len(labels_L)), np.bool_
+            )  # by a left and by a right turn
             is_on_path[edge_M & 1, node_M, label_M] = True
             nodes.append(nodes_U)
             masks.append(torch.from_numpy(is_on_path).to(hidden_BTD))
-        sizes, index = [len(nodes_U) for nodes_U in nodes], torch.from_numpy(np.concatenate(nodes)).to(weight_ID.device)
+        sizes, index = (
+            [len(nodes_U) for nodes_U in nodes],
+            torch.from_numpy(np.concatenate(nodes)).to(weight_ID.device),
+        )
         # One gather for all utterances, because the gradient of each is as large as the weight.
         vectors = F.embedding(index, weight_ID, sparse=self._is_sparse(weight_ID)).split(sizes)  # type: ignore[no-untyped-call]
         biases = [None] * len(sizes) if bias_I is None else bias_I[index].split(sizes)
         found = []
-        for hidden_TD, vectors_UD, bias_U, (left_UL, right_UL) in zip(hidden_BTD, vectors, biases, masks, strict=True):
+        for hidden_TD, vectors_UD, bias_U, (left_UL, right_UL) in zip(
+            hidden_BTD, vectors, biases, masks, strict=True
+        ):
             scores_TU = F.linear(hidden_TD, vectors_UD, bias_U)
             found.append(F.logsigmoid(scores_TU) @ left_UL + F.logsigmoid(-scores_TU) @ right_UL)
         return torch.stack(found)
@@ -193,7 +225,9 @@ class HSoftmaxHead(NodeHead):
         if can_use_kernels(hidden):
             return self.num_units > NODES_PER_DECISION * self._mean_path
         if can_use_triton(hidden):
-            return self.num_units >= max(GPU_PATH_FROM, 8 * self.tree.depth)  # decisions are kept as (N, P)
+            return self.num_units >= max(
+                GPU_PATH_FROM, 8 * self.tree.depth
+            )  # decisions are kept as (N, P)
         # Without Triton a GPU gathers P · D numbers per target for the path, and makes V for the product. Float64 on a
         # CPU, which only tests use, has the same rule.
         return self.num_units > self.tree.depth * self.dim
@@ -216,7 +250,9 @@ def torch_cost_of_paths(scores: Tensor, turns: Tensor, weights: CostWeights) -> 
     return cost_N + weights.per_decision * scores.sum(-1) if weights.per_decision else cost_N
 
 
-def torch_cost_of_all_nodes(z: Tensor, nodes: Tensor, turns: Tensor, leaves: Tensor, weights: CostWeights) -> Tensor:
+def torch_cost_of_all_nodes(
+    z: Tensor, nodes: Tensor, turns: Tensor, leaves: Tensor, weights: CostWeights
+) -> Tensor:
     """(N,) nats, without a distribution over the units.
 
     Σ_v log P(v) is the sum over the nodes of L·log σ(z) + R·log σ(-z), with L and R the leaves under the children.

@@ -45,11 +45,15 @@ class NodeHead(OutputHead):
     layer_name: ClassVar[str]
     tree: UnitTree
 
-    def __init__(self, dim: int, num_units: int, *, sparse_grad: bool, route: Route, search: SearchMethod) -> None:
+    def __init__(
+        self, dim: int, num_units: int, *, sparse_grad: bool, route: Route, search: SearchMethod
+    ) -> None:
         super().__init__(dim, num_units)
         for name, value, options in (("route", route, Route), ("search", search, SearchMethod)):
             if value not in get_args(options):
-                raise ValueError(f"{name}: must be one of {', '.join(get_args(options))}, got {value!r}")
+                raise ValueError(
+                    f"{name}: must be one of {', '.join(get_args(options))}, got {value!r}"
+                )
         self.sparse_grad, self.route, self.search = sparse_grad, route, search
 
     @abstractmethod
@@ -61,11 +65,15 @@ class NodeHead(OutputHead):
         """`_log_probs` by kernels."""
 
     @abstractmethod
-    def _plain_cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool) -> Tensor:
+    def _plain_cost(
+        self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool
+    ) -> Tensor:
         """`_cost` by PyTorch's operations, from the nodes on the targets' paths only if `is_path`."""
 
     @abstractmethod
-    def _kernel_cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool) -> Tensor:
+    def _kernel_cost(
+        self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool
+    ) -> Tensor:
         """`_cost` by kernels, from the nodes on the targets' paths only if `is_path`."""
 
     @abstractmethod
@@ -100,13 +108,19 @@ class NodeHead(OutputHead):
             return False
         can_search = can_use_kernels(hidden)
         if self.search == "best_first" and not can_search:
-            raise ValueError(f'search: "best_first" cannot run for {hidden.dtype} on {hidden.device.type}')
+            raise ValueError(
+                f'search: "best_first" cannot run for {hidden.dtype} on {hidden.device.type}'
+            )
         return can_search and (self.search == "best_first" or self._is_search_faster(hidden, k))
 
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
-        return (self._kernel_log_probs if can_use_kernels(hidden_ND) else self._plain_log_probs)(hidden_ND)
+        return (self._kernel_log_probs if can_use_kernels(hidden_ND) else self._plain_log_probs)(
+            hidden_ND
+        )
 
-    def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:
+    def _cross_entropy(
+        self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float
+    ) -> Tensor:
         return self._cost(hidden_ND, targets_N, CostWeights(on_target, on_all, 0.0))
 
     def _cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights) -> Tensor:
@@ -120,7 +134,9 @@ class NodeHead(OutputHead):
             return super()._topk(hidden_ND, k)
         values_NK, ids_NK, given_up_G = self._best_first(hidden_ND.contiguous(), k)
         if given_up_G is not None and len(given_up_G):
-            values_NK[given_up_G], ids_NK[given_up_G] = super()._topk(hidden_ND.index_select(0, given_up_G), k)
+            values_NK[given_up_G], ids_NK[given_up_G] = super()._topk(
+                hidden_ND.index_select(0, given_up_G), k
+            )
         return values_NK, ids_NK
 
     def extra_repr(self) -> str:
@@ -145,7 +161,9 @@ class NodeHead(OutputHead):
         """`_vectors`; with `sparse_grad` the gradient of the weight is a sparse tensor of all rows."""
         weight, bias = self._vectors(dtype)
         if self._is_sparse(weight) and torch.is_grad_enabled():
-            weight = F.embedding(torch.arange(len(weight), device=weight.device), weight, sparse=True)
+            weight = F.embedding(
+                torch.arange(len(weight), device=weight.device), weight, sparse=True
+            )
         return weight, bias
 
     def _scores(self, hidden_ND: Tensor) -> Tensor:
@@ -169,7 +187,9 @@ def leaf_sums(values_NE: Tensor, edges: Tensor, parents: Tensor, level_starts: l
         last = above[-1].index_select(1, parents[start:end] - previous)
         above.append(last + values_NE.index_select(1, edges[start:end]))
     leaves = slice(level_starts[-1], None)
-    return torch.cat(above, dim=1).index_select(1, parents[leaves]) + values_NE.index_select(1, edges[leaves])
+    return torch.cat(above, dim=1).index_select(1, parents[leaves]) + values_NE.index_select(
+        1, edges[leaves]
+    )
 
 
 def sparse_rows(rows: Tensor, values: Tensor, shape: torch.Size) -> Tensor:

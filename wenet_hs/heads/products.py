@@ -28,7 +28,9 @@ class Linear(nn.Linear):
         return linear(input, self.weight, self.bias, activation)
 
 
-def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, activation: nn.Module | None = None) -> Tensor:
+def linear(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, activation: nn.Module | None = None
+) -> Tensor:
     """`F.linear` and an activation, computed by oneDNN on a CPU where no gradient is needed.
 
     PyTorch uses MKL for float32, which uses only half of the vector width of AMD's processors; oneDNN is twice as fast
@@ -50,11 +52,20 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, activation
 
 
 def _is_for_onednn(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    if torch.compiler.is_compiling():  # first: torch.export cannot trace get_float32_matmul_precision
+    if (
+        torch.compiler.is_compiling()
+    ):  # first: torch.export cannot trace get_float32_matmul_precision
         return False
-    if not (_HAS_ONEDNN and input.device.type == weight.device.type == "cpu" and input.numel() and len(weight)):
+    if not (
+        _HAS_ONEDNN
+        and input.device.type == weight.device.type == "cpu"
+        and input.numel()
+        and len(weight)
+    ):
         return False
-    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (input, weight, bias)):
+    if torch.is_grad_enabled() and any(
+        x is not None and x.requires_grad for x in (input, weight, bias)
+    ):
         return False
     if not (input.dtype == weight.dtype == torch.float32) or torch.is_autocast_enabled("cpu"):
         return False

@@ -15,7 +15,9 @@ from wenet_hs.heads.base import OutputHead, weighted_cost
 from wenet_hs.heads.kernels.search import topk_lowest_id_first
 
 
-def restrict_head(head: OutputHead, source_of: Mapping[int, int], num_units: int | None = None) -> "RestrictedHead":
+def restrict_head(
+    head: OutputHead, source_of: Mapping[int, int], num_units: int | None = None
+) -> "RestrictedHead":
     """The distribution of a head over some units, which keep their ids. All others have probability 0. For decoding.
 
     It is renormalised over all units that are left.
@@ -51,7 +53,9 @@ class RestrictedHead(OutputHead):
         shares = [-math.log(counts[source]) for source in sources]
         self.register_buffer("unit_ids", torch.tensor(list(source_of)), persistent=False)
         self.register_buffer("sources", torch.tensor(sources), persistent=False)
-        self.register_buffer("log_shares", torch.tensor(shares, dtype=torch.float64), persistent=False)
+        self.register_buffer(
+            "log_shares", torch.tensor(shares, dtype=torch.float64), persistent=False
+        )
 
     def topk(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """As of every head, of the units that are left: K is at most their number."""
@@ -67,7 +71,9 @@ class RestrictedHead(OutputHead):
         all_NV = hidden_ND.new_full((hidden_ND.size(0), self.num_units), -math.inf)
         return all_NV.index_copy(-1, self.unit_ids, self._left_log_probs(hidden_ND))
 
-    def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:
+    def _cross_entropy(
+        self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float
+    ) -> Tensor:
         return weighted_cost(self._log_probs(hidden_ND), targets_N, on_target, on_all)
 
     def _topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:

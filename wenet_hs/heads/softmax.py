@@ -11,7 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from wenet_hs.heads.base import TOPK_MAX_SCORES, OutputHead, SmoothingKind, divergence, weighted_cost
+from wenet_hs.heads.base import (
+    TOPK_MAX_SCORES,
+    OutputHead,
+    SmoothingKind,
+    divergence,
+    weighted_cost,
+)
 from wenet_hs.heads.gpu import is_gpu
 from wenet_hs.heads.kernels.triton_launch import can_use_triton
 from wenet_hs.heads.products import Linear, linear
@@ -30,15 +36,23 @@ class SoftmaxHead(OutputHead):
         self.output = Linear(dim, num_units)
 
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
-        weight, bias = (parameter.to(hidden_ND.dtype) for parameter in (self.output.weight, self.output.bias))
+        weight, bias = (
+            parameter.to(hidden_ND.dtype) for parameter in (self.output.weight, self.output.bias)
+        )
         return F.log_softmax(linear(hidden_ND, weight, bias), dim=-1)
 
-    def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:
+    def _cross_entropy(
+        self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float
+    ) -> Tensor:
         weight, num_rows = self.output.weight, max(1, TOPK_MAX_SCORES // self.num_units)
         if len(hidden_ND) > num_rows and not self._wants_gradient(hidden_ND):
             pairs = zip(hidden_ND.split(num_rows), targets_N.split(num_rows), strict=True)  # type: ignore[no-untyped-call]
             return torch.cat([self._cross_entropy(*pair, on_target, on_all) for pair in pairs])
-        if self.num_units < MANY_UNITS or weight.dtype != hidden_ND.dtype or not self._wants_gradient(hidden_ND):
+        if (
+            self.num_units < MANY_UNITS
+            or weight.dtype != hidden_ND.dtype
+            or not self._wants_gradient(hidden_ND)
+        ):
             return weighted_cost(self._log_probs(hidden_ND), targets_N, on_target, on_all)
         given = (hidden_ND, weight, self.output.bias, targets_N, on_target, on_all)
         if can_use_triton(hidden_ND):
@@ -61,8 +75,15 @@ class SoftmaxHead(OutputHead):
         log_probs_NV = self.log_probs(hidden).reshape(-1, self.num_units)
         loss_N = divergence(log_probs_NV, targets_N, smoothing)
         fixed_NV = log_probs_NV.detach()
-        nll_N, is_best_N = weighted_cost(fixed_NV, targets_N, 1.0, 0.0), fixed_NV.argmax(-1) == targets_N
-        return loss_N.reshape(targets.shape), nll_N.reshape(targets.shape), is_best_N.reshape(targets.shape)
+        nll_N, is_best_N = (
+            weighted_cost(fixed_NV, targets_N, 1.0, 0.0),
+            fixed_NV.argmax(-1) == targets_N,
+        )
+        return (
+            loss_N.reshape(targets.shape),
+            nll_N.reshape(targets.shape),
+            is_best_N.reshape(targets.shape),
+        )
 
 
 class _SoftmaxCost(torch.autograd.Function):
@@ -85,7 +106,9 @@ class _SoftmaxCost(torch.autograd.Function):
         exp_NV = linear(hidden_ND, weight_VD, bias_V)
         cost_N, sum_N = hidden_ND.new_empty(len(hidden_ND)), hidden_ND.new_empty(len(hidden_ND))
         block = len(hidden_ND) if is_gpu(hidden_ND.device) else BLOCK_VALUES // len(weight_VD)
-        parts = (torch.split(tensor, max(1, block)) for tensor in (exp_NV, targets_N, cost_N, sum_N))
+        parts = (
+            torch.split(tensor, max(1, block)) for tensor in (exp_NV, targets_N, cost_N, sum_N)
+        )
         for scores, targets, cost, total in zip(*parts, strict=True):
             scores -= scores.amax(-1, keepdim=True)
             torch.mul(scores.gather(-1, targets[:, None])[:, 0], -on_target, out=cost)
@@ -105,7 +128,9 @@ class _SoftmaxCost(torch.autograd.Function):
         target_N1, all_N1 = ctx.on_target * grad_N[:, None], ctx.on_all * grad_N[:, None]
         hidden_grad = weight_grad = bias_grad = None
         if ctx.needs_input_grad[0]:
-            hidden_grad = linear(exp_NV, weight_VD.t()) * scale_N[:, None] - target_N1 * weight_VD[targets_N]
+            hidden_grad = (
+                linear(exp_NV, weight_VD.t()) * scale_N[:, None] - target_N1 * weight_VD[targets_N]
+            )
             if ctx.on_all:
                 hidden_grad -= all_N1 * weight_VD.sum(0)
         if ctx.needs_input_grad[1]:
@@ -118,5 +143,7 @@ class _SoftmaxCost(torch.autograd.Function):
             if ctx.on_all:
                 weight_grad -= (all_N1 * hidden_ND).sum(0)
         if ctx.needs_input_grad[2]:
-            bias_grad = (scale_N[None] @ exp_NV)[0].index_add_(0, targets_N, -target_N1[:, 0]) - all_N1.sum()
+            bias_grad = (scale_N[None] @ exp_NV)[0].index_add_(
+                0, targets_N, -target_N1[:, 0]
+            ) - all_N1.sum()
         return hidden_grad, weight_grad, bias_grad, None, None, None

@@ -44,7 +44,9 @@ class Vocabulary(NamedTuple):
     tokenizer: Literal["char", "phone"]
 
 
-def import_model(folder: Path, out: Path, lang: str | None, *, command: Sequence[str]) -> Vocabulary:
+def import_model(
+    folder: Path, out: Path, lang: str | None, *, command: Sequence[str]
+) -> Vocabulary:
     """Write a model folder (`decoder: none`) with the outputs of the fine-tuned model in `folder`.
 
     Args:
@@ -53,7 +55,11 @@ def import_model(folder: Path, out: Path, lang: str | None, *, command: Sequence
         command: the words of the command line, for the run record.
     Raises: ConfigError, DataError or CheckpointError: one line with the file or flag that does not fit.
     """
-    if taken := [name for name in ("train.yaml", "units.txt", "encoder.json", "final.pt") if (out / name).exists()]:
+    if taken := [
+        name
+        for name in ("train.yaml", "units.txt", "encoder.json", "final.pt")
+        if (out / name).exists()
+    ]:
         raise ConfigError(f"--out {out}", f"has a {taken[0]} already", "name another folder")
     description, ids = _read_model(folder)
     adapter = _choose_adapter(folder, description, ids, lang)
@@ -63,19 +69,26 @@ def import_model(folder: Path, out: Path, lang: str | None, *, command: Sequence
     head = load_pretrained(encoder.pretrained, folder, adapter)
     if "lm_head.weight" not in head or "lm_head.bias" not in head:
         if adapter is not None:
-            raise CheckpointError(adapter_file(folder, adapter), "has no output layer (lm_head)", "download it again")
+            raise CheckpointError(
+                adapter_file(folder, adapter), "has no output layer (lm_head)", "download it again"
+            )
         to_do = "take a model that was fine-tuned with CTC, or train with this encoder"
         raise CheckpointError(f"--hf {folder}", "has no output layer of CTC (lm_head)", to_do)
     weight, bias = head["lm_head.weight"], head["lm_head.bias"]
     if bias.dim() != 1 or weight.shape != (len(bias), encoder.output_size):
         found = f"lm_head.weight {tuple(weight.shape)} and lm_head.bias {tuple(bias.shape)}"
         found += f", expected (V, {encoder.output_size}) and (V,)"
-        raise CheckpointError(f"--hf {folder}", found, "config.json and the weights are not of one model")
+        raise CheckpointError(
+            f"--hf {folder}", found, "config.json and the weights are not of one model"
+        )
     of_lang = ids.get(lang or "")
     ids = of_lang if isinstance(of_lang, dict) else ids
     vocabulary = read_vocabulary(folder, ids, description.config.get("pad_token_id", 0), len(bias))
     if len(vocabulary.table) > len(bias):
-        weight, bias = torch.cat([weight, torch.zeros_like(weight[:1])]), torch.cat([bias, torch.tensor([NEVER])])
+        weight, bias = (
+            torch.cat([weight, torch.zeros_like(weight[:1])]),
+            torch.cat([bias, torch.tensor([NEVER])]),
+        )
     state = {f"encoder.{name}": value for name, value in encoder.state_dict().items()}
     state |= {"ctc.head.output.weight": weight, "ctc.head.output.bias": bias}
     out.mkdir(parents=True, exist_ok=True)
@@ -95,7 +108,9 @@ def import_model(folder: Path, out: Path, lang: str | None, *, command: Sequence
         write_run(new, run)
         config = config.model_copy(update={"tokenizer": vocabulary.tokenizer})
         dump_config(config, new / "train.yaml")
-        for path in sorted(new.iterdir(), key=lambda path: path.name == "train.yaml"):  # that one last
+        for path in sorted(
+            new.iterdir(), key=lambda path: path.name == "train.yaml"
+        ):  # that one last
             path.rename(out / path.name)
     fsync_path(out)
     return vocabulary
@@ -105,26 +120,46 @@ def _read_model(folder: Path) -> tuple[EncoderDescription, dict[str, Any]]:
     """The encoder, and the content of `vocab.json`."""
     refuse_other_form(folder)
     if not (folder / "config.json").is_file():
-        raise ConfigError(f"--hf {folder}", "has no config.json", "give a folder in Hugging Face's layout")
+        raise ConfigError(
+            f"--hf {folder}", "has no config.json", "give a folder in Hugging Face's layout"
+        )
     description = read_description(folder)
     if description.kind == "whisper":
         found = "is Whisper, whose decoder is not used here"
-        raise ConfigError(f"--hf {folder}", found, "train CTC on its encoder with encoder: pretrained")
-    return description, read_encoder_json(folder / "vocab.json", "only models with this file can be used")
+        raise ConfigError(
+            f"--hf {folder}", found, "train CTC on its encoder with encoder: pretrained"
+        )
+    return description, read_encoder_json(
+        folder / "vocab.json", "only models with this file can be used"
+    )
 
 
 def _config(folder: Path, description: EncoderDescription, lang: str | None) -> ExperimentConfig:
     """The settings, with the masks of the model's training, and a learning rate for training it further."""
     theirs = description.config
-    masks = {"mask_time": theirs.get("mask_time_prob", 0.05), "mask_feature": theirs.get("mask_feature_prob", 0.0)}
-    conf: dict[str, Any] = {name: share for name, share in masks.items() if theirs.get("apply_spec_augment", True)}
+    masks = {
+        "mask_time": theirs.get("mask_time_prob", 0.05),
+        "mask_feature": theirs.get("mask_feature_prob", 0.0),
+    }
+    conf: dict[str, Any] = {
+        name: share for name, share in masks.items() if theirs.get("apply_spec_augment", True)
+    }
     conf |= {"path": "encoder.json", "adapter": lang if description.has_language_adapters else None}
-    settings = {"encoder": "pretrained", "encoder_conf": conf, "decoder": "none", "dataset_conf": {"spec_aug": False}}
+    settings = {
+        "encoder": "pretrained",
+        "encoder_conf": conf,
+        "decoder": "none",
+        "dataset_conf": {"spec_aug": False},
+    }
     settings |= {"optim_conf": {"lr": 1e-4}, "scheduler_conf": {"warmup_steps": 500}}
     try:
-        return ExperimentConfig.model_validate({**settings, "tokenizer_conf": {"symbol_table_path": "units.txt"}})
+        return ExperimentConfig.model_validate(
+            {**settings, "tokenizer_conf": {"symbol_table_path": "units.txt"}}
+        )
     except ValidationError as error:  # of its masks
-        found = ", ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        found = ", ".join(
+            f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()
+        )
         fault = f"mask_time_prob or mask_feature_prob: {found}"
         raise ConfigError(folder / "config.json", fault, "correct it there") from error
 
@@ -140,10 +175,17 @@ def _choose_adapter(
     of_ids = {name for name, value in ids.items() if isinstance(value, dict)}
     if not has_adapters and not of_ids:
         if lang is not None:
-            raise ConfigError(f"--lang {lang}", "this model has no parts for languages", "leave it out")
+            raise ConfigError(
+                f"--lang {lang}", "this model has no parts for languages", "leave it out"
+            )
         return None
-    files = {one.name[len("adapter.") : -len(".safetensors")] for one in folder.glob("adapter.*.safetensors")}
-    is_single = not files and len(of_ids) < 2  # saved after fine-tuning, with the adapters among the other weights
+    files = {
+        one.name[len("adapter.") : -len(".safetensors")]
+        for one in folder.glob("adapter.*.safetensors")
+    }
+    is_single = (
+        not files and len(of_ids) < 2
+    )  # saved after fine-tuning, with the adapters among the other weights
     known = of_ids if is_single or not has_adapters else files & of_ids if of_ids else files
     listed = list_names(sorted(known))
     if lang is None:
@@ -151,11 +193,15 @@ def _choose_adapter(
         raise ConfigError(f"--hf {folder}", found, "name the language with --lang")
     if lang not in known and (known or not is_single):
         to_do = f"use one of {listed}" if known else f"download adapter.{lang}.safetensors"
-        raise ConfigError(f"--lang {lang}", f"{folder} has no adapter and vocabulary of this language", to_do)
+        raise ConfigError(
+            f"--lang {lang}", f"{folder} has no adapter and vocabulary of this language", to_do
+        )
     return lang if lang in files and has_adapters else None
 
 
-def read_vocabulary(folder: Path, ids: Mapping[str, int], blank: int | None, num_rows: int) -> Vocabulary:
+def read_vocabulary(
+    folder: Path, ids: Mapping[str, int], blank: int | None, num_rows: int
+) -> Vocabulary:
     """The units that the tokens of a tokenizer become.
 
     Args:
@@ -173,7 +219,9 @@ def read_vocabulary(folder: Path, ids: Mapping[str, int], blank: int | None, num
 
     def find(key: str, *names: str) -> int:
         wanted = (settings.get(key), *names)
-        return next((number for name in wanted for number, token in tokens.items() if token == name), -1)
+        return next(
+            (number for name in wanted for number, token in tokens.items() if token == name), -1
+        )
 
     pad = find("pad_token")
     blank = pad if blank is None else blank
@@ -193,7 +241,11 @@ def read_vocabulary(folder: Path, ids: Mapping[str, int], blank: int | None, num
     try:
         table = UnitTable(tuple(units), SpecialIds(number_of[BLANK], number_of.get(UNK), sos, eos))
     except ValueError as error:
-        lower = " in lower case (do_lower_case of tokenizer_config.json)" if to_case is str.lower else ""
+        lower = (
+            " in lower case (do_lower_case of tokenizer_config.json)"
+            if to_case is str.lower
+            else ""
+        )
         to_do = "write another token there: only its id matters"
         raise DataError(folder / "vocab.json", f"{error}{lower}", to_do) from error
     named = {BLANK, UNK, SOS_EOS, SOS, EOS, *table.marked_units}
@@ -205,21 +257,30 @@ def read_vocabulary(folder: Path, ids: Mapping[str, int], blank: int | None, num
     return Vocabulary(replace(table, units=tuple(units)), "phone")
 
 
-def _tokens_by_id(folder: Path, ids: Mapping[str, int], more: Mapping[str, Any], num_rows: int) -> dict[int, str]:
+def _tokens_by_id(
+    folder: Path, ids: Mapping[str, int], more: Mapping[str, Any], num_rows: int
+) -> dict[int, str]:
     """The token of each row. One that was added to those of `vocab.json` counts if it has a row."""
     path = folder / "added_tokens.json"
-    added = {number: token for token, number in (read_encoder_json(path) if path.exists() else {}).items()}
+    added = {
+        number: token
+        for token, number in (read_encoder_json(path) if path.exists() else {}).items()
+    }
     try:
         added |= {int(number): _content(token) for number, token in more.items()}
         added = {number: str(token) for number, token in added.items() if isinstance(number, int)}
     except (ValueError, AttributeError) as error:
         to_do = "download it again"
-        raise DataError(folder / "tokenizer_config.json", "its added_tokens_decoder is damaged", to_do) from error
+        raise DataError(
+            folder / "tokenizer_config.json", "its added_tokens_decoder is damaged", to_do
+        ) from error
     tokens = {number: token for number, token in added.items() if number < num_rows}
     tokens |= {number: token for token, number in ids.items() if isinstance(number, int)}
     if tokens.keys() != set(range(num_rows)):
         found = f"{len(tokens)} tokens with ids to {max(tokens, default=0)}, but lm_head has {num_rows} rows"
-        raise DataError(folder / "vocab.json", found, "take the vocab.json that belongs to the weights")
+        raise DataError(
+            folder / "vocab.json", found, "take the vocab.json that belongs to the weights"
+        )
     return tokens
 
 

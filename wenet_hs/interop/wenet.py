@@ -16,7 +16,9 @@ from wenet_hs.tree.errors import CheckpointError
 
 
 def load_wenet_model(
-    train_yaml: Path | str, final_pt: Path | str | Mapping[str, Tensor], overrides: Sequence[str] = ()
+    train_yaml: Path | str,
+    final_pt: Path | str | Mapping[str, Tensor],
+    overrides: Sequence[str] = (),
 ) -> AsrModel:
     """Loads a WeNet model for decoding (in evaluation mode, on the CPU).
 
@@ -35,12 +37,18 @@ def load_wenet_model(
         weights = read_model_weights(final_pt)
     num_units = require_num_units(weights.state, weights.where)
     # Its `special_tokens`, or <sos/eos> = V - 1 by its old convention.
-    ids = {str(name): unit_id for name, unit_id in (config.tokenizer_conf.special_tokens or {}).items()}
+    ids = {
+        str(name): unit_id for name, unit_id in (config.tokenizer_conf.special_tokens or {}).items()
+    }
     blank = ids.get(BLANK, config.ctc_conf.ctc_blank_id or 0)
-    special = SpecialIds(blank, ids.get(UNK), ids.get(SOS, num_units - 1), ids.get(EOS, num_units - 1))
+    special = SpecialIds(
+        blank, ids.get(UNK), ids.get(SOS, num_units - 1), ids.get(EOS, num_units - 1)
+    )
     if not max(special.blank, special.sos, special.eos) < num_units:
         found = f"{num_units} units, but {train_yaml} has special ids {special}"
-        raise CheckpointError(weights.where, found, "use the train.yaml with which these weights were trained")
+        raise CheckpointError(
+            weights.where, found, "use the train.yaml with which these weights were trained"
+        )
     model = build_model(
         config,
         num_units,

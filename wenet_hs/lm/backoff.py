@@ -44,36 +44,58 @@ class NgramModel(LanguageModel):
     def __init__(self, file: "ArpaReader", units: UnitTable) -> None:
         """Raises DataError if the model knows none of the units."""
         known = {normalize("NFC", word): number for word, number in file.words.items()}
-        known |= {word: number for word, number in file.words.items() if word in known}  # the form of the units counts
+        known |= {
+            word: number for word, number in file.words.items() if word in known
+        }  # the form of the units counts
         names = [normalize("NFC", unit) for unit in units.units]
         words_V = np.array([known.get(name, -1) for name in names], np.int64)
         words_V[list(units.special_ids)] = -1
         if not (words_V >= 0).any():
             raise make_no_unit_error(file.path, units)
         self.unknown = [unit for index, unit in text_units(units) if names[index] not in known]
-        words_V[words_V < 0] = file.words.get(UNKNOWN, len(file.words))  # one more for a word that is in no n-gram
+        words_V[words_V < 0] = file.words.get(
+            UNKNOWN, len(file.words)
+        )  # one more for a word that is in no n-gram
         words_V[units.special.eos] = file.words[END]
         self._num_words = len(file.words) + 1
         backoffs = {(): _UNKNOWN_LOG_PROB, **file.backoffs}
         contexts = {words: number for number, words in enumerate(backoffs)}
 
         def longest_context(words: WordIds) -> int:
-            return next(contexts[words[begin:]] for begin in range(len(words) + 1) if words[begin:] in contexts)
+            return next(
+                contexts[words[begin:]]
+                for begin in range(len(words) + 1)
+                if words[begin:] in contexts
+            )
 
         self._begin = longest_context((file.words[BEGIN],) if BEGIN in file.words else ())
         self._max_lookups = 1 + max(map(len, contexts))
         shorter_C = np.array([longest_context(words[1:]) for words in contexts], np.int64)
         # Per n-gram, sorted by key: context and last word as one number, log-probability, and the context after it.
-        keys_G = np.array([contexts[words[:-1]] * self._num_words + words[-1] for words in file.log_probs], np.int64)
+        keys_G = np.array(
+            [contexts[words[:-1]] * self._num_words + words[-1] for words in file.log_probs],
+            np.int64,
+        )
         order_G = keys_G.argsort()
         log_probs_G = np.array(list(file.log_probs.values()))[order_G]
-        next_contexts_G = np.array([longest_context(words) for words in file.log_probs], np.int64)[order_G]
-        arrays = words_V, np.array(list(backoffs.values())), shorter_C, keys_G[order_G], log_probs_G, next_contexts_G
+        next_contexts_G = np.array([longest_context(words) for words in file.log_probs], np.int64)[
+            order_G
+        ]
+        arrays = (
+            words_V,
+            np.array(list(backoffs.values())),
+            shorter_C,
+            keys_G[order_G],
+            log_probs_G,
+            next_contexts_G,
+        )
         self._tables = {torch.device("cpu"): tuple(map(torch.from_numpy, arrays))}
 
     def start(self, count: int, device: torch.device | None = None) -> Tensor:
         if device is not None and device not in self._tables:
-            self._tables[device] = tuple(copy_to(device, table) for table in self._tables[torch.device("cpu")])
+            self._tables[device] = tuple(
+                copy_to(device, table) for table in self._tables[torch.device("cpu")]
+            )
         return torch.full((count,), self._begin, device=device)
 
     def score(self, states: Tensor, ids: Tensor) -> Tensor:
@@ -85,9 +107,17 @@ class NgramModel(LanguageModel):
 
     def _look_up(self, contexts_Q: Tensor, ids_Q: Tensor) -> tuple[Tensor, Tensor]:
         """The log-probability of a unit after a context, and the context after it: (Q,), (Q,) → (Q,), (Q,)."""
-        words_V, backoffs_C, shorter_C, keys_G, log_probs_G, next_contexts_G = self._tables[ids_Q.device]
-        words_Q, log_probs_Q = words_V[ids_Q], torch.zeros(len(ids_Q), dtype=torch.float64, device=ids_Q.device)
-        next_Q, is_open_Q = torch.zeros_like(contexts_Q), torch.ones_like(contexts_Q, dtype=torch.bool)
+        words_V, backoffs_C, shorter_C, keys_G, log_probs_G, next_contexts_G = self._tables[
+            ids_Q.device
+        ]
+        words_Q, log_probs_Q = (
+            words_V[ids_Q],
+            torch.zeros(len(ids_Q), dtype=torch.float64, device=ids_Q.device),
+        )
+        next_Q, is_open_Q = (
+            torch.zeros_like(contexts_Q),
+            torch.ones_like(contexts_Q, dtype=torch.bool),
+        )
         for _ in range(self._max_lookups):  # each with a shorter context, until an n-gram answers
             keys_Q = contexts_Q * self._num_words + words_Q
             entries_Q = torch.searchsorted(keys_G, keys_Q).clamp(max=len(keys_G) - 1)
@@ -158,12 +188,16 @@ class ArpaReader:
         for count in range(size):
             line = self._next_line()
             if not line or line.startswith("\\"):
-                raise self._error(f"{count} n-grams, but the header has {size}; the file is damaged")
+                raise self._error(
+                    f"{count} n-grams, but the header has {size}; the file is damaged"
+                )
             fields = _FIELD_END.split(line)  # not at U+3000 and the like, which may be units
             self._read_ngram(fields, order, is_highest=is_highest)
         if not self._peek().startswith("\\"):
             self._line_number += 1  # of that line
-            raise self._error(f"more {order}-grams than the {size} of the header; the file is damaged")
+            raise self._error(
+                f"more {order}-grams than the {size} of the header; the file is damaged"
+            )
 
     def _error(self, text: str) -> DataError:
         return DataError(f"{self.path}:{self._line_number}", text)
@@ -225,7 +259,9 @@ class ArpaReader:
 
         def log_prob(words: WordIds) -> float:
             found = self.log_probs.get(words)
-            return self.backoffs.get(words[:-1], 0.0) + log_prob(words[1:]) if found is None else found
+            return (
+                self.backoffs.get(words[:-1], 0.0) + log_prob(words[1:]) if found is None else found
+            )
 
         for words in list(self.log_probs):
             for size in range(1, len(words)):
@@ -254,12 +290,18 @@ class KenlmModel(LanguageModel):
         try:
             self._model = kenlm.Model(str(path))
         except OSError as error:
-            raise DataError(path, "kenlm cannot read it", "build it again with build_binary") from error
+            raise DataError(
+                path, "kenlm cannot read it", "build it again with build_binary"
+            ) from error
         space = OTHER_SPACE if OTHER_SPACE in self._model else SPACE
         names = [space if unit == SPACE else self._spelling(unit) for unit in units.units]
         self.known = [unit for index, unit in text_units(units) if names[index] in self._model]
-        self.unknown = [unit for index, unit in text_units(units) if names[index] not in self._model]
-        self._units = [UNKNOWN if index in units.special_ids else name for index, name in enumerate(names)]
+        self.unknown = [
+            unit for index, unit in text_units(units) if names[index] not in self._model
+        ]
+        self._units = [
+            UNKNOWN if index in units.special_ids else name for index, name in enumerate(names)
+        ]
         self._units[units.special.eos] = END
         begin = kenlm.State()
         self._model.BeginSentenceWrite(begin)
@@ -276,11 +318,15 @@ class KenlmModel(LanguageModel):
 
     def score(self, states: Tensor, ids: Tensor) -> Tensor:
         rows = zip(states.tolist(), ids.tolist(), strict=True)
-        return torch.tensor([[self._step(state, unit)[0] for unit in row] for state, row in rows], device=ids.device)
+        return torch.tensor(
+            [[self._step(state, unit)[0] for unit in row] for state, row in rows], device=ids.device
+        )
 
     def advance(self, states: Tensor, ids: Tensor) -> Tensor:
         pairs = zip(states.tolist(), ids.tolist(), strict=True)
-        return torch.tensor([self._step(state, unit)[1] for state, unit in pairs], device=ids.device)
+        return torch.tensor(
+            [self._step(state, unit)[1] for state, unit in pairs], device=ids.device
+        )
 
     def _step(self, state: int, unit: int) -> tuple[float, int]:
         """Log-probability of a unit after a state, and the next state."""

@@ -59,7 +59,9 @@ class LanguageModel(ABC):
 class TextModel:
     """A language model over other units than the recogniser's, such as words: it reads the text of a hypothesis."""
 
-    def __init__(self, name: object, lm: LanguageModel, own: Tokenizer, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, name: object, lm: LanguageModel, own: Tokenizer, tokenizer: Tokenizer
+    ) -> None:
         """`own`: splits text into the units of `lm`, whose file is `name`; `tokenizer`: of the recogniser."""
         self._name, self._lm, self._own, self._tokenizer = name, lm, own, tokenizer
         self._num_units = self._num_unknown = 0
@@ -72,7 +74,10 @@ class TextModel:
         units = [self._own.encode(self._tokenizer.decode(ids)) for ids in texts]
         before, self._num_units = self._num_units, self._num_units + sum(map(len, units))
         self._num_unknown += sum(one.count(self._own.table.special.unk or 0) for one in units)
-        if before < _ENOUGH_UNITS <= self._num_units and self._num_unknown >= _NEARLY_ALL * self._num_units:
+        if (
+            before < _ENOUGH_UNITS <= self._num_units
+            and self._num_unknown >= _NEARLY_ALL * self._num_units
+        ):
             what = "%s: does not know %d of the first %d words of hypotheses"
             what_to_do = "give a model of this language and spelling"
             logger.warning(f"{what}; {what_to_do}", self._name, self._num_unknown, self._num_units)
@@ -84,4 +89,6 @@ AnyLanguageModel = LanguageModel | TextModel
 
 def text_units(table: UnitTable) -> list[tuple[int, str]]:
     """The units of a table that are text, with their ids."""
-    return [(index, unit) for index, unit in enumerate(table.units) if index not in table.special_ids]
+    return [
+        (index, unit) for index, unit in enumerate(table.units) if index not in table.special_ids
+    ]

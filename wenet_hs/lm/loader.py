@@ -72,7 +72,9 @@ def build_lm(config: LmConfig, table: UnitTable, folder: Path) -> RnnLm:
     )
 
 
-def load_language_model(path: Path, tokenizer: Tokenizer, device: torch.device | str = "cpu") -> AnyLanguageModel:
+def load_language_model(
+    path: Path, tokenizer: Tokenizer, device: torch.device | str = "cpu"
+) -> AnyLanguageModel:
     """Load the folder of a recurrent model, an ARPA file, or a binary file of KenLM if kenlm is installed.
 
     A model over the recogniser's units takes part in the searches. One over others, such as words, rescores the n-best
@@ -103,7 +105,9 @@ def _load_recurrent_model(experiment: LmExperiment, tokenizer: Tokenizer) -> Any
         return RecurrentModel(path, model, own.table, tokenizer.table)
     if is_first_rank():
         kind = experiment.config.tokenizer
-        logger.info("%s: tokenizer %s is not that of the recogniser; it rescores n-best lists", path, kind)
+        logger.info(
+            "%s: tokenizer %s is not that of the recogniser; it rescores n-best lists", path, kind
+        )
     if own.table.special.unk is None:
         found = "has no <unk>, so the model cannot score words of other text"
         raise DataError(path / "units.txt", found, "train it with a table of `wenet-hs units`")

@@ -100,7 +100,9 @@ def index_units(sentences: Iterable[tuple[str, Sequence[str]]]) -> UnitText:
     for source, units in sentences:
         if not _REFUSED.isdisjoint(units):
             unit = next(unit for unit in units if unit in _REFUSED)
-            raise DataError(source, f"{unit!r} cannot be a unit of an n-gram model", "remove it from the text")
+            raise DataError(
+                source, f"{unit!r} cannot be a unit of an n-gram model", "remove it from the text"
+            )
         ids.append(_BEGIN_ID)
         ids.extend(id_of.setdefault(unit, len(id_of)) for unit in units)
         ids.append(_END_ID)
@@ -123,7 +125,11 @@ def count_ngrams(text: UnitText, order: int) -> list[Ngrams]:
     counts = np.bincount(ids_T, minlength=num_units)
     counts[_BEGIN_ID] = 0  # never predicted
     of_unit = np.arange(num_units, dtype=np.int32)
-    orders = [Ngrams(np.zeros_like(of_unit), np.zeros_like(of_unit), of_unit, counts, of_unit == _BEGIN_ID)]
+    orders = [
+        Ngrams(
+            np.zeros_like(of_unit), np.zeros_like(of_unit), of_unit, counts, of_unit == _BEGIN_ID
+        )
+    ]
     ngrams_T = ids_T
     for length in range(2, order + 1):
         longer, ngrams_T = _extend(text, orders[-1], ngrams_T, length)
@@ -131,7 +137,9 @@ def count_ngrams(text: UnitText, order: int) -> list[Ngrams]:
     return orders
 
 
-def _extend(text: UnitText, shorter: Ngrams, shorter_T: AnyInts, length: int) -> tuple[Ngrams, AnyInts]:
+def _extend(
+    text: UnitText, shorter: Ngrams, shorter_T: AnyInts, length: int
+) -> tuple[Ngrams, AnyInts]:
     """The n-grams with one more unit, and their index at each position of the text.
 
     Args:
@@ -149,14 +157,18 @@ def _extend(text: UnitText, shorter: Ngrams, shorter_T: AnyInts, length: int) ->
     longer_T = np.full(len(ids_T), -1, np.int32)
     longer_T[positions] = indices
     suffixes_G = shorter_T[position_G + 1]
-    return Ngrams(histories_G, suffixes_G, last_units_G, counts_G, shorter.has_begin_G[histories_G]), longer_T
+    return Ngrams(
+        histories_G, suffixes_G, last_units_G, counts_G, shorter.has_begin_G[histories_G]
+    ), longer_T
 
 
 def _unique(keys: AnyInts, num_keys: int) -> tuple[AnyInts, AnyInts, AnyInts]:
     """The different keys in ascending order, the index of each key in them, and their counts. Keys are < num_keys."""
     if num_keys > 4 * len(keys):
         return np.unique(keys, return_inverse=True, return_counts=True)
-    counts = np.bincount(keys, minlength=num_keys)  # with few units this is several times faster than sorting
+    counts = np.bincount(
+        keys, minlength=num_keys
+    )  # with few units this is several times faster than sorting
     keys_G = np.flatnonzero(counts)
     index_of = np.empty(num_keys, np.int32)
     index_of[keys_G] = np.arange(len(keys_G))
@@ -182,7 +194,9 @@ def estimate(text: UnitText, order: int, *, fallback: bool = False) -> KneserNey
     orders = count_ngrams(text, order)
     model = KneserNeyModel(text.units, orders, [], [])
     shorter_probs_C = np.array([1 / (len(text.units) - 1)])  # uniform over all units but <s>
-    for length, (ngrams, counts_G) in enumerate(zip(orders, _adjusted_counts(orders), strict=True), start=1):
+    for length, (ngrams, counts_G) in enumerate(
+        zip(orders, _adjusted_counts(orders), strict=True), start=1
+    ):
         discounts_G = _discounts(counts_G, length, fallback=fallback)[counts_G.clip(max=3)]
         histories_G, num_histories = ngrams.histories_G, len(shorter_probs_C)
         totals_C = np.bincount(histories_G, counts_G, num_histories)
@@ -207,7 +221,11 @@ def _discounts(counts_G: AnyInts, length: int, *, fallback: bool) -> Floats:
     else:
         total = num[1] + 2 * num[2]
         discounts = np.zeros(4)
-        for n in (1, 2, 3):  # n - (n + 1) · num_1 / total · num_(n+1) / num_n; integers, because 0 is not rare
+        for n in (
+            1,
+            2,
+            3,
+        ):  # n - (n + 1) · num_1 / total · num_(n+1) / num_n; integers, because 0 is not rare
             discounts[n] = (n * total * num[n] - (n + 1) * num[1] * num[n + 1]) / (total * num[n])
         wrong = np.flatnonzero(discounts < 0)
         fault = f"D{wrong[0]} is {discounts[wrong[0]]:.2f}, below 0" if len(wrong) else ""
@@ -217,7 +235,13 @@ def _discounts(counts_G: AnyInts, length: int, *, fallback: bool) -> Floats:
     if fault:
         discounts = np.array([0.0, *FALLBACK_DISCOUNTS])
     shown = " ".join(f"{discount:.3g}" for discount in discounts[1:])
-    logger.info("%d-grams: %d | discounts %s%s", length, len(counts_G), shown, " (fallback)" if fault else "")
+    logger.info(
+        "%d-grams: %d | discounts %s%s",
+        length,
+        len(counts_G),
+        shown,
+        " (fallback)" if fault else "",
+    )
     return discounts
 
 
@@ -227,7 +251,9 @@ def _discounts(counts_G: AnyInts, length: int, *, fallback: bool) -> Floats:
 def write_arpa(path: Path, model: KneserNeyModel) -> None:
     """Write a model, with logarithms to the base 10."""
     with open_atomic(path) as file:
-        sizes = (f"ngram {length}={len(probs_G)}" for length, probs_G in enumerate(model.probs, start=1))
+        sizes = (
+            f"ngram {length}={len(probs_G)}" for length, probs_G in enumerate(model.probs, start=1)
+        )
         file.write("\n".join(("\\data\\", *sizes, "")).encode())
         for length, probs_G in enumerate(model.probs, start=1):
             file.write(f"\n\\{length}-grams:\n".encode())
@@ -244,9 +270,15 @@ def _arpa_lines(model: KneserNeyModel, length: int, indices: AnyInts) -> Iterato
         columns_N.append([model.units[unit] for unit in ngrams.last_units_G[histories].tolist()])
         histories = ngrams.histories_G[histories]
     names = map(" ".join, zip(*reversed(columns_N), strict=True))
-    log_probs = np.log10(model.probs[length - 1][indices]).clip(max=0).tolist()  # a sum may be just above 1
+    log_probs = (
+        np.log10(model.probs[length - 1][indices]).clip(max=0).tolist()
+    )  # a sum may be just above 1
     if length == len(model.orders):
-        return (f"{log_prob:.7g}\t{name}\n" for log_prob, name in zip(log_probs, names, strict=True))
+        return (
+            f"{log_prob:.7g}\t{name}\n" for log_prob, name in zip(log_probs, names, strict=True)
+        )
     log_backoffs = np.log10(model.backoffs[length - 1][indices].clip(min=_ZERO)).tolist()
     fields = zip(log_probs, names, log_backoffs, strict=True)
-    return (f"{log_prob:.7g}\t{name}\t{log_backoff:.7g}\n" for log_prob, name, log_backoff in fields)
+    return (
+        f"{log_prob:.7g}\t{name}\t{log_backoff:.7g}\n" for log_prob, name, log_backoff in fields
+    )

@@ -46,7 +46,9 @@ class RnnLm(nn.Module):
 
     def start(self, batch_size: int) -> Tensor:
         """(B, S) the state before any unit."""
-        size = self.rnn.num_layers * self.rnn.hidden_size * (2 if isinstance(self.rnn, nn.LSTM) else 1)
+        size = (
+            self.rnn.num_layers * self.rnn.hidden_size * (2 if isinstance(self.rnn, nn.LSTM) else 1)
+        )
         return self.embedding.weight.new_zeros(batch_size, size)
 
     def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -58,7 +60,11 @@ class RnnLm(nn.Module):
             (B, T, D) and (B, S).
         """
         vectors_BTE = F.dropout(self.embedding(inputs), self.dropout_rate, self.training)
-        parts = state.view(len(state), -1, self.rnn.num_layers, self.rnn.hidden_size).permute(1, 2, 0, 3).contiguous()
+        parts = (
+            state.view(len(state), -1, self.rnn.num_layers, self.rnn.hidden_size)
+            .permute(1, 2, 0, 3)
+            .contiguous()
+        )
         if isinstance(self.rnn, nn.LSTM):
             hidden_BTD, after = self.rnn(vectors_BTE, (parts[0], parts[1]))
             after_XLBD = torch.stack(after)
@@ -92,7 +98,10 @@ class RecurrentModel(LanguageModel):
         if len(self.unknown) == len(found) or own.special.unk is None:
             what = f"knows none of the {len(found)} units of the recogniser, or has no <unk>"
             raise DataError(name, what, "train it with units.txt of the recogniser")
-        ids = [own.special.unk if (unit_id := found.get(index)) is None else unit_id for index in range(len(table))]
+        ids = [
+            own.special.unk if (unit_id := found.get(index)) is None else unit_id
+            for index in range(len(table))
+        ]
         ids[table.special.eos] = own.special.eos
         self._device = self._model.embedding.weight.device
         self._ids_V = torch.tensor(ids, device=self._device)
@@ -101,7 +110,9 @@ class RecurrentModel(LanguageModel):
 
     @torch.no_grad()
     def start(self, count: int, device: torch.device | None = None) -> Tensor:
-        return self._step(self._model.start(1), self._eos).expand(count, -1).to(device or self._device)
+        return (
+            self._step(self._model.start(1), self._eos).expand(count, -1).to(device or self._device)
+        )
 
     def score(self, states: Tensor, ids: Tensor) -> Tensor:
         return states[:, self._size :].gather(1, ids.to(states.device)).to(ids.device)
@@ -112,19 +123,26 @@ class RecurrentModel(LanguageModel):
         return self._step(states[:, : self._size].to(self._device), units).to(states.device)
 
     def _step(self, states_MS: Tensor, units_M: Tensor) -> Tensor:
-        with torch.autocast(self._device.type, enabled=False):  # a rounded state would be rounded again at each unit
+        with torch.autocast(
+            self._device.type, enabled=False
+        ):  # a rounded state would be rounded again at each unit
             _, after_MS = self._model(units_M[:, None], states_MS)
             log_probs = self._model.head.log_probs(self._model.head_input(after_MS))
         return torch.cat([after_MS, log_probs.index_select(1, self._ids_V)], dim=1)
 
     @torch.no_grad()
     def score_texts(self, texts: Sequence[Sequence[int]]) -> list[float]:
-        rows = [torch.cat([self._eos, self._ids_V[torch.tensor(ids, device=self._device)]]) for ids in texts]
+        rows = [
+            torch.cat([self._eos, self._ids_V[torch.tensor(ids, device=self._device)]])
+            for ids in texts
+        ]
         inputs_ML = pad_sequence([row[:-1] for row in rows], batch_first=True)
         targets_ML = pad_sequence([row[1:] for row in rows], batch_first=True, padding_value=-1)
         with torch.autocast(self._device.type, enabled=False):
             hidden_MLD, _ = self._model(inputs_ML, self._model.start(len(rows)))
         is_target_ML = targets_ML >= 0
         nll_ML = torch.zeros(targets_ML.shape, dtype=torch.float64, device=self._device)
-        nll_ML[is_target_ML] = self._model.head.nll(hidden_MLD[is_target_ML], targets_ML[is_target_ML]).double()
+        nll_ML[is_target_ML] = self._model.head.nll(
+            hidden_MLD[is_target_ML], targets_ML[is_target_ML]
+        ).double()
         return [-cost for cost in nll_ML.sum(1).tolist()]

@@ -24,7 +24,9 @@ class SampledLoss(nn.Module):
     log_noise: Tensor
     """(V,) log-probability of each unit as noise."""
 
-    def __init__(self, kind: SampledLossKind, frequencies: Tensor, num_samples: int, power: float) -> None:
+    def __init__(
+        self, kind: SampledLossKind, frequencies: Tensor, num_samples: int, power: float
+    ) -> None:
         """
         Args:
             frequencies: (V,) how often each unit is a target, ≥ 0. A unit that never is cannot be noise.
@@ -42,7 +44,9 @@ class SampledLoss(nn.Module):
         """(N,) the loss of each target. Draws noise from torch's random state."""
         noise_K = torch.multinomial(self.log_noise.exp(), self.num_samples, replacement=True)
         weight, bias = head.output.weight, head.output.bias
-        of_targets_N = (weight[targets_N] * hidden_ND).sum(-1) + bias[targets_N] - self.log_noise[targets_N]
+        of_targets_N = (
+            (weight[targets_N] * hidden_ND).sum(-1) + bias[targets_N] - self.log_noise[targets_N]
+        )
         of_noise_NK = F.linear(hidden_ND, weight[noise_K], bias[noise_K]) - self.log_noise[noise_K]
         if self.kind == "nce":
             log_k = torch.tensor(float(self.num_samples)).log()

@@ -61,7 +61,10 @@ class RunningText:
     def counts(self, num_units: int) -> NDArray[np.int64]:
         """(V,) how often each unit is a target."""
         parts = (self.ids[first : first + _BUFFER] for first in range(0, len(self.ids), _BUFFER))
-        return sum((np.bincount(part, minlength=num_units) for part in parts), np.zeros(num_units, np.int64))
+        return sum(
+            (np.bincount(part, minlength=num_units) for part in parts),
+            np.zeros(num_units, np.int64),
+        )
 
     def num_batches(self, batch_size: int, num_steps: int) -> int:
         """Batches of one pass."""
@@ -77,8 +80,12 @@ class RunningText:
         for first in range(start * num_steps, length, num_steps):
             columns = np.arange(first, min(first + num_steps, length))
             at_BT = begins[:, None] + columns
-            targets_BT = np.where(at_BT < len(self.ids), self.ids[np.minimum(at_BT, len(self.ids) - 1)], -1)
-            before_BT = np.where(at_BT == 0, self.eos, self.ids[np.clip(at_BT - 1, 0, len(self.ids) - 1)])
+            targets_BT = np.where(
+                at_BT < len(self.ids), self.ids[np.minimum(at_BT, len(self.ids) - 1)], -1
+            )
+            before_BT = np.where(
+                at_BT == 0, self.eos, self.ids[np.clip(at_BT - 1, 0, len(self.ids) - 1)]
+            )
             yield TextBatch(torch.from_numpy(before_BT).long(), torch.from_numpy(targets_BT).long())
 
     def _part_length(self, batch_size: int) -> int:
@@ -93,10 +100,14 @@ def _report_full_folder() -> Iterator[None]:
         if error.errno not in NO_SPACE:
             raise
         found = f"{error.strerror}; the units of the text are written there"
-        raise DataError(tempfile.gettempdir(), found, "free disk space, or name another folder in TMPDIR") from error
+        raise DataError(
+            tempfile.gettempdir(), found, "free disk space, or name another folder in TMPDIR"
+        ) from error
 
 
-def read_running_text(paths: Iterable[Path], tokenizer: Tokenizer, *, keep_empty_lines: bool = False) -> RunningText:
+def read_running_text(
+    paths: Iterable[Path], tokenizer: Tokenizer, *, keep_empty_lines: bool = False
+) -> RunningText:
     """Encode text files, one sentence per line; the ids are in a temporary file, so the text may exceed the memory.
 
     Raises DataError if a file cannot be read or is no text (`iterate_sentences`), if there is no unit,
@@ -126,10 +137,14 @@ def read_running_text(paths: Iterable[Path], tokenizer: Tokenizer, *, keep_empty
         if num_units == num_sentences:
             raise DataError(names, "contains no sentences", "write one per line")
         file.flush()
-        ids_N = np.memmap(file, np.int32, "r", shape=(num_units,))  # keeps the file, which has no name, until the end
+        ids_N = np.memmap(
+            file, np.int32, "r", shape=(num_units,)
+        )  # keeps the file, which has no name, until the end
     if num_unknown >= MOST_UNKNOWN * num_units:
         found = f"{num_unknown:,} of {num_units:,} units are <unk> or not in the unit table"
-        raise DataError(names, found, "give text of this language and kind of units, or a table with more units")
+        raise DataError(
+            names, found, "give text of this language and kind of units, or a table with more units"
+        )
     logger.info(
         "%s: %d units in %d sentences; %d empty lines %s; %d units (%.2f %%) are <unk>",
         *(names, num_units, num_sentences, num_empty, "kept" if keep_empty_lines else "left out"),
@@ -141,7 +156,15 @@ def read_running_text(paths: Iterable[Path], tokenizer: Tokenizer, *, keep_empty
 def count_text(path: Path, tokenizer: Tokenizer) -> dict[str, str | int]:
     """What a text contains (Table 1 of Jiang et al. 2017), with empty lines."""
     text = read_running_text([path], tokenizer, keep_empty_lines=True)
-    counts = {"lines": text.num_sentences, "empty lines": text.num_empty, "units with line ends": len(text)}
+    counts = {
+        "lines": text.num_sentences,
+        "empty lines": text.num_empty,
+        "units with line ends": len(text),
+    }
     distinct = int((text.counts(len(tokenizer.table)) > 0).sum())
-    counts |= {"distinct units": distinct, "characters": text.num_characters, "<unk>": text.num_unknown}
+    counts |= {
+        "distinct units": distinct,
+        "characters": text.num_characters,
+        "<unk>": text.num_unknown,
+    }
     return {"text": path.name, **counts}

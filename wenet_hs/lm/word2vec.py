@@ -108,7 +108,9 @@ def encode_text(sentences: Iterable[str], tokenizer: Tokenizer) -> EncodedText:
             else:
                 ids.append(unit_id)
         starts += [*range(starts[-1] + JOB_WORDS, len(ids), JOB_WORDS), len(ids)]
-    return EncodedText(np.array(ids, dtype=np.int32), np.unique(np.array(starts, dtype=np.int64)), unknown)
+    return EncodedText(
+        np.array(ids, dtype=np.int32), np.unique(np.array(starts, dtype=np.int64)), unknown
+    )
 
 
 def train_word2vec(
@@ -118,7 +120,9 @@ def train_word2vec(
     *,
     tree: Tree | NaryTree | None = None,
     vectors: Float32s | None = None,
-    show_progress: Callable[[Sequence[SentenceRange], str], Iterable[SentenceRange]] = lambda jobs, name: jobs,
+    show_progress: Callable[
+        [Sequence[SentenceRange], str], Iterable[SentenceRange]
+    ] = lambda jobs, name: jobs,
     level: int = logging.INFO,
 ) -> WordVectors:
     """Train word vectors and the output vectors of a head, on one thread. The same seed gives the same bits.
@@ -134,11 +138,17 @@ def train_word2vec(
         ConfigError: the loss is not finite, or `sample` leaves nothing to predict.
     """
     generator, counts = np.random.default_rng(options.seed), text.counts(num_units)
-    drawn = (2 * generator.random((num_units, options.dim), dtype=np.float32) - 1) / np.float32(options.dim)
+    drawn = (2 * generator.random((num_units, options.dim), dtype=np.float32) - 1) / np.float32(
+        options.dim
+    )
     own = drawn if vectors is None else np.array(vectors, dtype=np.float32, order="C")
     in_tree = num_units if tree is None else tree.num_units
-    if own.shape != drawn.shape or not len(counts) == in_tree == num_units:  # the kernel does not check indexes
-        raise ValueError(f"text, tree, vectors: expected {num_units} units and vectors of {options.dim} numbers")
+    if (
+        own.shape != drawn.shape or not len(counts) == in_tree == num_units
+    ):  # the kernel does not check indexes
+        raise ValueError(
+            f"text, tree, vectors: expected {num_units} units and vectors of {options.dim} numbers"
+        )
     head = SoftmaxHead(options.dim, num_units) if tree is None else HSoftmaxHead(options.dim, tree)
     for parameter in head.parameters():
         torch.nn.init.zeros_(parameter)
@@ -157,12 +167,18 @@ def unit_vectors(sequences: Sequence[Sequence[int]], num_units: int, seed: int) 
     Returns: (V, 64); NaN in the rows of units that never occur, zero if only one unit occurs.
     """
     starts = np.cumsum([0, *map(len, sequences)])
-    text = EncodedText(np.fromiter(chain.from_iterable(sequences), np.int32, starts[-1]), starts, Counter())
+    text = EncodedText(
+        np.fromiter(chain.from_iterable(sequences), np.int32, starts[-1]), starts, Counter()
+    )
     counts = text.counts(num_units)
     if np.count_nonzero(counts) < 2:  # nothing to predict
-        return np.where(counts[:, None] > 0, np.float32(0), np.full((num_units, UNIT_DIM), np.nan, np.float32))
+        return np.where(
+            counts[:, None] > 0, np.float32(0), np.full((num_units, UNIT_DIM), np.nan, np.float32)
+        )
     epochs = min(max(math.ceil(TRAINED_UNITS / len(text.ids)), 5), 100)
-    options = Word2VecOptions(dim=UNIT_DIM, window=3, epochs=epochs, seed=seed)  # a window of about a syllable
+    options = Word2VecOptions(
+        dim=UNIT_DIM, window=3, epochs=epochs, seed=seed
+    )  # a window of about a syllable
     tree = Tree.huffman(counts.astype(np.float64))
     return train_word2vec(text, num_units, options, tree=tree, level=logging.DEBUG).vectors
 
@@ -195,18 +211,29 @@ class _Training:
         self.excess_V = counts / (options.sample * counts.sum()) if options.sample else None
 
     def run_epoch(
-        self, epoch: int, show_progress: Callable[[Sequence[SentenceRange], str], Iterable[SentenceRange]], level: int
+        self,
+        epoch: int,
+        show_progress: Callable[[Sequence[SentenceRange], str], Iterable[SentenceRange]],
+        level: int,
     ) -> float:
         """One pass over the text. Returns the nats per prediction."""
-        options, name, start = self.options, f"epoch {epoch + 1}/{self.options.epochs}", time.monotonic()
+        options, name, start = (
+            self.options,
+            f"epoch {epoch + 1}/{self.options.epochs}",
+            time.monotonic(),
+        )
         nats, num_predictions = 0.0, 0
         for job in show_progress(self.jobs, name):
             progress = (epoch + job[0] / self.jobs[-1][1]) / options.epochs
-            found = self.update(self.draw_words(job), options.lr - (options.lr - options.min_lr) * progress)
+            found = self.update(
+                self.draw_words(job), options.lr - (options.lr - options.min_lr) * progress
+            )
             nats, num_predictions = nats + found[0], num_predictions + found[1]
         if not num_predictions:
             to_do = "use a larger value"
-            raise ConfigError(f"--sample {options.sample:g}", f"nothing is left to predict in {name}", to_do)
+            raise ConfigError(
+                f"--sample {options.sample:g}", f"nothing is left to predict in {name}", to_do
+            )
         if not math.isfinite(nats):
             to_do = "use a smaller learning rate"
             raise ConfigError(f"--lr {options.lr:g}", f"the loss is not finite in {name}", to_do)
@@ -237,7 +264,9 @@ class _Training:
         else:
             weight, up = self.head.output.weight, np.empty(0, np.int32)
         is_cbow = self.options.arch == "cbow"
-        nats, num = train_job(*words, self.vectors_VD, weight.detach().numpy(), up, np.float32(rate), is_cbow)
+        nats, num = train_job(
+            *words, self.vectors_VD, weight.detach().numpy(), up, np.float32(rate), is_cbow
+        )
         return float(nats), int(num)
 
 

@@ -114,7 +114,9 @@ def train_job(words, starts, reaches, vectors_VD, weight_KD, up, rate, is_cbow):
             if end - first < 2:
                 continue
             num_rows, target = (
-                (_find_path(words[centre], up, rows, turns), -1) if is_tree else (len(rows), words[centre])
+                (_find_path(words[centre], up, rows, turns), -1)
+                if is_tree
+                else (len(rows), words[centre])
             )
             choices = rows[:num_rows], turns[:num_rows], scores[:num_rows]
             if is_cbow:

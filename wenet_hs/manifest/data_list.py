@@ -90,8 +90,12 @@ def read_sentences(path: Path | str, *, keep_empty_lines: bool = False) -> list[
     if not any(lines):
         raise DataError(path, "contains no sentences", "write one per line")
     if num_empty := lines.count(""):
-        logger.info("%s: %d empty lines %s", path, num_empty, "kept" if keep_empty_lines else "left out")
-    kept = [(number, line) for number, line in enumerate(lines, start=1) if line or keep_empty_lines]
+        logger.info(
+            "%s: %d empty lines %s", path, num_empty, "kept" if keep_empty_lines else "left out"
+        )
+    kept = [
+        (number, line) for number, line in enumerate(lines, start=1) if line or keep_empty_lines
+    ]
     return [Utterance(key=f"{path}:{number}", wav="", txt=line) for number, line in kept]
 
 
@@ -130,7 +134,9 @@ def iterate_data_list(path: Path | str) -> Iterator[Utterance]:
     if beginning[0] not in "{[":  # one fault, not one per line
         refuse_known_forms(Path(path))
         found = "not a data.list (one JSON object per line)"
-        raise DataError(path, found, "make one with `wenet-hs prepare table|kaldi|folder|elan|praat`")
+        raise DataError(
+            path, found, "make one with `wenet-hs prepare table|kaldi|folder|elan|praat`"
+        )
     _refuse_other_json(Path(path), beginning)
     first_line: dict[str, int] = {}
     faults: list[str] = []
@@ -141,14 +147,18 @@ def iterate_data_list(path: Path | str) -> Iterator[Utterance]:
             utterance = parse_utterance(line)
             first = first_line.setdefault(utterance.key, number)
             if first != number:
-                raise ValueError(f"utterance {utterance.key!r} is already on line {first}; give each a unique key")
+                raise ValueError(
+                    f"utterance {utterance.key!r} is already on line {first}; give each a unique key"
+                )
         except ValueError as error:
             faults.append(f"{path}:{number}: {error}")
             continue
         yield utterance
     refuse_faults(path, faults)
     if not first_line:
-        raise DataError(path, "contains no utterances", "run the stage that prepares the data again")
+        raise DataError(
+            path, "contains no utterances", "run the stage that prepares the data again"
+        )
 
 
 def _refuse_other_json(path: Path, first_line: str) -> None:
@@ -199,32 +209,47 @@ def parse_utterance(line: str) -> Utterance:
         raise ValueError("expected a JSON object with key, wav and txt")
     if "key" not in record and (found := describe_manifest(record)):
         raise ValueError(found)
-    fields: dict[str, Any] = {name: record[name] for name in _FIELDS if record.get(name) is not None}
+    fields: dict[str, Any] = {
+        name: record[name] for name in _FIELDS if record.get(name) is not None
+    }
     for name, remedy in _REMEDIES.items():
         if name not in fields:
             raise ValueError(f"no {name!r} in this line; {remedy}")
     channel = fields.get("channel", 0)
     if not isinstance(channel, int) or isinstance(channel, bool) or channel < 0:
-        raise ValueError(f"'channel' is {json.dumps(channel, ensure_ascii=False)}, expected a whole number, from 0")
+        raise ValueError(
+            f"'channel' is {json.dumps(channel, ensure_ascii=False)}, expected a whole number, from 0"
+        )
     for name, value in fields.items():
-        if not isinstance(value, str if name in _TEXTS else (int, float)) or isinstance(value, bool):
+        if not isinstance(value, str if name in _TEXTS else (int, float)) or isinstance(
+            value, bool
+        ):
             expected = "text" if name in _TEXTS else "a number of seconds"
-            raise ValueError(f"{name!r} is {json.dumps(value, ensure_ascii=False)}, expected {expected}")
+            raise ValueError(
+                f"{name!r} is {json.dumps(value, ensure_ascii=False)}, expected {expected}"
+            )
         if isinstance(value, str):
             if _SURROGATE.search(value):
-                raise ValueError(f"{name!r} has half of a surrogate pair, which is not text; correct the line")
+                raise ValueError(
+                    f"{name!r} has half of a surrogate pair, which is not text; correct the line"
+                )
         elif not (math.isfinite(value) and value >= 0):
             raise ValueError(f"{name!r} is {value:g}, expected a number of seconds, 0 or more")
     if not fields["key"] or any(character.isspace() for character in fields["key"]):
         raise ValueError(f"key {fields['key']!r} is empty or contains white space")
     if "end" in fields and fields["end"] <= fields.get("start", 0):
-        raise ValueError(f"'end' is {fields['end']:g}, expected more than 'start', {fields.get('start', 0):g}")
+        raise ValueError(
+            f"'end' is {fields['end']:g}, expected more than 'start', {fields.get('start', 0):g}"
+        )
     return Utterance(**{**fields, "txt": unicodedata.normalize("NFC", fields["txt"])})
 
 
 def describe_manifest(record: Mapping[str, Any]) -> str | None:
     """Which manifest of lhotse a record is from, and what to do with it; None: it is from another file."""
-    if str(record.get("type", "")).endswith("Cut") or {"supervisions", "recording"} <= record.keys():
+    if (
+        str(record.get("type", "")).endswith("Cut")
+        or {"supervisions", "recording"} <= record.keys()
+    ):
         how = "in Python, `lhotse.CutSet.from_file(…).decompose(FOLDER)` writes recordings and supervisions"
         return f"cuts of lhotse; {how}, which `wenet-hs prepare table` reads"
     if {"sources", "sampling_rate"} <= record.keys():
@@ -273,4 +298,7 @@ def parse_text(path: Path | str, lines: Iterable[str]) -> dict[str, str]:
 
 def write_text(path: Path | str, transcripts: Mapping[str, str]) -> None:
     """Write one `key transcript` per line."""
-    write_atomic(path, "".join(f"{key} {transcript}".rstrip() + "\n" for key, transcript in transcripts.items()))
+    write_atomic(
+        path,
+        "".join(f"{key} {transcript}".rstrip() + "\n" for key, transcript in transcripts.items()),
+    )

@@ -180,7 +180,9 @@ SEGMENT_COLUMNS = {
 """Columns of a table of the segments of one recording: content → its usual names, without signs.
 
 Speakers may be missing."""
-_UNIT_OF_NAME = re.compile(r"(?i)(?<=[^\W\d_])[\W_]+(?:in[\W_]+)?(m?s(?:ecs?)?|(?:milli)?seconds?)\W*$")
+_UNIT_OF_NAME = re.compile(
+    r"(?i)(?<=[^\W\d_])[\W_]+(?:in[\W_]+)?(m?s(?:ecs?)?|(?:milli)?seconds?)\W*$"
+)
 """At the end of a name of a column: `start_ms`, `Start (s)`, `Begin Time - msec`."""
 
 

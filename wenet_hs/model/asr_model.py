@@ -171,9 +171,13 @@ class AsrModel(nn.Module):
         The arguments are those of `restrict_head`. <eos> of the decoder and blank of CTC are always left. The other
         special units are left if they are given.
         """
-        with_eos, with_blank = ({**source_of, unit: unit} for unit in (self.special.eos, self.ctc.blank))
+        with_eos, with_blank = (
+            {**source_of, unit: unit} for unit in (self.special.eos, self.ctc.blank)
+        )
         of_decoder = (self.head, self.right_head)
-        head, right = (None if one is None else restrict_head(one, with_eos, num_units) for one in of_decoder)
+        head, right = (
+            None if one is None else restrict_head(one, with_eos, num_units) for one in of_decoder
+        )
         restricted = AsrModel(
             self.encoder,
             self.decoder,
@@ -186,13 +190,21 @@ class AsrModel(nn.Module):
         return restricted.eval()
 
     def encode(
-        self, features: Tensor, lengths: Tensor, decoding_chunk_size: int = -1, num_decoding_left_chunks: int = -1
+        self,
+        features: Tensor,
+        lengths: Tensor,
+        decoding_chunk_size: int = -1,
+        num_decoding_left_chunks: int = -1,
     ) -> tuple[Tensor, Tensor]:
         """features (B, T, F), lengths (B,) → memory (B, T', D), lengths (B,) in T'.
 
         decoding_chunk_size, num_decoding_left_chunks: for an encoder with a `chunk_rule`, as in `DecodeOptions`.
         """
-        chunk = None if decoding_chunk_size == -1 else Chunk(decoding_chunk_size, num_decoding_left_chunks)
+        chunk = (
+            None
+            if decoding_chunk_size == -1
+            else Chunk(decoding_chunk_size, num_decoding_left_chunks)
+        )
         memory, memory_lengths, _ = self.encoder(features, lengths, (), chunk)
         return memory, memory_lengths
 
@@ -200,16 +212,24 @@ class AsrModel(nn.Module):
         """The losses of a batch. A branch of weight 0 is not computed."""
         weights = self.loss_weights
         layers = (weights.interctc_layer,) if self.training and weights.interctc else ()
-        memory, memory_lengths, layer_outputs = self.encoder(batch.features, batch.feature_lengths, layers)
+        memory, memory_lengths, layer_outputs = self.encoder(
+            batch.features, batch.feature_lengths, layers
+        )
         attention = ctc = weighted_ctc = penalty = memory.new_zeros((), dtype=torch.float32)
-        num_correct = num_blank = num_frames = torch.zeros((), dtype=torch.int64, device=memory.device)
+        num_correct = num_blank = num_frames = torch.zeros(
+            (), dtype=torch.int64, device=memory.device
+        )
         nll, best_units = torch.full((), math.nan, device=memory.device), None
         if weights.ctc < 1:
             attention_weights: list[Tensor] | None = [] if self.training and weights.guide else None
-            attention, nll, num_correct = self._attention(memory, memory_lengths, batch, attention_weights)
+            attention, nll, num_correct = self._attention(
+                memory, memory_lengths, batch, attention_weights
+            )
             if attention_weights:
                 lengths = memory_lengths, batch.target_lengths + 1
-                penalty = guided_attention_loss(attention_weights, *lengths, width=weights.guide_width)
+                penalty = guided_attention_loss(
+                    attention_weights, *lengths, width=weights.guide_width
+                )
         if weights.ctc > 0:
             given = memory_lengths, batch.targets, batch.target_lengths
             ctc = weighted_ctc = self.ctc.loss(memory, *given)
@@ -220,7 +240,9 @@ class AsrModel(nn.Module):
                 best_units = self.ctc.best_units(memory, memory_lengths)
                 num_blank, num_frames = (best_units == self.ctc.blank).sum(), memory_lengths.sum()
         return Losses(
-            total=weights.ctc * weighted_ctc + (1 - weights.ctc) * attention + weights.guide * penalty,
+            total=weights.ctc * weighted_ctc
+            + (1 - weights.ctc) * attention
+            + weights.guide * penalty,
             attention=attention,
             ctc=ctc,
             guide=penalty,
@@ -233,23 +255,40 @@ class AsrModel(nn.Module):
         )
 
     def _attention(
-        self, memory: Tensor, memory_lengths: Tensor, batch: "Batch", attention_weights: list[Tensor] | None
+        self,
+        memory: Tensor,
+        memory_lengths: Tensor,
+        batch: "Batch",
+        attention_weights: list[Tensor] | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The loss of both directions, and the nll and number of first-ranked targets of the left-to-right decoder."""
         weights, (decoder, head) = self.loss_weights, self.left
         units_in, targets = with_sos_eos(batch.targets, batch.target_lengths, self.special)
-        hidden = decoder(memory, memory_lengths, units_in, batch.target_lengths + 1, weights=attention_weights)
+        hidden = decoder(
+            memory, memory_lengths, units_in, batch.target_lengths + 1, weights=attention_weights
+        )
         rows = _select(hidden, batch.target_rows), _select(targets, batch.target_rows)
         if weights.with_metrics or not self.training:
-            loss_N, nll_N, is_best_N = head.loss_and_metrics(*rows, weights.smoothing, weights.smoothing_kind)
+            loss_N, nll_N, is_best_N = head.loss_and_metrics(
+                *rows, weights.smoothing, weights.smoothing_kind
+            )
             loss, nll, num_correct = loss_N.sum(), nll_N.sum(), is_best_N.sum()
         else:
             loss = head.loss(*rows, weights.smoothing, weights.smoothing_kind).sum()
-            nll, num_correct = torch.full_like(loss.detach(), math.nan), torch.zeros_like(rows[1][:1]).sum()
-        if weights.reverse and self.right_head is not None and isinstance(self.decoder, BiTransformerDecoder):
+            nll, num_correct = (
+                torch.full_like(loss.detach(), math.nan),
+                torch.zeros_like(rows[1][:1]).sum(),
+            )
+        if (
+            weights.reverse
+            and self.right_head is not None
+            and isinstance(self.decoder, BiTransformerDecoder)
+        ):
             labels = reverse_labels(batch.targets, batch.target_lengths)
             units_in, targets = with_sos_eos(labels, batch.target_lengths, self.special)
-            hidden = self.decoder.right_decoder(memory, memory_lengths, units_in, batch.target_lengths + 1)
+            hidden = self.decoder.right_decoder(
+                memory, memory_lengths, units_in, batch.target_lengths + 1
+            )
             rows = _select(hidden, batch.target_rows), _select(targets, batch.target_rows)
             right = self.right_head.loss(*rows, weights.smoothing, weights.smoothing_kind).sum()
             loss = loss * (1 - weights.reverse) + right * weights.reverse

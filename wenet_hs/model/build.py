@@ -11,8 +11,20 @@ import torch
 from torch import Tensor, nn
 
 from wenet_hs.base.extensions import calling_extension, wrong_object
-from wenet_hs.config.encoders import FEWEST_MEL_BINS, ConformerConf, PretrainedConf, StackConf, TransformerConf
-from wenet_hs.config.heads import AdaptiveHeadConf, ClassHeadConf, HeadConf, HSoftmaxHeadConf, SoftmaxHeadConf
+from wenet_hs.config.encoders import (
+    FEWEST_MEL_BINS,
+    ConformerConf,
+    PretrainedConf,
+    StackConf,
+    TransformerConf,
+)
+from wenet_hs.config.heads import (
+    AdaptiveHeadConf,
+    ClassHeadConf,
+    HeadConf,
+    HSoftmaxHeadConf,
+    SoftmaxHeadConf,
+)
 from wenet_hs.config.schema import DecoderConf, ExperimentConfig
 from wenet_hs.frontends.build import build_frontend
 from wenet_hs.heads.adaptive import AdaptiveHead
@@ -28,10 +40,19 @@ from wenet_hs.model.encoders.kinds import make_pretrained
 from wenet_hs.model.encoders.pretrained import PretrainedEncoder, memory_size, state_size
 from wenet_hs.model.encoders.stack import EncoderStack
 from wenet_hs.nn.attention import MultiHeadAttention, RelPositionAttention
-from wenet_hs.nn.conformer import ConformerLayer, ConvolutionModule, GlobalCmvn, TransformerEncoderLayer
+from wenet_hs.nn.conformer import (
+    ConformerLayer,
+    ConvolutionModule,
+    GlobalCmvn,
+    TransformerEncoderLayer,
+)
 from wenet_hs.nn.layers import FeedForward, PositionalEncoding
 from wenet_hs.nn.subsampling import Conv2dSubsampling, LinearSubsampling, Subsampling
-from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder, TransformerDecoderLayer
+from wenet_hs.nn.transformer import (
+    BiTransformerDecoder,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+)
 from wenet_hs.text.units import SpecialIds
 from wenet_hs.tree.errors import ConfigError, DataError
 from wenet_hs.tree.tree import NaryTree, Tree
@@ -72,10 +93,19 @@ def build_model(
     """
     for key, found, expected, what in (  # WeNet writes these sizes into a train.yaml
         ("output_dim", config.output_dim, num_units, "the unit table has that many units"),
-        ("ctc_conf.ctc_blank_id", config.ctc_conf.ctc_blank_id, special.blank, "<blank> of the unit table"),
+        (
+            "ctc_conf.ctc_blank_id",
+            config.ctc_conf.ctc_blank_id,
+            special.blank,
+            "<blank> of the unit table",
+        ),
     ):
         if found is not None and found != expected:
-            raise ConfigError(key, f"{found}, expected {expected} ({what})", "remove the line or use the right file")
+            raise ConfigError(
+                key,
+                f"{found}, expected {expected} ({what})",
+                "remove the line or use the right file",
+            )
     size = _memory_size(config, pretrained)
     conf, has_right = config.decoder_conf, config.decoder == "bitransformer"
     decoder: TransformerDecoder | BiTransformerDecoder | None = None
@@ -84,8 +114,14 @@ def build_model(
         right = _decoder(conf, size, num_units, num_blocks=conf.r_num_blocks) if has_right else None
         decoder = left if right is None else BiTransformerDecoder(left, right)
     encoder = _encoder(config, cmvn, pretrained)
-    head = None if decoder is None else build_head(config.head_conf, size, num_units, tree, name=config.head)
-    right_head = build_head(config.head_conf, size, num_units, tree, name=config.head) if has_right else None
+    head = (
+        None
+        if decoder is None
+        else build_head(config.head_conf, size, num_units, tree, name=config.head)
+    )
+    right_head = (
+        build_head(config.head_conf, size, num_units, tree, name=config.head) if has_right else None
+    )
     ctc_head = build_head(
         config.ctc_conf.head_conf,
         size,
@@ -118,11 +154,15 @@ def _memory_size(config: ExperimentConfig, pretrained: EncoderDescription | None
     size = memory_size(pretrained, conf)
     if config.decoder != "none" and size % heads:
         found = f"the encoder's width {size} is not divisible by {heads} heads"
-        raise ConfigError("decoder_conf.attention_heads", found, "change it, or encoder_conf.upper.output_size")
+        raise ConfigError(
+            "decoder_conf.attention_heads", found, "change it, or encoder_conf.upper.output_size"
+        )
     return size
 
 
-def _encoder(config: ExperimentConfig, cmvn: Cmvn | None, pretrained: EncoderDescription | None) -> SpeechEncoder:
+def _encoder(
+    config: ExperimentConfig, cmvn: Cmvn | None, pretrained: EncoderDescription | None
+) -> SpeechEncoder:
     """The encoder.
 
     Raises DataError if the statistics are of other features, ConfigError if these are too few.
@@ -148,14 +188,20 @@ def _encoder(config: ExperimentConfig, cmvn: Cmvn | None, pretrained: EncoderDes
 
 def _check_interctc(layer: int, encoder: PretrainedEncoder) -> None:
     """Raises ConfigError if no such layer (from 1) is below the last, or if it has other frames than the memory."""
-    is_cut = encoder.conf.cache is not None or getattr(encoder.pretrained, "adapter", None) is not None
+    is_cut = (
+        encoder.conf.cache is not None or getattr(encoder.pretrained, "adapter", None) is not None
+    )
     num_usable = 0 if is_cut and encoder.upper is None else max(0, encoder.num_layers - 1)
     if layer > num_usable:
         found = f"{layer}, but the number of layers that it can name (none with a cache or an adapter) is {num_usable}"
-        raise ConfigError("model_conf.interctc_layer", found, "set a lower one or 0, or add encoder_conf.upper")
+        raise ConfigError(
+            "model_conf.interctc_layer", found, "set a lower one or 0, or add encoder_conf.upper"
+        )
 
 
-def _stack(conf: ConformerConf | TransformerConf, feature_dim: int, cmvn: Cmvn | None = None) -> EncoderStack:
+def _stack(
+    conf: ConformerConf | TransformerConf, feature_dim: int, cmvn: Cmvn | None = None
+) -> EncoderStack:
     return EncoderStack(
         _subsampling(conf, feature_dim),
         [_encoder_layer(conf) for _ in range(conf.num_blocks)],
@@ -175,20 +221,30 @@ def _chunk_rule(conf: StackConf) -> ChunkRule | None:
 
 
 def _subsampling(conf: StackConf, feature_dim: int) -> Subsampling:
-    positional = PositionalEncoding(conf.output_size, conf.positional_dropout_rate, conf.pos_enc_layer_type)
+    positional = PositionalEncoding(
+        conf.output_size, conf.positional_dropout_rate, conf.pos_enc_layer_type
+    )
     if conf.input_layer == "linear":
-        return LinearSubsampling(feature_dim, conf.output_size, dropout_rate=conf.dropout_rate, positional=positional)
+        return LinearSubsampling(
+            feature_dim, conf.output_size, dropout_rate=conf.dropout_rate, positional=positional
+        )
     channels = conf.subsampling_conv_channels
     return Conv2dSubsampling(conf.input_layer, feature_dim, conf.output_size, positional, channels)
 
 
 def _self_attention(conf: StackConf) -> MultiHeadAttention:
-    kind = RelPositionAttention if conf.selfattention_layer_type == "rel_selfattn" else MultiHeadAttention
+    kind = (
+        RelPositionAttention
+        if conf.selfattention_layer_type == "rel_selfattn"
+        else MultiHeadAttention
+    )
     return kind(conf.attention_heads, conf.output_size, dropout_rate=conf.attention_dropout_rate)
 
 
 def _feed_forward(conf: StackConf | DecoderConf, size: int) -> FeedForward:
-    return FeedForward(size, conf.linear_units, dropout_rate=conf.dropout_rate, activation=conf.activation_type)
+    return FeedForward(
+        size, conf.linear_units, dropout_rate=conf.dropout_rate, activation=conf.activation_type
+    )
 
 
 def _encoder_layer(conf: ConformerConf | TransformerConf) -> nn.Module:
@@ -202,7 +258,11 @@ def _encoder_layer(conf: ConformerConf | TransformerConf) -> nn.Module:
             norm_eps=conf.norm_eps,
         )
     convolution = ConvolutionModule(
-        size, conf.cnn_module_kernel, activation=conf.activation_type, norm=conf.cnn_module_norm, is_causal=conf.causal
+        size,
+        conf.cnn_module_kernel,
+        activation=conf.activation_type,
+        norm=conf.cnn_module_norm,
+        is_causal=conf.causal,
     )
     return ConformerLayer(
         _self_attention(conf),
@@ -215,11 +275,17 @@ def _encoder_layer(conf: ConformerConf | TransformerConf) -> nn.Module:
     )
 
 
-def _decoder(conf: DecoderConf, size: int, num_units: int, *, num_blocks: int) -> TransformerDecoder:
+def _decoder(
+    conf: DecoderConf, size: int, num_units: int, *, num_blocks: int
+) -> TransformerDecoder:
     layers = [
         TransformerDecoderLayer(
-            MultiHeadAttention(conf.attention_heads, size, dropout_rate=conf.self_attention_dropout_rate),
-            MultiHeadAttention(conf.attention_heads, size, dropout_rate=conf.src_attention_dropout_rate),
+            MultiHeadAttention(
+                conf.attention_heads, size, dropout_rate=conf.self_attention_dropout_rate
+            ),
+            MultiHeadAttention(
+                conf.attention_heads, size, dropout_rate=conf.src_attention_dropout_rate
+            ),
             _feed_forward(conf, size),
             dropout_rate=conf.dropout_rate,
             normalize_before=conf.normalize_before,
@@ -287,7 +353,10 @@ def _build_extension_head(
     if not isinstance(head, OutputHead):
         found = f"`build` returned {type(head).__name__}, not a wenet_hs.heads.base.OutputHead"
         raise wrong_object("head", name, found)
-    sizes = (getattr(head, "dim", None), getattr(head, "num_units", None))  # a constructor may forget them
+    sizes = (
+        getattr(head, "dim", None),
+        getattr(head, "num_units", None),
+    )  # a constructor may forget them
     if sizes != (dim, num_units):
         found = f"`build` returned a head with dim {sizes[0]} and num_units {sizes[1]}"
         raise wrong_object("head", name, f"{found}, not {dim} and {num_units}")
@@ -295,7 +364,11 @@ def _build_extension_head(
 
 
 def _build_tree_head(
-    conf: HSoftmaxHeadConf | ClassHeadConf | AdaptiveHeadConf, dim: int, num_units: int, tree: AnyTree, section: str
+    conf: HSoftmaxHeadConf | ClassHeadConf | AdaptiveHeadConf,
+    dim: int,
+    num_units: int,
+    tree: AnyTree,
+    section: str,
 ) -> OutputHead:
     match conf:
         case HSoftmaxHeadConf(bias=bias, sparse_grad=sparse_grad):
@@ -303,8 +376,12 @@ def _build_tree_head(
         case ClassHeadConf(sparse_grad=sparse_grad):
             if isinstance(tree, NaryTree) and conf.num_classes is not None:
                 found = f"{conf.tree} already has classes"
-                raise ConfigError(f"{section}.num_classes", found, "remove it, or name a binary tree")
-            classes = tree if isinstance(tree, NaryTree) else NaryTree.from_binary(tree, conf.num_classes)
+                raise ConfigError(
+                    f"{section}.num_classes", found, "remove it, or name a binary tree"
+                )
+            classes = (
+                tree if isinstance(tree, NaryTree) else NaryTree.from_binary(tree, conf.num_classes)
+            )
             return ClassHead(dim, classes, sparse_grad=sparse_grad)
         case AdaptiveHeadConf(cutoffs=cutoffs, div_value=div_value):
             if cutoffs is not None and cutoffs[-1] >= num_units:

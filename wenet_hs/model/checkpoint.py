@@ -113,7 +113,10 @@ def save_checkpoint(folder: Path, step: int, files: Mapping[str, Content]) -> Pa
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             temporary.mkdir()
             sums = {name: _write(temporary / name, content) for name, content in files.items()}
-            _write(temporary / MANIFEST, json.dumps({"format": _FORMAT, "files": sums}, indent=1).encode())
+            _write(
+                temporary / MANIFEST,
+                json.dumps({"format": _FORMAT, "files": sums}, indent=1).encode(),
+            )
             fsync_path(temporary)
             if target.exists():
                 _delete(replaced)
@@ -126,7 +129,9 @@ def save_checkpoint(folder: Path, step: int, files: Mapping[str, Content]) -> Pa
             _restore_replaced(replaced, target)
             if error.errno in NO_SPACE:
                 raise
-            raise CheckpointError(target, f"cannot be written ({error.strerror})", "check the folder") from error
+            raise CheckpointError(
+                target, f"cannot be written ({error.strerror})", "check the folder"
+            ) from error
     return target
 
 
@@ -151,12 +156,20 @@ def report_full_disk(target: Path, checkpoints: Path, needed: int | None = None)
     except OSError as error:
         if error.errno not in NO_SPACE:
             raise
-        free = shutil.disk_usage(next(path for path in (target, *target.parents) if path.exists())).free
-        size = f"{'' if needed is None else f'need {needed / 1e6:.1f} MB, '}free {free / 1e6:.1f} MB"
+        free = shutil.disk_usage(
+            next(path for path in (target, *target.parents) if path.exists())
+        ).free
+        size = (
+            f"{'' if needed is None else f'need {needed / 1e6:.1f} MB, '}free {free / 1e6:.1f} MB"
+        )
         intact, _ = _find_newest_intact(checkpoints)
-        last_good = f"last good checkpoint: {intact.name}" if intact else "no checkpoint was written before"
+        last_good = (
+            f"last good checkpoint: {intact.name}" if intact else "no checkpoint was written before"
+        )
         found = f"disk full while writing ({os.strerror(error.errno or 0)}; {size}); {last_good}"
-        raise CheckpointError(target, found, "free some space and run the same command again") from error
+        raise CheckpointError(
+            target, found, "free some space and run the same command again"
+        ) from error
 
 
 def verification_error(path: Path) -> str | None:
@@ -206,7 +219,9 @@ def read_frozen(path: Path, device: torch.device | str = "cpu") -> dict[str, Ten
     to_do = f"restore it: it holds the frozen weights of {path.name}"
     try:
         if file_sha256(source) != expected:
-            raise CheckpointError(source, f"differs from its SHA-256 in {path.name}/state.json", to_do)
+            raise CheckpointError(
+                source, f"differs from its SHA-256 in {path.name}/state.json", to_do
+            )
     except OSError as error:
         raise CheckpointError(source, f"cannot be read ({error.strerror})", to_do) from error
     return load_dict(source, device)
@@ -221,8 +236,12 @@ def load_dict(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings about the pickle protocol of foreign files
             loaded = torch.load(path, map_location=device, weights_only=True)
-    except Exception as error:  # a hostile file can raise anything: zip, pickle, struct, key, type …
-        raise CheckpointError(path, f"cannot be read ({one_line(error)})", "use an earlier checkpoint") from error
+    except (
+        Exception
+    ) as error:  # a hostile file can raise anything: zip, pickle, struct, key, type …
+        raise CheckpointError(
+            path, f"cannot be read ({one_line(error)})", "use an earlier checkpoint"
+        ) from error
     if not isinstance(loaded, dict) or not all(isinstance(name, str) for name in loaded):
         raise CheckpointError(path, "is no dict of names", "use an earlier checkpoint")
     return loaded
@@ -243,7 +262,11 @@ def newest_intact(folder: Path) -> Path | None:
     """The newest checkpoint that verifies, or None. Damaged newer ones are renamed to `NAME.bad` with a warning."""
     good, bad = _find_newest_intact(folder)
     for path, fault in bad:
-        older = f"using {good.name} ({step_of(path) - step_of(good)} steps older)" if good else "no older one is intact"
+        older = (
+            f"using {good.name} ({step_of(path) - step_of(good)} steps older)"
+            if good
+            else "no older one is intact"
+        )
         logger.warning("checkpoint %s: %s; %s; kept as %s.bad", path, fault, older, path.name)
         _set_aside(path, ".bad")
     return good
@@ -253,7 +276,11 @@ def set_aside_newer(path: Path) -> None:
     """Rename the checkpoints newer than `path` to `NAME.old`: training continues from `path`."""
     for newer in list_checkpoints(path.parent):
         if step_of(newer) > step_of(path):
-            logger.warning("checkpoint %s: newer than the one to resume from; kept as %s.old", newer, newer.name)
+            logger.warning(
+                "checkpoint %s: newer than the one to resume from; kept as %s.old",
+                newer,
+                newer.name,
+            )
             _set_aside(newer, ".old")
 
 
@@ -268,7 +295,9 @@ def rotate(folder: Path, keep: set[Path]) -> None:
     paths = list_checkpoints(folder)
     fault = verification_error(paths[-1]) if paths else None
     if fault is not None:
-        logger.warning("checkpoint %s: %s; no earlier one is deleted; check the disk", paths[-1], fault)
+        logger.warning(
+            "checkpoint %s: %s; no earlier one is deleted; check the disk", paths[-1], fault
+        )
         return
     for path in paths:
         if path not in keep:
@@ -310,7 +339,9 @@ def weights_path(path: Path) -> Path:
     """
     if not path.is_dir():
         return path
-    return next((path / name for name in (WEIGHTS, "model.pt") if (path / name).exists()), path / "final.pt")
+    return next(
+        (path / name for name in (WEIGHTS, "model.pt") if (path / name).exists()), path / "final.pt"
+    )
 
 
 def hash_weights(checkpoint: Path) -> str:
@@ -320,7 +351,9 @@ def hash_weights(checkpoint: Path) -> str:
         return file_sha256(path)
     except OSError as error:
         to_do = "check the path; a resumed run needs no --checkpoint"
-        raise CheckpointError(f"--checkpoint {path}", f"cannot be read ({error.strerror})", to_do) from error
+        raise CheckpointError(
+            f"--checkpoint {path}", f"cannot be read ({error.strerror})", to_do
+        ) from error
 
 
 def read_weights(path: Path | str) -> dict[str, Tensor]:
@@ -334,20 +367,30 @@ def read_weights(path: Path | str) -> dict[str, Tensor]:
     """
     path = weights_path(Path(path))
     if not path.exists():
-        raise CheckpointError(path, "no such file", "`wenet-hs train` writes checkpoints, `wenet-hs average` final.pt")
+        raise CheckpointError(
+            path, "no such file", "`wenet-hs train` writes checkpoints, `wenet-hs average` final.pt"
+        )
     try:
         _check_sha256(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the pickle protocol of old files
             is_safe = path.suffix == ".safetensors"
-            state = load_file(path) if is_safe else torch.load(path, map_location="cpu", weights_only=True)
+            state = (
+                load_file(path)
+                if is_safe
+                else torch.load(path, map_location="cpu", weights_only=True)
+            )
         if path.name == "model.pt" and isinstance(state, dict):
             state |= read_frozen(path.parent)
     except CheckpointError:
         raise
-    except Exception as error:  # a damaged or hostile file may raise anything: zip, pickle, struct, key, type …
+    except (
+        Exception
+    ) as error:  # a damaged or hostile file may raise anything: zip, pickle, struct, key, type …
         found = f"not a readable checkpoint ({one_line(error)})"
-        raise CheckpointError(path, found, "copy or create it again, or use an earlier one") from error
+        raise CheckpointError(
+            path, found, "copy or create it again, or use an earlier one"
+        ) from error
     if not isinstance(state, dict) or not state or not all(map(_is_parameter, state.items())):
         found = "contains no state_dict (parameter names with tensors)"
         raise CheckpointError(path, found, "give the weights of a model")
@@ -358,8 +401,16 @@ def _check_sha256(path: Path) -> None:
     for record in (path.with_suffix(".json"), path.with_name("manifest.json")):
         try:
             content = json.loads(record.read_text("utf-8"))
-            expected = (content if content.get("file") == path.name else content["files"][path.name])["sha256"]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):  # no record, or it does not have the file
+            expected = (
+                content if content.get("file") == path.name else content["files"][path.name]
+            )["sha256"]
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+        ):  # no record, or it does not have the file
             continue
         if file_sha256(path) != expected:
             to_do = f"copy or create it again, or remove {record.name} if these are other weights on purpose"
@@ -391,9 +442,21 @@ def check_weights(own: Mapping[str, Tensor], state: Mapping[str, Tensor], where:
         for name, value in given.items()
         if state[name].shape != value.shape
     ]
-    no_floats = [name for name, v in given.items() if v.is_floating_point() and not state[name].is_floating_point()]
-    missing, unexpected = [name for name in own if name not in state], [name for name in state if name not in own]
-    found = {"missing": missing, "unexpected": unexpected, "of another shape": wrong_shapes, "integers": no_floats}
+    no_floats = [
+        name
+        for name, v in given.items()
+        if v.is_floating_point() and not state[name].is_floating_point()
+    ]
+    missing, unexpected = (
+        [name for name in own if name not in state],
+        [name for name in state if name not in own],
+    )
+    found = {
+        "missing": missing,
+        "unexpected": unexpected,
+        "of another shape": wrong_shapes,
+        "integers": no_floats,
+    }
     faults = "; ".join(f"{what} {list_names(names)}" for what, names in found.items() if names)
     if faults:
         to_do = "use the train.yaml that these weights were trained with"
@@ -403,7 +466,11 @@ def check_weights(own: Mapping[str, Tensor], state: Mapping[str, Tensor], where:
 
 
 def write_final(
-    target: Path, weights: dict[str, torch.Tensor], sources: Mapping[Path, Mapping[str, float]], *, by: str
+    target: Path,
+    weights: dict[str, torch.Tensor],
+    sources: Mapping[Path, Mapping[str, float]],
+    *,
+    by: str,
 ) -> None:
     """Write `final.pt` atomically, and `final.json` with its SHA-256 and the checkpoints it comes from.
 

@@ -53,19 +53,29 @@ _TABLES = ("units.txt", "lang_char.txt", "words.txt")
 
 def head_confs(config: TrainingConfig) -> dict[str, HeadConf]:
     """Dotted section → its settings, for the head, and that of a recogniser's CTC branch."""
-    of_ctc = {"ctc_conf.head_conf": config.ctc_conf.head_conf} if isinstance(config, ExperimentConfig) else {}
+    of_ctc = (
+        {"ctc_conf.head_conf": config.ctc_conf.head_conf}
+        if isinstance(config, ExperimentConfig)
+        else {}
+    )
     return {"head_conf": config.head_conf, **of_ctc}
 
 
 def head_names(config: TrainingConfig) -> dict[str, str]:
     """Dotted section of `head_confs` → the name of the head."""
-    of_ctc = {"ctc_conf.head_conf": config.ctc_conf.head} if isinstance(config, ExperimentConfig) else {}
+    of_ctc = (
+        {"ctc_conf.head_conf": config.ctc_conf.head} if isinstance(config, ExperimentConfig) else {}
+    )
     return {"head_conf": config.head, **of_ctc}
 
 
 def tree_paths(config: TrainingConfig) -> dict[str, str]:
     """Section → path, for the trees that a config names."""
-    return {section: conf.tree for section, conf in head_confs(config).items() if isinstance(conf, TreeHeadConf)}
+    return {
+        section: conf.tree
+        for section, conf in head_confs(config).items()
+        if isinstance(conf, TreeHeadConf)
+    }
 
 
 @dataclass(frozen=True)
@@ -89,7 +99,10 @@ class Experiment:
 
 
 def load_experiment(
-    model_dir: Path | str, *, checkpoint: Path | str | None = None, device: torch.device | str = "cpu"
+    model_dir: Path | str,
+    *,
+    checkpoint: Path | str | None = None,
+    device: torch.device | str = "cpu",
 ) -> Experiment:
     """Loads an experiment folder, ours or WeNet's (`train.yaml final.pt units.txt`), or a packed model.
 
@@ -99,7 +112,9 @@ def load_experiment(
 
     Raises CheckpointError, DataError or ConfigError with the file that is missing, damaged or of another model.
     """
-    if is_gpu(torch.device(device)):  # torch would round the factors of convolutions, not those of matrices, to TF32
+    if is_gpu(
+        torch.device(device)
+    ):  # torch would round the factors of convolutions, not those of matrices, to TF32
         torch.backends.cudnn.allow_tf32 = False
     model_dir = resolve_model(model_dir)
     refuse_other_model(model_dir)
@@ -108,7 +123,11 @@ def load_experiment(
     table_path = find_table(model_dir, config, run)
     check_files(model_dir, run)
     table, tokenizer = read_units(config, table_path, where=str(model_dir / "train.yaml"))
-    path = in_folder(model_dir, weights_path(model_dir).name) if checkpoint is None else resolve_model(checkpoint)
+    path = (
+        in_folder(model_dir, weights_path(model_dir).name)
+        if checkpoint is None
+        else resolve_model(checkpoint)
+    )
     weights = read_model_weights(path)
     if checkpoint is not None:
         check_same_model(path, config, table, model_dir)
@@ -140,7 +159,9 @@ def load_experiment(
     )
 
 
-def read_units(config: TrainingConfig, table_path: Path, *, where: str) -> tuple[UnitTable, Tokenizer]:
+def read_units(
+    config: TrainingConfig, table_path: Path, *, where: str
+) -> tuple[UnitTable, Tokenizer]:
     """Reads the unit table of an experiment folder, with its tokenizer; a BPE model is in the same folder.
 
     `where`: the file of the config, for error messages.
@@ -150,7 +171,9 @@ def read_units(config: TrainingConfig, table_path: Path, *, where: str) -> tuple
     table = UnitTable.read(table_path)
     check_special(table, config.tokenizer_conf.special_tokens, f"{where}: tokenizer_conf")
     bpe = config.tokenizer_conf.bpe_path
-    bpe_model = None if bpe is None else in_folder(table_path.parent, bpe, made_by=config.trained_by)
+    bpe_model = (
+        None if bpe is None else in_folder(table_path.parent, bpe, made_by=config.trained_by)
+    )
     return table, make_tokenizer(config.tokenizer, table, bpe_model)
 
 
@@ -164,8 +187,12 @@ def build_from_folder(
     trees = load_trees(config, table, folder)
     of_head = {"tree": trees.get("head_conf"), "ctc_tree": trees.get("ctc_conf.head_conf")}
     conf = config.encoder_conf
-    description = read_description(in_folder(folder, conf.path)) if isinstance(conf, PretrainedConf) else None
-    return build_model(config, len(table), table.special, cmvn=cmvn, pretrained=description, **of_head)
+    description = (
+        read_description(in_folder(folder, conf.path)) if isinstance(conf, PretrainedConf) else None
+    )
+    return build_model(
+        config, len(table), table.special, cmvn=cmvn, pretrained=description, **of_head
+    )
 
 
 def load_trees(config: TrainingConfig, table: UnitTable, folder: Path) -> dict[str, AnyTree]:
@@ -394,7 +421,9 @@ def find_table(model_dir: Path, config: ExperimentConfig, run: RunRecord | None)
         if (model_dir / name).is_file():
             return model_dir / name
     if named and Path(named).is_file():
-        logger.info("%s has no unit table; %s is used, which its train.yaml names", model_dir, named)
+        logger.info(
+            "%s has no unit table; %s is used, which its train.yaml names", model_dir, named
+        )
         return Path(named)
     to_do = f"copy the unit table of the recipe there, {named or 'its lang_char.txt or units.txt'}"
     raise CheckpointError(model_dir / "units.txt", "no such file", to_do)
@@ -409,14 +438,22 @@ def check_old_convention(config: ExperimentConfig, table: UnitTable, table_path:
     if config.tokenizer_conf.special_tokens is None and table.special.eos != last:
         found = f"<sos/eos> is {table.special.eos}, but WeNet trained this model with {last}"
         why = "its train.yaml has no tokenizer_conf.special_tokens"
-        raise CheckpointError(table_path, f"{found} ({why})", "use the units.txt of the model, or add special_tokens")
+        raise CheckpointError(
+            table_path, f"{found} ({why})", "use the units.txt of the model, or add special_tokens"
+        )
 
 
 def check_tree(tree: AnyTree, units: Sequence[str], path: Path) -> None:
     """Raises DataError with the first difference if leaf i of the tree is not unit i of the table."""
     remedy = "build the tree again from this unit table with `wenet-hs tree build`"
     if tree.num_units != len(units):
-        raise DataError(path, f"a tree over {tree.num_units} units, but the unit table has {len(units)}", remedy)
+        raise DataError(
+            path, f"a tree over {tree.num_units} units, but the unit table has {len(units)}", remedy
+        )
     for unit_id, (leaf, unit) in enumerate(zip(tree.units, units, strict=True)):
         if leaf != unit:
-            raise DataError(path, f"leaf {unit_id} is {leaf!r}, but unit {unit_id} of the table is {unit!r}", remedy)
+            raise DataError(
+                path,
+                f"leaf {unit_id} is {leaf!r}, but unit {unit_id} of the table is {unit!r}",
+                remedy,
+            )

@@ -102,7 +102,9 @@ def find_mode(name: str) -> Mode:
     if not isinstance(mode, Mode):
         raise wrong_object("mode", name, "is no wenet_hs.decode.modes.SearchMode")
     if not isinstance(mode.branches, frozenset) or not mode.branches <= set(get_args(Branch)):
-        found = f"its branches are {mode.branches!r}, not a frozenset of {', '.join(get_args(Branch))}"
+        found = (
+            f"its branches are {mode.branches!r}, not a frozenset of {', '.join(get_args(Branch))}"
+        )
         raise wrong_object("mode", name, found)
     return mode
 

@@ -22,7 +22,16 @@ from wenet_hs.tree.errors import CheckpointError, ConfigError, list_names, one_l
 
 WEIGHTS = "model.safetensors"
 MODEL_FILES = (
-    *("train.yaml", WEIGHTS, "units.txt", "tree.json", "ctc_tree.json", "bpe.model", "global_cmvn", "encoder.json"),
+    *(
+        "train.yaml",
+        WEIGHTS,
+        "units.txt",
+        "tree.json",
+        "ctc_tree.json",
+        "bpe.model",
+        "global_cmvn",
+        "encoder.json",
+    ),
     *("run.json", "README.md", "LICENSE"),
 )
 """All files that a packed model may have."""
@@ -53,7 +62,11 @@ def split_hub_name(reference: str) -> tuple[str, str | None]:
     """`hf://user/name@revision` → user/name and the revision. Raises ConfigError for another form."""
     found = _HUB.fullmatch(reference)
     if found is None:
-        raise ConfigError(reference, "names no model of the hub", "write hf://user/name or hf://user/name@revision")
+        raise ConfigError(
+            reference,
+            "names no model of the hub",
+            "write hf://user/name or hf://user/name@revision",
+        )
     return found[1], found[2]
 
 
@@ -67,21 +80,29 @@ def open_hub(reference: str, work: str) -> Iterator[ModuleType]:
         raise ConfigError(reference, "huggingface_hub is not installed", to_do) from error
     try:
         yield huggingface_hub
-    except Exception as error:  # no network, no such model or revision, no right to it: of several libraries
+    except (
+        Exception
+    ) as error:  # no network, no such model or revision, no right to it: of several libraries
         to_do = "check the name, the network, and for a private model `hf auth login`"
         raise CheckpointError(reference, f"cannot be {work} ({one_line(error)})", to_do) from error
 
 
 def _download(reference: str) -> Path:
     name, revision = split_hub_name(reference)
-    reference = reference.replace("hf:/", "hf://", 1) if not reference.startswith("hf://") else reference
+    reference = (
+        reference.replace("hf:/", "hf://", 1) if not reference.startswith("hf://") else reference
+    )
     with open_hub(reference, "downloaded") as hub:
-        folder = Path(hub.snapshot_download(name, revision=revision, allow_patterns=list(MODEL_FILES)))
+        folder = Path(
+            hub.snapshot_download(name, revision=revision, allow_patterns=list(MODEL_FILES))
+        )
     if absent := [file for file in ("train.yaml", WEIGHTS) if not (folder / file).is_file()]:
         raise CheckpointError(reference, f"contains no {absent[0]}", _PACK_AGAIN)
     for path in folder.iterdir():
         if path.name != WEIGHTS and path.stat().st_size > MAX_SMALL_BYTES:
-            raise CheckpointError(reference, f"{path.name} has more than {MAX_SMALL_BYTES / 1e6:g} MB", _PACK_AGAIN)
+            raise CheckpointError(
+                reference, f"{path.name} has more than {MAX_SMALL_BYTES / 1e6:g} MB", _PACK_AGAIN
+            )
     return folder
 
 
@@ -126,8 +147,12 @@ def _unpack(archive: Path) -> Path:
         raise
     except CheckpointError:
         raise
-    except Exception as error:  # a damaged or hostile file may raise anything: zip, zlib, struct, encoding …
-        raise CheckpointError(archive, f"not a readable ZIP ({one_line(error)})", "copy it again") from error
+    except (
+        Exception
+    ) as error:  # a damaged or hostile file may raise anything: zip, zlib, struct, encoding …
+        raise CheckpointError(
+            archive, f"not a readable ZIP ({one_line(error)})", "copy it again"
+        ) from error
     return target
 
 
@@ -174,17 +199,30 @@ def _check_entries(archive: Path, infos: Sequence[ZipInfo], size: int) -> dict[s
     kinds = {stat.S_IFMT(info.external_attr >> 16) for info in infos}
     total = sum(info.file_size for info in infos)
     configs = [path for path in paths if path.name == "train.yaml"]
-    root, limits = [*configs, PurePosixPath()][0].parent, f"{MAX_BYTES / 1e9:g} GB and {MAX_RATIO} times its size"
-    named = {path.name: info for path, info in zip(paths, infos, strict=True) if path.parent == root}
-    large = [name for name, info in named.items() if name != WEIGHTS and info.file_size > MAX_SMALL_BYTES]
+    root, limits = (
+        [*configs, PurePosixPath()][0].parent,
+        f"{MAX_BYTES / 1e9:g} GB and {MAX_RATIO} times its size",
+    )
+    named = {
+        path.name: info for path, info in zip(paths, infos, strict=True) if path.parent == root
+    }
+    large = [
+        name for name, info in named.items() if name != WEIGHTS and info.file_size > MAX_SMALL_BYTES
+    ]
     faults = {
-        f"has entries outside of its folder ({', '.join(map(repr, map(str, outside[:3])))})": bool(outside),
+        f"has entries outside of its folder ({', '.join(map(repr, map(str, outside[:3])))})": bool(
+            outside
+        ),
         "has links or devices": not kinds <= {0, stat.S_IFREG, stat.S_IFDIR},
         f"has {len(infos):,} entries, at most {MAX_ENTRIES:,} are read": len(infos) > MAX_ENTRIES,
-        f"unpacks to {total / 1e6:,.1f} MB, at most {limits} are read": total > min(MAX_BYTES, MAX_RATIO * size),
+        f"unpacks to {total / 1e6:,.1f} MB, at most {limits} are read": total
+        > min(MAX_BYTES, MAX_RATIO * size),
         f"has more than {MAX_SMALL_BYTES / 1e6:g} MB of {list_names(large)}": bool(large),
         "has two entries of one name": len({*paths}) < len(paths),
-        f"has {len(configs)} train.yaml, not one in at most one folder": [len(one.parts) < 3 for one in configs] != [1],
+        f"has {len(configs)} train.yaml, not one in at most one folder": [
+            len(one.parts) < 3 for one in configs
+        ]
+        != [1],
         f"contains no {WEIGHTS} beside train.yaml": WEIGHTS not in named,
     }
     for fault in (text for text, is_found in faults.items() if is_found):

@@ -108,14 +108,22 @@ class ConvolutionModule(nn.Module):
         before: (B, num_before, D), the inputs before x; None: x begins the utterances.
         """
         speech_BT = mask
-        if self.num_before:  # before the first layer, as in WeNet: what its bias makes of zeros is an input too
-            x = F.pad(x, (0, 0, self.num_before, 0)) if before is None else torch.cat([before, x], dim=1)
+        if (
+            self.num_before
+        ):  # before the first layer, as in WeNet: what its bias makes of zeros is an input too
+            x = (
+                F.pad(x, (0, 0, self.num_before, 0))
+                if before is None
+                else torch.cat([before, x], dim=1)
+            )
             speech_BT = F.pad(mask, (self.num_before, 0), value=True)
         x_BTD = F.glu(_pointwise(self.pointwise_conv1, x), dim=-1)
         # WeNet masks before the first layer. Its bias then fills the padding and changes the next convolution.
         x_BTD = x_BTD.masked_fill(~speech_BT[..., None], 0.0)
         x_BTD = self._depthwise(x_BTD)
-        x_BTD = self.norm(x_BTD, mask) if isinstance(self.norm, MaskedBatchNorm) else self.norm(x_BTD)
+        x_BTD = (
+            self.norm(x_BTD, mask) if isinstance(self.norm, MaskedBatchNorm) else self.norm(x_BTD)
+        )
         return _pointwise(self.pointwise_conv2, self.activation(x_BTD))
 
     def _depthwise(self, x_BTD: Tensor) -> Tensor:
@@ -124,7 +132,9 @@ class ConvolutionModule(nn.Module):
         x_BD1T = x_BTD.to(self.depthwise_conv.weight.dtype).transpose(1, 2)[:, :, None]
         weight, bias = self.depthwise_conv.weight[:, :, None], self.depthwise_conv.bias
         with torch.autocast(x_BTD.device.type, enabled=False):
-            out_BD1T = F.conv2d(x_BD1T, weight, bias, padding=(0, self.padding), groups=x_BTD.size(-1))
+            out_BD1T = F.conv2d(
+                x_BD1T, weight, bias, padding=(0, self.padding), groups=x_BTD.size(-1)
+            )
         return out_BD1T[:, :, 0].transpose(1, 2)
 
 
@@ -143,7 +153,11 @@ class LayerMemory:
 
 
 def _attend(
-    attention: MultiHeadAttention, x_BTD: Tensor, visible: Tensor, positions: Tensor, cache: LayerMemory | None
+    attention: MultiHeadAttention,
+    x_BTD: Tensor,
+    visible: Tensor,
+    positions: Tensor,
+    cache: LayerMemory | None,
 ) -> Tensor:
     if cache is None:
         return attention(x_BTD, x_BTD, visible, positions)
@@ -151,7 +165,9 @@ def _attend(
     return x_BTD
 
 
-def _convolve(convolution: ConvolutionModule, x_BTD: Tensor, is_speech: Tensor, cache: LayerMemory | None) -> Tensor:
+def _convolve(
+    convolution: ConvolutionModule, x_BTD: Tensor, is_speech: Tensor, cache: LayerMemory | None
+) -> Tensor:
     if cache is None:
         return convolution(x_BTD, is_speech)
     before_BKD = cache.convolution
@@ -190,7 +206,12 @@ class ConformerLayer(nn.Module):
         self.residual = Residual(dropout_rate, normalize_before)
 
     def forward(
-        self, x: Tensor, is_speech: Tensor, visible: Tensor, positions: Tensor, cache: LayerMemory | None = None
+        self,
+        x: Tensor,
+        is_speech: Tensor,
+        visible: Tensor,
+        positions: Tensor,
+        cache: LayerMemory | None = None,
     ) -> Tensor:
         """One layer.
 
@@ -204,10 +225,14 @@ class ConformerLayer(nn.Module):
         """
         if self.feed_forward_macaron is not None:
             x = self.residual(x, self.norm_ff_macaron, self.feed_forward_macaron, self.ff_scale)
-        x = self.residual(x, self.norm_mha, lambda y: _attend(self.self_attn, y, visible, positions, cache))
+        x = self.residual(
+            x, self.norm_mha, lambda y: _attend(self.self_attn, y, visible, positions, cache)
+        )
         convolution = self.conv_module
         if convolution is not None:
-            x = self.residual(x, self.norm_conv, lambda y: _convolve(convolution, y, is_speech, cache))
+            x = self.residual(
+                x, self.norm_conv, lambda y: _convolve(convolution, y, is_speech, cache)
+            )
         x = self.residual(x, self.norm_ff, self.feed_forward, self.ff_scale)
         return x if convolution is None else self.norm_final(x)
 
@@ -233,10 +258,17 @@ class TransformerEncoderLayer(nn.Module):
         self.residual = Residual(dropout_rate, normalize_before)
 
     def forward(
-        self, x: Tensor, is_speech: Tensor, visible: Tensor, positions: Tensor, cache: LayerMemory | None = None
+        self,
+        x: Tensor,
+        is_speech: Tensor,
+        visible: Tensor,
+        positions: Tensor,
+        cache: LayerMemory | None = None,
     ) -> Tensor:
         """As `ConformerLayer`. `is_speech` is not used."""
-        x = self.residual(x, self.norm1, lambda y: _attend(self.self_attn, y, visible, positions, cache))
+        x = self.residual(
+            x, self.norm1, lambda y: _attend(self.self_attn, y, visible, positions, cache)
+        )
         return self.residual(x, self.norm2, self.feed_forward)
 
 

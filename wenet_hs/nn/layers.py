@@ -39,13 +39,19 @@ class Chunk(NamedTuple):
         frames_T = torch.arange(length, device=device)
         numbers_T = frames_T // self.size
         seen_TT = frames_T < (numbers_T[:, None] + 1) * self.size
-        return seen_TT if self.left < 0 else seen_TT & (frames_T >= (numbers_T[:, None] - self.left) * self.size)
+        return (
+            seen_TT
+            if self.left < 0
+            else seen_TT & (frames_T >= (numbers_T[:, None] - self.left) * self.size)
+        )
 
 
 class FeedForward(nn.Module):
     """Two linear layers that are applied to each position separately."""
 
-    def __init__(self, size: int, hidden_size: int, *, dropout_rate: float, activation: str) -> None:
+    def __init__(
+        self, size: int, hidden_size: int, *, dropout_rate: float, activation: str
+    ) -> None:
         super().__init__()
         self.w_1 = Linear(size, hidden_size)
         self.activation = ACTIVATIONS[activation]()
@@ -65,7 +71,9 @@ class Residual(nn.Module):
         self.dropout = Dropout(dropout_rate)
         self.normalize_before = normalize_before
 
-    def forward(self, x: Tensor, norm: nn.Module, branch: Callable[[Tensor], Tensor], scale: float = 1.0) -> Tensor:
+    def forward(
+        self, x: Tensor, norm: nn.Module, branch: Callable[[Tensor], Tensor], scale: float = 1.0
+    ) -> Tensor:
         """x (…, D) → (…, D)."""
         change = self.dropout(branch(norm(x) if self.normalize_before else x))
         out = x.add(change, alpha=scale)
@@ -81,7 +89,10 @@ def run_layer(layer: nn.Module, *inputs: Tensor, recompute: bool) -> Tensor:
     if not (recompute and torch.is_grad_enabled()):
         return layer(*inputs)
     return checkpoint(
-        layer, *inputs, use_reentrant=False, context_fn=lambda: (nullcontext(), _unchanged_buffers(layer))
+        layer,
+        *inputs,
+        use_reentrant=False,
+        context_fn=lambda: (nullcontext(), _unchanged_buffers(layer)),
     )
 
 
@@ -135,7 +146,9 @@ class PositionalEncoding(nn.Module):
                 self._table_TD = copy_to(device, sinusoids(1 << (rows - 1).bit_length(), self.size))
         return self._table_TD[None, :length]
 
-    def forward(self, x: Tensor, offset: int | Tensor = 0, cached: int = 0) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, x: Tensor, offset: int | Tensor = 0, cached: int = 0
+    ) -> tuple[Tensor, Tensor]:
         """x (B, T, D) from position `offset` on → (input of the first layer, positions (1, cached + T, D)).
 
         The positions are those of x and of `cached` frames before it.

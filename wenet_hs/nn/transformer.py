@@ -63,7 +63,9 @@ class TreeKVCache:
         self.memory_bias = self.memory_bias[rows]
         for layer in self.layers:
             layer.memory = layer.memory[rows]
-            layer.units[: len(rows), : self.num_nodes] = layer.units[rows, : self.num_nodes]  # copied before written
+            layer.units[: len(rows), : self.num_nodes] = layer.units[
+                rows, : self.num_nodes
+            ]  # copied before written
             layer.units = layer.units[: len(rows)]
 
     def keep_nodes(self, nodes: Tensor) -> None:
@@ -71,9 +73,13 @@ class TreeKVCache:
         batch, num_kept = nodes.shape
         for layer in self.layers:
             capacity, width = layer.units.shape[1:]
-            rows_P = (nodes + capacity * torch.arange(batch, device=nodes.device)[:, None]).flatten()
+            rows_P = (
+                nodes + capacity * torch.arange(batch, device=nodes.device)[:, None]
+            ).flatten()
             kept_PE = layer.units.flatten(0, 1).index_select(0, rows_P)
-            layer.units[:, :num_kept] = kept_PE.view(batch, num_kept, width)  # in place: new memory costs more
+            layer.units[:, :num_kept] = kept_PE.view(
+                batch, num_kept, width
+            )  # in place: new memory costs more
         self.num_nodes = num_kept
 
 
@@ -126,10 +132,14 @@ def guided_attention_loss(
     """
     num_units, num_frames, device = weights[0].size(2), weights[0].size(3), unit_lengths.device
     unit_BL1 = (torch.arange(num_units, device=device) / unit_lengths[:, None])[..., None]
-    frame_B1T = (torch.arange(num_frames, device=device) / memory_lengths.clamp(min=1)[:, None])[:, None]
+    frame_B1T = (torch.arange(num_frames, device=device) / memory_lengths.clamp(min=1)[:, None])[
+        :, None
+    ]
     cost_BLT = 1 - torch.exp(-(unit_BL1 - frame_B1T).square() / (2 * width**2))
     cost_BLT = cost_BLT * length_mask(unit_lengths, num_units)[..., None]
-    return torch.stack([(weights_BHLT.float().mean(1) * cost_BLT).sum() for weights_BHLT in weights]).mean()
+    return torch.stack(
+        [(weights_BHLT.float().mean(1) * cost_BLT).sum() for weights_BHLT in weights]
+    ).mean()
 
 
 class TransformerDecoderLayer(nn.Module):
@@ -156,7 +166,12 @@ class TransformerDecoderLayer(nn.Module):
         self.residual = Residual(dropout_rate, normalize_before)
 
     def forward(
-        self, x: Tensor, mask: Tensor, memory: Tensor, memory_mask: Tensor, weights: list[Tensor] | None = None
+        self,
+        x: Tensor,
+        mask: Tensor,
+        memory: Tensor,
+        memory_mask: Tensor,
+        weights: list[Tensor] | None = None,
     ) -> Tensor:
         """x (B, L, D), mask (B, L, L), memory (B, T, D), memory_mask (B, 1, T) → (B, L, D).
 
@@ -166,7 +181,9 @@ class TransformerDecoderLayer(nn.Module):
         def attend_to_memory(y_BLD: Tensor) -> Tensor:
             if weights is None:
                 return self.src_attn(y_BLD, memory, memory_mask)
-            context_BLD, weights_BHLT = self.src_attn.forward_with_weights(y_BLD, memory, memory_mask)
+            context_BLD, weights_BHLT = self.src_attn.forward_with_weights(
+                y_BLD, memory, memory_mask
+            )
             weights.append(weights_BHLT)
             return context_BLD
 
@@ -178,15 +195,21 @@ class TransformerDecoderLayer(nn.Module):
         """The cache of this layer before the first unit, from memory (B, T, D)."""
         own, other = self.self_attn, self.src_attn
         memory_BTE = linear(memory, *join_linear(other.linear_k, other.linear_v))
-        return LayerCache(memory_BTE, join_linear(own.linear_q, own.linear_k, own.linear_v), memory_BTE[:, :0])
+        return LayerCache(
+            memory_BTE, join_linear(own.linear_q, own.linear_k, own.linear_v), memory_BTE[:, :0]
+        )
 
-    def decode_step(self, x: Tensor, nodes: NewNodes, bias: Tensor, cache: TreeKVCache, layer: LayerCache) -> Tensor:
+    def decode_step(
+        self, x: Tensor, nodes: NewNodes, bias: Tensor, cache: TreeKVCache, layer: LayerCache
+    ) -> Tensor:
         """Computes only the new nodes: x (M, D), bias (B, R, S + R) of `visible` → (M, D). `layer` is extended."""
 
         def attend_to_units(y_MD: Tensor) -> Tensor:
             joined_BRF = nodes.scatter(linear(y_MD, *layer.projection))
             query_BRD, new_BRE = joined_BRF.tensor_split([y_MD.size(-1)], dim=-1)
-            context_BRD = self.self_attn.attend_projected(query_BRD, layer.append(cache.num_nodes, new_BRE), bias)
+            context_BRD = self.self_attn.attend_projected(
+                query_BRD, layer.append(cache.num_nodes, new_BRE), bias
+            )
             return self.self_attn.linear_out(nodes.gather(context_BRD))
 
         def attend_to_memory(y_MD: Tensor) -> Tensor:
@@ -239,7 +262,9 @@ class TransformerDecoder(nn.Module):
         """
         memory_mask_B1T = length_mask(memory_lengths, memory.size(1))[:, None]
         num_labels = units_in.size(1)
-        mask_BLL = length_mask(unit_lengths, num_labels)[:, None] & causal_mask(num_labels, device=units_in.device)
+        mask_BLL = length_mask(unit_lengths, num_labels)[:, None] & causal_mask(
+            num_labels, device=units_in.device
+        )
         x_BLD = self.embed(units_in)[0]
         for layer in self.decoders:
             if weights is None:
@@ -251,7 +276,9 @@ class TransformerDecoder(nn.Module):
 
     def init_cache(self, memory: Tensor, memory_mask: Tensor) -> TreeKVCache:
         """The cache before the first unit, for `decode_step`: memory (B, T, D), memory_mask (B, T) bool."""
-        layers = [cast(TransformerDecoderLayer, module).init_cache(memory) for module in self.decoders]
+        layers = [
+            cast(TransformerDecoderLayer, module).init_cache(memory) for module in self.decoders
+        ]
         return TreeKVCache(layers, mask_to_bias(memory_mask[:, None], memory))
 
     def decode_step(self, cache: TreeKVCache, nodes: NewNodes) -> Tensor:
@@ -262,12 +289,16 @@ class TransformerDecoder(nn.Module):
         batch, num_slots, num_nodes = nodes.visible.shape
         if num_nodes != cache.num_nodes + num_slots or batch != len(cache.memory_bias):
             known = f"{len(cache.memory_bias)} utterances of {cache.num_nodes} nodes"
-            raise ValueError(f"visible: {tuple(nodes.visible.shape)} does not fit {known} and {num_slots} new ones")
+            raise ValueError(
+                f"visible: {tuple(nodes.visible.shape)} does not fit {known} and {num_slots} new ones"
+            )
         embedding, positional = self.embed[0], cast(PositionalEncoding, self.embed[1])
         x_MD = positional.at(embedding(nodes.units), nodes.depths, bound=num_nodes)
         bias_BRS = mask_to_bias(nodes.visible, x_MD)
         for module, layer in zip(self.decoders, cache.layers, strict=True):
-            x_MD = cast(TransformerDecoderLayer, module).decode_step(x_MD, nodes, bias_BRS, cache, layer)
+            x_MD = cast(TransformerDecoderLayer, module).decode_step(
+                x_MD, nodes, bias_BRS, cache, layer
+            )
         cache.num_nodes = num_nodes
         return self.after_norm(x_MD) if self.normalize_before else x_MD
 

@@ -241,7 +241,9 @@ def _keep(
     plan = make_config(plan_settings, (), ExperimentConfig)
     for key, in_plan, now in config_changes(plan, draft.config):
         if key in PATH_SETTINGS:
-            lines.append(f"{files.plan}: {key} is {in_plan!r}, but of this project {now!r}; correct it there")
+            lines.append(
+                f"{files.plan}: {key} is {in_plan!r}, but of this project {now!r}; correct it there"
+            )
     return lines
 
 

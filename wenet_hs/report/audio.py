@@ -25,7 +25,9 @@ class EmbeddedAudio(NamedTuple):
     num_unreadable: int
 
 
-def embed_audio(clips: Mapping[str, Utterance], keys: Iterable[str], max_bytes: int) -> EmbeddedAudio:
+def embed_audio(
+    clips: Mapping[str, Utterance], keys: Iterable[str], max_bytes: int
+) -> EmbeddedAudio:
     """The audio of the first utterances that fit into `max_bytes`. Keys without a clip are left
     out."""
     urls = dict[str, str]()
@@ -54,8 +56,12 @@ def embed_audio(clips: Mapping[str, Utterance], keys: Iterable[str], max_bytes: 
 def encode_clip(clip: Utterance) -> bytes:
     """The audio of one utterance as MP3, which every browser plays: mono, 16 kHz, about 4 kB per
     second."""
-    waveform = read_audio(clip.wav, start=clip.start, end=clip.end, channel=clip.channel, sample_rate=_SAMPLE_RATE)
+    waveform = read_audio(
+        clip.wav, start=clip.start, end=clip.end, channel=clip.channel, sample_rate=_SAMPLE_RATE
+    )
     buffer = io.BytesIO()
     how: dict[str, Any] = {"format": "MP3", "subtype": "MPEG_LAYER_III", "bitrate_mode": "CONSTANT"}
-    soundfile.write(buffer, waveform.numpy(), _SAMPLE_RATE, compression_level=0.85, **how)  # about 35 kbit/s
+    soundfile.write(
+        buffer, waveform.numpy(), _SAMPLE_RATE, compression_level=0.85, **how
+    )  # about 35 kbit/s
     return buffer.getvalue()

@@ -14,7 +14,9 @@ _AUDIO_BYTES = 10_000_000
 _MAX_SHOWN = 10  # utterances per kind
 
 
-def build_check_page(checked: Checked, *, facts: Sequence[str], title: str, max_players: int = MAX_PLAYERS) -> str:
+def build_check_page(
+    checked: Checked, *, facts: Sequence[str], title: str, max_players: int = MAX_PLAYERS
+) -> str:
     """The HTML of one self-contained page. Its content security policy forbids network access.
 
     Args:
@@ -24,7 +26,9 @@ def build_check_page(checked: Checked, *, facts: Sequence[str], title: str, max_
     clips = {u.key: u for of_set in checked.sets.values() for u in of_set}
     worst = [found[:_MAX_SHOWN] for found in checked.findings.values()]
     unreadable = {found.key for kind in NO_AUDIO for found in checked.findings.get(kind, ())}
-    in_turn = dict.fromkeys(found.key for of_rank in zip_longest(*worst) for found in of_rank if found)
+    in_turn = dict.fromkeys(
+        found.key for of_rank in zip_longest(*worst) for found in of_rank if found
+    )
     chosen = [key for key in in_turn if key not in unreadable][:max_players]
     faulty, remarked = checked.keys(is_fault=True), checked.keys(is_fault=False)
     return render_page(

@@ -34,7 +34,9 @@ def confusions_section(data: ReportData) -> dict[str, Any]:
                 "name": experiment.name,
                 "table_id": f"confusions-{index}",
                 "num_errors": found.overall.num_errors,
-                "map": _confusion_map(found.overall, has_scripts) if found.overall.substitutions else None,
+                "map": _confusion_map(found.overall, has_scripts)
+                if found.overall.substitutions
+                else None,
                 "langs": list(langs),
                 "table": records,
             }
@@ -43,7 +45,11 @@ def confusions_section(data: ReportData) -> dict[str, Any]:
 
 
 def _confusion_records(found: Confusions, name_scripts: bool) -> Iterator[TableRecord]:
-    kinds = {"substituted": found.substitutions, "deleted": found.deletions, "inserted": found.insertions}
+    kinds = {
+        "substituted": found.substitutions,
+        "deleted": found.deletions,
+        "inserted": found.insertions,
+    }
     for kind, pairs in kinds.items():
         for pair in pairs[:MAX_CONFUSIONS]:
             ref, hyp = show_pair(pair, gap=NONE, name_scripts=name_scripts)
@@ -65,7 +71,9 @@ def _confusion_map(found: Confusions, has_scripts: bool) -> dict[str, Any]:
     units = sorted(totals, key=lambda unit: (-totals[unit], unit))[:MAP_SIZE]
     counts = Counter[tuple[str | None, str | None]]()
     for pair in pairs:
-        ref, hyp = (unit if unit is None or unit in units else _OTHERS for unit in (pair.ref, pair.hyp))
+        ref, hyp = (
+            unit if unit is None or unit in units else _OTHERS for unit in (pair.ref, pair.hyp)
+        )
         counts[ref, hyp] += pair.count
     rows = [*units, *(end for end in (_OTHERS, None) if any(ref == end for ref, _ in counts))]
     columns = [*units, *(end for end in (_OTHERS, None) if any(hyp == end for _, hyp in counts))]
@@ -81,7 +89,8 @@ def _confusion_map(found: Confusions, has_scripts: bool) -> dict[str, Any]:
     return {
         "columns": [("left out", "") if hyp is None else labels[hyp] for hyp in columns],
         "rows": [
-            (("inserted", "") if ref is None else labels[ref], [cell(ref, hyp) for hyp in columns]) for ref in rows
+            (("inserted", "") if ref is None else labels[ref], [cell(ref, hyp) for hyp in columns])
+            for ref in rows
         ],
         "num_units": len(units),
         "has_others": _OTHERS in columns,

@@ -33,7 +33,9 @@ class CurveChart(NamedTuple):
     svg: Markup
 
 
-def curve_charts(all_curves: Sequence[Curves], unit: Literal["steps", "minutes"]) -> list[CurveChart]:
+def curve_charts(
+    all_curves: Sequence[Curves], unit: Literal["steps", "minutes"]
+) -> list[CurveChart]:
     """A chart per metric: training and validation over steps, or validation over minutes.
 
     A metric that no training has is left out. Each training has its own colour.
@@ -47,10 +49,16 @@ def curve_charts(all_curves: Sequence[Curves], unit: Literal["steps", "minutes"]
             train = _records_with(metric, curves.get("train", ()))
             valid = _records_with(metric, curves.get("valid", ()))
             if unit == "minutes":
-                points = [(record["seconds"] / 60, record[metric]) for record in valid if "seconds" in record]
+                points = [
+                    (record["seconds"] / 60, record[metric])
+                    for record in valid
+                    if "seconds" in record
+                ]
                 lines.append(Line(points=points, colour=colour))
             else:
-                lines.append(Line(points=_over_steps(metric, train), colour=colour, faint=bool(valid)))
+                lines.append(
+                    Line(points=_over_steps(metric, train), colour=colour, faint=bool(valid))
+                )
                 lines.append(Line(points=_over_steps(metric, valid), colour=colour))
         chart = line_chart(
             lines,

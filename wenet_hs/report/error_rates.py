@@ -43,7 +43,9 @@ def errors_section(data: ReportData, compared: ComparedTrainings) -> dict[str, A
         "is_over_seeds": compared.is_over_seeds,
         "has_speakers": _has_speaker_intervals(compared, langs),
         "min_speakers": MIN_SPEAKERS,
-        "chart": interval_chart(_dots(data, [*langs, MACRO] if has_averages else langs), label=_CHART),
+        "chart": interval_chart(
+            _dots(data, [*langs, MACRO] if has_averages else langs), label=_CHART
+        ),
         "seeds": seeds.rates,
         "seed_differences": seeds.differences,
         "num_tests": count_tests(data.systems),
@@ -70,7 +72,11 @@ def _dots(data: ReportData, groups: Sequence[str]) -> list[Dot]:
     for group in groups:
         for shown in data.shown:
             label = f"{shown.experiment.name}, {group}"
-            dots.append(Dot(row=group, score=score_of(shown.report, group), colour=shown.number, label=label))
+            dots.append(
+                Dot(
+                    row=group, score=score_of(shown.report, group), colour=shown.number, label=label
+                )
+            )
     return dots
 
 
@@ -102,7 +108,9 @@ class SeedTables:
 
 def seed_tables(systems: Sequence[SystemSeeds]) -> SeedTables:
     rates = [_rates_record(system) for system in systems]
-    differences = [_difference_record(system) for system in systems if system.difference is not None]
+    differences = [
+        _difference_record(system) for system in systems if system.difference is not None
+    ]
     return SeedTables(rates, differences)
 
 

@@ -26,11 +26,18 @@ def table_parts(records: Sequence[TableRecord]) -> tuple[list[str], list[list[st
     return names, rows, classes
 
 
-def compare_columns(first: str, columns: Mapping[str, Mapping[str, str]], missing: str) -> list[TableRecord]:
+def compare_columns(
+    first: str, columns: Mapping[str, Mapping[str, str]], missing: str
+) -> list[TableRecord]:
     """One row per key, one column per experiment, and `first` as the name of the column of keys."""
     keys = dict.fromkeys(key for column in columns.values() for key in column)
-    first = f"{first} (name)" if first in columns else first  # an experiment's folder may have any name
-    return [{first: key, **{name: column.get(key, missing) for name, column in columns.items()}} for key in keys]
+    first = (
+        f"{first} (name)" if first in columns else first
+    )  # an experiment's folder may have any name
+    return [
+        {first: key, **{name: column.get(key, missing) for name, column in columns.items()}}
+        for key in keys
+    ]
 
 
 def format_setting(value: object) -> str:
@@ -39,7 +46,13 @@ def format_setting(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, dict):
         return ", ".join(value)
-    return NONE if value is None else str(value).removesuffix(".0") if isinstance(value, float) else str(value)
+    return (
+        NONE
+        if value is None
+        else str(value).removesuffix(".0")
+        if isinstance(value, float)
+        else str(value)
+    )
 
 
 def format_number(value: object, digits: int) -> str:

@@ -18,7 +18,9 @@ RIGHT, TOP, BOTTOM = 18, 10, 40
 CHARACTER_WIDTH = 7  # about, at 12 px
 NUM_COLOURS = 6
 MAX_DOTS = 1000
-_INTERVAL_BOTTOM = 26  # the ticks of an interval chart contain their unit, so it needs less space below
+_INTERVAL_BOTTOM = (
+    26  # the ticks of an interval chart contain their unit, so it needs less space below
+)
 _CLOUD_SHIFT, _MAX_RADIUS = 5, 7.0  # of a scatter chart
 
 Point = tuple[float, float]
@@ -56,7 +58,9 @@ class _Axis:
 
     def __call__(self, value: float) -> float:
         low, high, value = (math.log(v) if self.log else v for v in (self.low, self.high, value))
-        return self.begin + (self.end - self.begin) * ((value - low) / (high - low) if high > low else 0.5)
+        return self.begin + (self.end - self.begin) * (
+            (value - low) / (high - low) if high > low else 0.5
+        )
 
 
 def line_chart(
@@ -91,9 +95,14 @@ def line_chart(
         colour = f"c{line.colour % NUM_COLOURS}"
         if line.faint or len(coordinates) > 1:
             path = " ".join(f"{a:.1f},{b:.1f}" for a, b in coordinates)
-            parts.append(f'<polyline class="{colour}{" faint" if line.faint else ""}" points="{path}"/>')
+            parts.append(
+                f'<polyline class="{colour}{" faint" if line.faint else ""}" points="{path}"/>'
+            )
         if not line.faint and len(coordinates) <= 40:
-            parts += [f'<circle class="{colour}" cx="{a:.1f}" cy="{b:.1f}" r="2.5"/>' for a, b in coordinates]
+            parts += [
+                f'<circle class="{colour}" cx="{a:.1f}" cy="{b:.1f}" r="2.5"/>'
+                for a, b in coordinates
+            ]
     return _svg(parts, WIDTH, HEIGHT, label)
 
 
@@ -102,20 +111,28 @@ def scatter_chart(clouds: Sequence[Line], *, label: str, unit: str) -> Markup:
 
     Equal points are one larger dot. Of more than `MAX_DOTS`, evenly chosen ones are drawn.
     """
-    shown = [(of.colour, sorted(of.points)[:: math.ceil(len(of.points) / MAX_DOTS)]) for of in clouds if of.points]
+    shown = [
+        (of.colour, sorted(of.points)[:: math.ceil(len(of.points) / MAX_DOTS)])
+        for of in clouds
+        if of.points
+    ]
     if not shown:
         return Markup()
     points = [point for _, some in shown for point in some]
     lengths, values = zip(*points, strict=True)
     y_ticks = ticks(0, 100 * max(values) or 1)
-    margin = _CLOUD_SHIFT * (len(shown) - 1) / 2 + _MAX_RADIUS  # so that all dots are inside the plot
+    margin = (
+        _CLOUD_SHIFT * (len(shown) - 1) / 2 + _MAX_RADIUS
+    )  # so that all dots are inside the plot
     texts = [(tick, f"{tick:g} %") for tick in y_ticks]
     left = _left_margin(text for _, text in texts)
     x = _Axis(0, max(lengths), left + margin, WIDTH - RIGHT - margin)
     y = _Axis(0, y_ticks[-1], HEIGHT - BOTTOM, TOP)
     parts = _frame(left, x, y, texts, unit)
     for index, (colour, some) in enumerate(shown):
-        shift = _CLOUD_SHIFT * (index - (len(shown) - 1) / 2)  # lengths are integers, so clouds fit beside each other
+        shift = _CLOUD_SHIFT * (
+            index - (len(shown) - 1) / 2
+        )  # lengths are integers, so clouds fit beside each other
         circles = "".join(
             f'<circle cx="{x(a) + shift:.1f}" cy="{y(100 * b):.1f}" r="{min(_MAX_RADIUS, 1.8 * count**0.4):.1f}"/>'
             for (a, b), count in sorted(Counter(some).items())
@@ -133,7 +150,9 @@ def interval_chart(dots: Sequence[Dot], *, label: str) -> Markup:
             rows.setdefault(dot.row, []).append((dot.score.rate, interval, dot))
     if not rows:
         return Markup()
-    marks = ticks(0, 100 * max(interval.high for of_row in rows.values() for _, interval, _ in of_row))
+    marks = ticks(
+        0, 100 * max(interval.high for of_row in rows.values() for _, interval, _ in of_row)
+    )
     left = _left_margin(rows)
     x = _Axis(0, marks[-1], left, INTERVAL_WIDTH - RIGHT - 4)
     row_height = max(22, 10 + 6 * max(map(len, rows.values())))
@@ -141,7 +160,9 @@ def interval_chart(dots: Sequence[Dot], *, label: str) -> Markup:
     base = height - _INTERVAL_BOTTOM
     parts = []
     for tick in marks:
-        parts.append(f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{TOP}" y2="{base}"/>')
+        parts.append(
+            f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{TOP}" y2="{base}"/>'
+        )
         parts.append(f'<text class="tick" x="{x(tick):.1f}" y="{height - 10}">{tick:g} %</text>')
     for index, (name, of_row) in enumerate(rows.items()):
         middle = TOP + row_height * (index + 0.5)
@@ -151,7 +172,9 @@ def interval_chart(dots: Sequence[Dot], *, label: str) -> Markup:
             colour = f"c{dot.colour % NUM_COLOURS}"
             low, middle_x, high = (x(100 * value) for value in (interval.low, rate, interval.high))
             title = escape(f"{dot.label}: {percent(rate)} % {format_interval(dot.score.interval)}")
-            line = f'<line class="{colour}" x1="{low:.1f}" x2="{high:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            line = (
+                f'<line class="{colour}" x1="{low:.1f}" x2="{high:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            )
             circle = f'<circle class="{colour}" cx="{middle_x:.1f}" cy="{y:.1f}" r="3.5"/>'
             parts.append(f"<g><title>{title}</title>{line}{circle}</g>")
     return _svg(parts, INTERVAL_WIDTH, height, label)
@@ -180,7 +203,12 @@ def log_ticks(low: float, high: float) -> list[float]:
     """1, 2 and 5 times the powers of ten inside the range; for more than three decades only the powers."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     factors = (1, 2, 5) if len(powers) <= 4 else (1,)
-    return [factor * 10.0**power for power in powers for factor in factors if low <= factor * 10.0**power <= high]
+    return [
+        factor * 10.0**power
+        for power in powers
+        for factor in factors
+        if low <= factor * 10.0**power <= high
+    ]
 
 
 def _left_margin(labels: Iterable[str]) -> int:
@@ -188,12 +216,18 @@ def _left_margin(labels: Iterable[str]) -> int:
     return 14 + CHARACTER_WIDTH * max(map(cell_len, labels))
 
 
-def _frame(left: float, x: _Axis, y: _Axis, y_ticks: Sequence[tuple[float, str]], unit: str) -> list[str]:
+def _frame(
+    left: float, x: _Axis, y: _Axis, y_ticks: Sequence[tuple[float, str]], unit: str
+) -> list[str]:
     """Horizontal grid lines with their values, and the x axis with its unit."""
     parts = []
     for tick, text in y_ticks:
-        parts.append(f'<line class="grid" x1="{left}" x2="{WIDTH - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
-        parts.append(f'<text class="row" x="{left - 8}" y="{y(tick) + 4:.1f}">{escape(text)}</text>')
+        parts.append(
+            f'<line class="grid" x1="{left}" x2="{WIDTH - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>'
+        )
+        parts.append(
+            f'<text class="row" x="{left - 8}" y="{y(tick) + 4:.1f}">{escape(text)}</text>'
+        )
     base = HEIGHT - BOTTOM + 16
     for tick in [tick for tick in ticks(0, x.high) if tick <= x.high]:
         text = f"{tick / 1000:g}k" if tick >= 1000 else f"{tick:g}"

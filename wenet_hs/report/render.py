@@ -19,13 +19,19 @@ def render_page(template: str, **values: Any) -> str:
     """The HTML of a file in `templates/`, with its variables, the date and the version of
     wenet_hs."""
     date = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
-    return _environment().get_template(template).render(date=date, version=version("wenet_hs"), **values)
+    return (
+        _environment()
+        .get_template(template)
+        .render(date=date, version=version("wenet_hs"), **values)
+    )
 
 
 @cache
 def _environment() -> Environment:
     """The templates, compiled once, with the filters for numbers and alignments."""
-    environment = Environment(loader=PackageLoader("wenet_hs.report"), autoescape=True, undefined=StrictUndefined)
+    environment = Environment(
+        loader=PackageLoader("wenet_hs.report"), autoescape=True, undefined=StrictUndefined
+    )
     environment.filters |= {
         "count": "{:,}".format,
         "columns": align_columns,

@@ -8,7 +8,13 @@ from markupsafe import Markup
 
 from wenet_hs.config.load import flatten
 from wenet_hs.report.curve_charts import curve_charts
-from wenet_hs.report.page_table import NONE, compare_columns, format_counts, format_number, format_setting
+from wenet_hs.report.page_table import (
+    NONE,
+    compare_columns,
+    format_counts,
+    format_number,
+    format_setting,
+)
 from wenet_hs.report.plots import Dot, Line, interval_chart, scatter_chart
 from wenet_hs.results.experiment import ExperimentResults
 from wenet_hs.results.input_files import InputFile, read_input_files
@@ -21,7 +27,11 @@ from wenet_hs.tree_kinds.plot import tree_svg
 
 # ---- corpora
 
-_SAMPLING = (("hours_before", "hours released", 2), ("lambda", "λ", 4), ("hours_wanted", "λ × hours", 2))
+_SAMPLING = (
+    ("hours_before", "hours released", 2),
+    ("lambda", "λ", 4),
+    ("hours_wanted", "λ × hours", 2),
+)
 
 
 def corpora_section(data: ReportData) -> dict[str, Any]:
@@ -31,7 +41,11 @@ def corpora_section(data: ReportData) -> dict[str, Any]:
         name = str(stats.get("corpus", path)).removesuffix(data.note)  # the title has the note
         corpus = {"path": path, "name": name, "licence": stats.get("licence")}
         langs, total = stats.get("langs"), stats.get("total")
-        records = [_corpus_record(*item) for item in sorted(langs.items())] if isinstance(langs, dict) else []
+        records = (
+            [_corpus_record(*item) for item in sorted(langs.items())]
+            if isinstance(langs, dict)
+            else []
+        )
         totals = [_corpus_record("all", total)] if total and len(records) > 1 else []
         corpora.append(corpus | {"table": records, "total": totals})
     return {"corpora": corpora}
@@ -39,7 +53,9 @@ def corpora_section(data: ReportData) -> dict[str, Any]:
 
 def _corpus_record(lang: str, found: Mapping[str, Any]) -> TableRecord:
     record = {"language": lang}
-    record |= {name: format_number(found[key], digits) for key, name, digits in _SAMPLING if key in found}
+    record |= {
+        name: format_number(found[key], digits) for key, name, digits in _SAMPLING if key in found
+    }
     for what, digits in {"hours": 4, "utterances": 0, "speakers": 0}.items():
         for split in ("train", "dev", "test"):
             record[f"{split} {what}"] = format_number(found.get(what, {}).get(split), digits)
@@ -56,7 +72,10 @@ def training_section(data: ReportData) -> dict[str, Any]:
         train, valid = found.curves.get("train", []), found.curves.get("valid", [])
         if not (train or valid):
             continue
-        last, end = max(valid + train, key=lambda record: record["step"]), valid[-1] if valid else {}
+        last, end = (
+            max(valid + train, key=lambda record: record["step"]),
+            valid[-1] if valid else {},
+        )
         lowest = min((record["loss"] for record in valid if "loss" in record), default=None)
         record = {"experiment": found.name, "head": found.head, "steps": f"{last['step']:,.0f}"}
         record["epoch"] = format_number(last.get("epoch"), 0)
@@ -69,7 +88,9 @@ def training_section(data: ReportData) -> dict[str, Any]:
         found.name: {key: format_setting(value) for key, value in flatten(found.settings).items()}
         for found in data.experiments
     }
-    compared = sorted(compare_columns("setting", settings, NONE), key=lambda record: next(iter(record.values())))
+    compared = sorted(
+        compare_columns("setting", settings, NONE), key=lambda record: next(iter(record.values()))
+    )
     curves = [found.curves for found in data.experiments]
     return {
         "table": records,
@@ -89,7 +110,9 @@ def trees_section(data: ReportData) -> dict[str, Any]:
     trees: list[tuple[Any, str, Markup]] = []
     for owner in data.experiments:
         if owner.tree is not None and owner.tree not in [tree for tree, _, _ in trees]:
-            names = [experiment.name for experiment in data.experiments if experiment.tree == owner.tree]
+            names = [
+                experiment.name for experiment in data.experiments if experiment.tree == owner.tree
+            ]
             drawing = tree_svg(owner.tree, max_leaves=MAX_LEAVES)
             trees.append((owner.tree, ", ".join(names), Markup(drawing[drawing.index("<svg") :])))
     return {"trees": trees, "max_leaves": MAX_LEAVES}
@@ -108,11 +131,17 @@ def lengths_section(data: ReportData) -> dict[str, Any]:
     for index, experiment, report in data.shown:
         for name, score in by_length(report).by[LENGTH].groups.items():
             label = f"{experiment.name}, {name} {unit}, {score.utterances:,} utterances"
-            dots.append(Dot(row=f"{name} (n={score.utterances:,})", score=score, colour=index, label=label))
+            dots.append(
+                Dot(row=f"{name} (n={score.utterances:,})", score=score, colour=index, label=label)
+            )
         counts = [utterance.counts for utterance in report.utterances.values()]
-        points = [(float(count.num_units), count.rate) for count in counts if count.rate is not None]
+        points = [
+            (float(count.num_units), count.rate) for count in counts if count.rate is not None
+        ]
         num_clipped += sum(rate > MAX_RATE for _, rate in points)
-        clouds.append(Line(points=[(length, min(MAX_RATE, rate)) for length, rate in points], colour=index))
+        clouds.append(
+            Line(points=[(length, min(MAX_RATE, rate)) for length, rate in points], colour=index)
+        )
     label = f"Error rate of each utterance by its length in {unit}"
     return {
         "metric": metric.upper(),
@@ -130,7 +159,9 @@ _SHOWN_SETTINGS = ("seed", "encoder", "encoder_conf.layers", "encoder_conf.freez
 
 def conditions_section(data: ReportData) -> dict[str, Any]:
     """Signatures and counts of the error rates, the facts about the trainings, and the hashes of all input files."""
-    scores = [record for experiment in data.experiments for record in _signature_records(experiment)]
+    scores = [
+        record for experiment in data.experiments for record in _signature_records(experiment)
+    ]
     facts = {experiment.name: _facts_of_training(experiment) for experiment in data.experiments}
     return {
         "scores": scores,

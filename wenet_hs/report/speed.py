@@ -57,15 +57,25 @@ def speed_section(data: ReportData) -> dict[str, Any]:
     if not fault:
         for experiment in data.experiments:
             if experiment.speeds:
-                timed.append(_TimedExperiment(experiment, _describe_conditions(experiment.decoding)))
+                timed.append(
+                    _TimedExperiment(experiment, _describe_conditions(experiment.decoding))
+                )
     names = dict.fromkeys(name for training in timed for name in training.conditions)
-    differing = [name for name in names if len({training.conditions.get(name) for training in timed}) > 1]
+    differing = [
+        name for name in names if len({training.conditions.get(name) for training in timed}) > 1
+    ]
     return {
         "fault": fault,
         "table": [record for training in timed for record in _speed_records(training, differing)],
         "common": {name: timed[0].conditions[name] for name in names if name not in differing},
-        "languages": [record for training in timed for record in _language_records(training.experiment)],
-        "parts": [_parts_record(training.experiment) for training in timed if training.experiment.decoding.seconds],
+        "languages": [
+            record for training in timed for record in _language_records(training.experiment)
+        ],
+        "parts": [
+            _parts_record(training.experiment)
+            for training in timed
+            if training.experiment.decoding.seconds
+        ],
     }
 
 

@@ -130,7 +130,9 @@ def _format_texts(table: StudyTable) -> str:
     if not table.texts:
         return ""
     names = [name for name in table.texts[0] if name != "text"]
-    records = [{"": name} | {text["text"]: f"{text[name]:,}" for text in table.texts} for name in names]
+    records = [
+        {"": name} | {text["text"]: f"{text[name]:,}" for text in table.texts} for name in names
+    ]
     shares = {"": "share of <unk>"}
     for text in table.texts:
         shares[text["text"]] = f"{100 * text['<unk>'] / text['units with line ends']:.1f} %"
@@ -160,7 +162,9 @@ def _format_seeds_without_means(table: StudyTable) -> str:
     for system, trainings in table.results.items():
         if trainings:
             each.append(f"{table.spec.systems[system]}: {_join_seeds(trainings)}")
-    return f"No seed is common to all systems, so there are no means over seeds ({'; '.join(each)})."
+    return (
+        f"No seed is common to all systems, so there are no means over seeds ({'; '.join(each)})."
+    )
 
 
 def _format_plausible_rates(table: StudyTable) -> str:
@@ -178,7 +182,9 @@ def _format_plausible_rates(table: StudyTable) -> str:
     if not numbers:
         return ""
     records = _mean_records(table, known, table.columns, only_plausible=True)
-    caption = f"Rates without the {' or '.join(map(str, sorted(numbers)))} clips of implausible duration:"
+    caption = (
+        f"Rates without the {' or '.join(map(str, sorted(numbers)))} clips of implausible duration:"
+    )
     return f"{caption}\n\n{_format_records(records.values())}"
 
 
@@ -188,7 +194,9 @@ def _num_implausible(training: Results) -> int:
 
 def _format_perplexities(table: StudyTable) -> str:
     """The perplexities of language models over all seeds, and those of the paper."""
-    results = {system: trainings.values() for system, trainings in table.results.items() if trainings}
+    results = {
+        system: trainings.values() for system, trainings in table.results.items() if trainings
+    }
     records = _mean_records(table, results, table.columns)
     for system, record in records.items():
         record["seeds"] = _join_seeds(table.results[system])
@@ -278,8 +286,12 @@ def _format_languages(table: StudyTable) -> str:
     for row in table.rows:
         if row.mode == table.spec.modes[0]:
             rates = [training.rates(row.mode) for training in row.results]
-            means[row.label] = {lang: fmean(of_seed[lang] for of_seed in rates) for lang in rates[0]}
-    langs = dict.fromkeys(lang for rates in means.values() for lang in rates if lang not in (MACRO, MICRO))
+            means[row.label] = {
+                lang: fmean(of_seed[lang] for of_seed in rates) for lang in rates[0]
+            }
+    langs = dict.fromkeys(
+        lang for rates in means.values() for lang in rates if lang not in (MACRO, MICRO)
+    )
     records = list[TableRecord]()
     for label, rates_of_system in means.items():
         record = {"system": label}
@@ -318,7 +330,9 @@ def _format_feature_errors(scores: Sequence[ModeResults], num_units: Mapping[str
     rates = list[float]()
     for score in scores:
         if score.feature_errors:
-            rates.append(fmean(errors / num_units[lang] for lang, errors in score.feature_errors.items()))
+            rates.append(
+                fmean(errors / num_units[lang] for lang, errors in score.feature_errors.items())
+            )
     return percent(fmean(rates)) if rates else UNDEFINED
 
 
@@ -347,8 +361,12 @@ def _format_trainings(table: StudyTable) -> str:
                     "hours of audio": _each(_describe_hours(training) for training in trainings),
                     "minutes": _mean_minutes(trainings),
                     "on the plateau": _seeds_on_plateau(trainings),
-                    "processor": _each("; ".join(training.run.processors) or UNDEFINED for training in trainings),
-                    "commit": _each(training.run.last_start.commit or UNDEFINED for training in trainings),
+                    "processor": _each(
+                        "; ".join(training.run.processors) or UNDEFINED for training in trainings
+                    ),
+                    "commit": _each(
+                        training.run.last_start.commit or UNDEFINED for training in trainings
+                    ),
                 }
             )
     return _format_records(records)
@@ -365,7 +383,9 @@ def _describe_hours(training: Results) -> str:
 def _mean_minutes(trainings: Sequence[Results]) -> str:
     """The mean time of the first parts, if there are any, and of the trainings themselves."""
     first_parts = [training.first for training in trainings if training.first is not None]
-    means = [fmean(part.train_seconds for part in parts) for parts in (first_parts, trainings) if parts]
+    means = [
+        fmean(part.train_seconds for part in parts) for parts in (first_parts, trainings) if parts
+    ]
     return " + ".join(f"{seconds / 60:.1f}" for seconds in means)
 
 
@@ -411,7 +431,9 @@ def write_markdown(
         folder = table.folder.resolve()
         details = folder.parent / f"{folder.name}.md"
         write_atomic(details, f"{comment}\n{format_details(table)}")
-        link = f"[Details: all modes, languages, kinds of errors, trainings]({_link(details, path)})"
+        link = (
+            f"[Details: all modes, languages, kinds of errors, trainings]({_link(details, path)})"
+        )
         parts.append(format_table(table, details=link))
         if table.spec.chart is not None and table.common_seeds:
             parts.append(_write_chart(table, table.spec.chart, page=path))
@@ -555,7 +577,9 @@ def _draw_chart(table: StudyTable, spec: ChartSpec) -> bytes:
     axes.grid(axis="y", alpha=0.3)
     axes.legend()
     file = io.BytesIO()
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": table.spec.title}):  # equal bytes for equal results
+    with rc_context(
+        {"svg.fonttype": "none", "svg.hashsalt": table.spec.title}
+    ):  # equal bytes for equal results
         metadata = {"Title": f"{table.spec.title}: {_CHART}", "Date": None, "Creator": None}
         figure.savefig(file, format="svg", metadata=metadata)
     return file.getvalue()

@@ -23,7 +23,10 @@ def utterances_section(data: ReportData, max_utterances: int, audio_mb: float) -
     ordered = worst_first(reports)
     keys = ordered[:max_utterances]
     audio = embed_audio(data.clips, keys, int(audio_mb * 10**6))
-    confidences = {index: experiment.test.read_confidences(str(data.mode)) for index, experiment, _ in data.shown}
+    confidences = {
+        index: experiment.test.read_confidences(str(data.mode))
+        for index, experiment, _ in data.shown
+    }
     return {
         "shown": keys,
         "num_scored": len(ordered),

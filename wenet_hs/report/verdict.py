@@ -12,7 +12,14 @@ from wenet_hs.results.systems import group_seeds
 from wenet_hs.score.bootstrap import CONFIDENCE, Interval
 from wenet_hs.score.compare import MACRO, Difference, choose_test
 from wenet_hs.score.error_rate import count_of, format_interval, percent
-from wenet_hs.score.seeds import MIN_SEEDS, POWER, SeedDifference, SystemSeeds, correct_p, count_tests
+from wenet_hs.score.seeds import (
+    MIN_SEEDS,
+    POWER,
+    SeedDifference,
+    SystemSeeds,
+    correct_p,
+    count_tests,
+)
 from wenet_hs.score.tables import format_p, format_points, format_signed
 
 METRIC_NAMES = {"cer": "character error rate", "wer": "word error rate", "per": "phone error rate"}
@@ -52,7 +59,11 @@ def write_verdict(data: ReportData, rivals: Rivals) -> list[Sentence]:
         sentences = [Sentence("No verdict: the systems are not compared, see error rates.")]
     num_languages = report.macro.num_languages
     is_over_languages = num_languages > 1
-    over = f"mean of {num_languages} languages" if is_over_languages else count_of(len(report.utterances), "utterance")
+    over = (
+        f"mean of {num_languages} languages"
+        if is_over_languages
+        else count_of(len(report.utterances), "utterance")
+    )
     sentences.append(Sentence(numbers=f"All rates: {rate_name} in {data.mode}, {over}."))
     return [*sentences, *_worst_languages(groups, data.mode)]
 
@@ -80,7 +91,9 @@ def _describe_few_seeds(system: SystemSeeds, difference: SeedDifference) -> Sent
     is_lower = all(gap < 0 for gap in gaps)
     is_higher = all(gap > 0 for gap in gaps)
     if is_lower or is_higher:
-        better, worse = (system.name, system.baseline) if is_lower else (system.baseline, system.name)
+        better, worse = (
+            (system.name, system.baseline) if is_lower else (system.baseline, system.name)
+        )
         chance = f"Two equal systems show this in 1 of {2 ** (num_seeds - 1)} cases."
         shown = f"{better} has fewer errors than {worse} with each of {num_seeds} seeds. {chance}"
     else:
@@ -92,7 +105,9 @@ def _describe_few_seeds(system: SystemSeeds, difference: SeedDifference) -> Sent
     )
 
 
-def _describe_test_over_seeds(system: SystemSeeds, difference: SeedDifference, correction: str) -> Sentence:
+def _describe_test_over_seeds(
+    system: SystemSeeds, difference: SeedDifference, correction: str
+) -> Sentence:
     """Which system is better by how much, or how large a detected difference would have been.
 
     The test is over seeds, for these utterances; the interval is over seeds and utterances. So the test can find a
@@ -128,7 +143,9 @@ def _format_rates(system: SystemSeeds, difference: SeedDifference) -> str:
 # ---- systems with one training
 
 
-def _compare_trainings(data: ReportData, rivals: Rivals, groups: Groups, metric: str) -> Iterator[Sentence]:
+def _compare_trainings(
+    data: ReportData, rivals: Rivals, groups: Groups, metric: str
+) -> Iterator[Sentence]:
     """A sentence for each pair of the first training and another one, of which one has no other seeds.
 
     Before them stands a sentence on what one training cannot show.
@@ -164,7 +181,9 @@ def describe_single_trainings(metric: str, mode: str) -> Sentence:
     return Sentence(statement, numbers)
 
 
-def _describe_pair(names: tuple[str, str], differences: Mapping[str, Difference], mode: str, metric: str) -> Sentence:
+def _describe_pair(
+    names: tuple[str, str], differences: Mapping[str, Difference], mode: str, metric: str
+) -> Sentence:
     """What the test set shows about two trainings: its interval is over utterances or speakers, not over seeds.
 
     `differences`: of the second one (A) and the first one (B), by language and on average.
@@ -175,13 +194,17 @@ def _describe_pair(names: tuple[str, str], differences: Mapping[str, Difference]
     rates = f"{names[0]} {percent(macro.rate_b)} %, {names[1]} {percent(macro.rate_a)} %"
     numbers = f"{rates}; {' − '.join(names)} {format_points(gap)} points"
     if test.p is None or test.interval is None:
-        statement = f"No statement on {' and '.join(names)}: the test set is too small for an interval."
+        statement = (
+            f"No statement on {' and '.join(names)}: the test set is too small for an interval."
+        )
         return Sentence(statement, f"{numbers}.")
     numbers += f" {format_signed(test.interval)}; p = {format_p(test.p)}, both over {sampled} only."
     if test.p < 1 - CONFIDENCE:
         better, worse = names if gap < 0 else names[::-1]
         gain = _format_gain(gap, test.interval)
-        beside_seeds = _compare_with_spread(gap, (macro.rate_a, macro.rate_b), measured_spread(metric, mode))
+        beside_seeds = _compare_with_spread(
+            gap, (macro.rate_a, macro.rate_b), measured_spread(metric, mode)
+        )
         return Sentence(
             f"Of these two trainings, {better} has fewer errors than {worse}, by {gain}.",
             f"{numbers}{beside_seeds}",
@@ -221,7 +244,9 @@ def _describe_power(detectable: float | None) -> str:
     return f"a true difference of {percent(detectable)} points would have been, {probability}."
 
 
-def _describe_system(name: str, seeds: Mapping[str, ExperimentResults], mode: str, rate_name: str) -> Sentence:
+def _describe_system(
+    name: str, seeds: Mapping[str, ExperimentResults], mode: str, rate_name: str
+) -> Sentence:
     """The rate of the only system: of its one training with an interval, or the mean of its seeds."""
     macros = [experiment.scores[mode].macro for experiment in seeds.values()]
     mean = fmean(macro.rate or 0.0 for macro in macros)
@@ -229,7 +254,9 @@ def _describe_system(name: str, seeds: Mapping[str, ExperimentResults], mode: st
     if len(macros) == 1:
         statement = f"{text} {format_interval(macros[0].interval)}."
         return Sentence(statement, "In brackets: 95 % interval over utterances.")
-    each = ", ".join(f"{seed}: {percent(macro.rate)}" for seed, macro in zip(seeds, macros, strict=True))
+    each = ", ".join(
+        f"{seed}: {percent(macro.rate)}" for seed, macro in zip(seeds, macros, strict=True)
+    )
     return Sentence(f"{text}, the mean of {len(macros)} seeds.", f"Each seed: {each}.")
 
 
@@ -242,7 +269,9 @@ def _worst_languages(groups: Groups, mode: str) -> Iterator[Sentence]:
             worst = max(rates, key=rates.__getitem__)
             systems_by_language.setdefault(worst, []).append(f"{name} {percent(rates[worst])} %")
     if systems_by_language:
-        each = "; ".join(f"{lang} ({', '.join(systems)})" for lang, systems in systems_by_language.items())
+        each = "; ".join(
+            f"{lang} ({', '.join(systems)})" for lang, systems in systems_by_language.items()
+        )
         yield Sentence(f"Worst language: {each}.")
 
 

@@ -70,8 +70,14 @@ def collect_results(experiment: ExperimentResults, data_folders: Iterable[Path] 
         settings={name: value for name, value in settings.items() if name.startswith(_SETTINGS)},
         run=_without_folders(experiment.run, _folder_of_recipe(experiment.folder)),
         first=_read_first_part(experiment.run),
-        units={lang: [scored.counts.num_units for scored in group.values()] for lang, group in utterances.items()},
-        modes={mode: _collect_mode(report, training_clips) for mode, report in experiment.scores.items()},
+        units={
+            lang: [scored.counts.num_units for scored in group.values()]
+            for lang, group in utterances.items()
+        },
+        modes={
+            mode: _collect_mode(report, training_clips)
+            for mode, report in experiment.scores.items()
+        },
         decoding=_decoding_options(experiment.decoding),
         implausible=_find_implausible(utterances, data_folders),
         is_simulated=any(are_simulated(report.utterances) for report in reports),
@@ -114,7 +120,9 @@ def collect_lm_results(model_dir: Path) -> Results:
         train_seconds=round(last["seconds"], 1),
         system=_name_system(model_dir, config.seed),
         seed=config.seed,
-        settings={name: value for name, _, value in config_changes(LmConfig(), config) if name != "seed"},
+        settings={
+            name: value for name, _, value in config_changes(LmConfig(), config) if name != "seed"
+        },
         run=_without_folders(folder.read_run(), _folder_of_recipe(model_dir)),
         scores=numbers,
     )
@@ -259,7 +267,9 @@ def _group_by_language(report: Report) -> _ByLanguage:
     return groups
 
 
-def _find_implausible(utterances: _ByLanguage, data_folders: Iterable[Path]) -> dict[str, list[int]] | None:
+def _find_implausible(
+    utterances: _ByLanguage, data_folders: Iterable[Path]
+) -> dict[str, list[int]] | None:
     """The utterances that an implausible.tsv names, by language, as indices in the order of the
     keys.
 
@@ -286,7 +296,10 @@ def _collect_mode(report: Report, training_clips: Sequence[Utterance]) -> ModeRe
     return ModeResults(
         signature=report.signature,
         keys=_hash_keys(report),
-        errors={lang: [scored.counts.errors for scored in group.values()] for lang, group in groups.items()},
+        errors={
+            lang: [scored.counts.errors for scored in group.values()]
+            for lang, group in groups.items()
+        },
         kinds={lang: _kinds_of_errors(report, lang) for lang in groups},
         feature_errors=_sum_feature_errors(report),
         bands=_count_bands(report, training_clips),
@@ -295,7 +308,10 @@ def _collect_mode(report: Report, training_clips: Sequence[Utterance]) -> ModeRe
 
 def _hash_keys(report: Report) -> str:
     """The beginning of a SHA-256 of the keys, their languages and numbers of units."""
-    lines = [f"{scored.lang} {key} {scored.counts.num_units}" for key, scored in sorted(report.utterances.items())]
+    lines = [
+        f"{scored.lang} {key} {scored.counts.num_units}"
+        for key, scored in sorted(report.utterances.items())
+    ]
     return sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
@@ -333,7 +349,10 @@ def _count_bands(report: Report, training_clips: Sequence[Utterance]) -> dict[st
             if not is_insertion:
                 of_band["units"] += 1
             of_band[operation.kind] += 1
-    return {name: (of_band["units"], of_band["S"], of_band["D"], of_band["I"]) for name, of_band in counts.items()}
+    return {
+        name: (of_band["units"], of_band["S"], of_band["D"], of_band["I"])
+        for name, of_band in counts.items()
+    }
 
 
 def _band_of(num_trained: int) -> str:

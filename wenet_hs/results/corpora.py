@@ -23,7 +23,9 @@ def find_stats(runs: Iterable[RunRecord]) -> list[Path]:
     for run in runs:
         lists += run.lists.train_paths
         lists += run.lists.valid_paths
-    expected = dict.fromkeys(Path(path).parent.parent / "stats.json" for path in lists if path.endswith(".list"))
+    expected = dict.fromkeys(
+        Path(path).parent.parent / "stats.json" for path in lists if path.endswith(".list")
+    )
     return [path for path in expected if path.is_file()]
 
 

@@ -73,7 +73,9 @@ class ExperimentResults:
         return "simulated" in (self.run.base_name or "")
 
 
-def read_experiments(folders: Sequence[Path], *, test: str = DEFAULT_TEST) -> list[ExperimentResults]:
+def read_experiments(
+    folders: Sequence[Path], *, test: str = DEFAULT_TEST
+) -> list[ExperimentResults]:
     """Read experiment folders. Their decoding results are in the sub-folder `test`.
 
     Logs a warning per mode whose scoring is outdated. Raises DataError for a folder that is given
@@ -85,7 +87,9 @@ def read_experiments(folders: Sequence[Path], *, test: str = DEFAULT_TEST) -> li
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise DataError(folders[-1], "the same experiment twice", "give each --exp once")
     names = _shortest_names(folders)
-    return [_read_experiment(folder, name, test) for folder, name in zip(folders, names, strict=True)]
+    return [
+        _read_experiment(folder, name, test) for folder, name in zip(folders, names, strict=True)
+    ]
 
 
 def _shortest_names(folders: Sequence[Path]) -> list[str]:

@@ -9,11 +9,15 @@ from wenet_hs.model.modes import DEFAULT_MODE, MODES
 def sort_modes(modes: Iterable[str]) -> list[str]:
     """Decoding modes in the order of `MODES`, then others by name."""
     order = list(MODES)
-    return sorted(modes, key=lambda mode: (order.index(mode) if mode in order else len(order), mode))
+    return sorted(
+        modes, key=lambda mode: (order.index(mode) if mode in order else len(order), mode)
+    )
 
 
 def default_modes_first(modes: Iterable[str]) -> list[str]:
     """The default decoding mode, the other modes in the opposite order of `MODES`, then others by
     name."""
     order = [DEFAULT_MODE, *reversed(MODES)]
-    return sorted(modes, key=lambda mode: (order.index(mode) if mode in order else len(order), mode))
+    return sorted(
+        modes, key=lambda mode: (order.index(mode) if mode in order else len(order), mode)
+    )

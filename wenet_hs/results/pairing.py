@@ -60,8 +60,14 @@ def training_of(name: str, settings: Mapping[str, Any], run: RunRecord | None) -
         _START: _describe_first_weights(run),
         _LIST_PATHS: " ".join(run.lists.train_paths),
     }
-    several = {"processor": processors, "number of ranks": rank_numbers, "torch": run.torch_versions}
-    settings_of_ctc = [item for item in flatten(settings).items() if item[0].startswith("ctc_conf.")]
+    several = {
+        "processor": processors,
+        "number of ranks": rank_numbers,
+        "torch": run.torch_versions,
+    }
+    settings_of_ctc = [
+        item for item in flatten(settings).items() if item[0].startswith("ctc_conf.")
+    ]
     return TrainingFacts(
         name=name,
         facts={what: text or None for what, text in texts.items()},
@@ -84,7 +90,9 @@ def _describe_first_weights(run: RunRecord) -> str | None:
     return None if weights.sha256 is None else weights.sha256[:_SHOWN_DIGITS]
 
 
-def check_pair(a: TrainingFacts, b: TrainingFacts, only: Collection[str] | None = None) -> list[str]:
+def check_pair(
+    a: TrainingFacts, b: TrainingFacts, only: Collection[str] | None = None
+) -> list[str]:
     """What could not be checked, because one of the two does not record it.
 
     Raises DataError if the two trainings are no pair: other seeds, processors, dtypes, training lists, units, versions
@@ -92,7 +100,9 @@ def check_pair(a: TrainingFacts, b: TrainingFacts, only: Collection[str] | None 
     one processor. `only`: the facts to check, instead of all.
     """
     both = {what: (value, b.facts[what]) for what, value in a.facts.items()}
-    del both[_LIST if None in both[_LIST] else _LIST_PATHS]  # the paths only where a hash is not recorded
+    del both[
+        _LIST if None in both[_LIST] else _LIST_PATHS
+    ]  # the paths only where a hash is not recorded
     if a.ctc != b.ctc:
         del both[_START]
     both = {what: values for what, values in both.items() if only is None or what in only}
@@ -103,7 +113,11 @@ def check_pair(a: TrainingFacts, b: TrainingFacts, only: Collection[str] | None 
         if is_known and not is_the_same:
             faults.append(f"{what} {of_a!r} and {of_b!r}")
     if faults:
-        raise DataError(f"{a.name} and {b.name}", "; ".join(faults), f"pair trainings with equal {', '.join(both)}")
+        raise DataError(
+            f"{a.name} and {b.name}",
+            "; ".join(faults),
+            f"pair trainings with equal {', '.join(both)}",
+        )
     return [what for what, values in both.items() if None in values]
 
 

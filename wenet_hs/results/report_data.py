@@ -109,7 +109,9 @@ def gather_data(
     corpora = {path: read_stats(path) for path in stats_paths}
     is_simulated = are_simulated(keys) or any(map(is_marked_simulated, corpora.values()))
     is_kind_of_speech_known = is_simulated or bool(corpora)
-    test_list = find_test_list(keys, stats_paths) if data_list is None else read_test_list(keys, data_list)
+    test_list = (
+        find_test_list(keys, stats_paths) if data_list is None else read_test_list(keys, data_list)
+    )
     compared = compare_systems(experiments, scored_modes(experiments))
     return ReportData(
         experiments=experiments,
@@ -134,7 +136,9 @@ def choose_mode(experiments: Sequence[ExperimentResults], requested: str | None)
     if requested is not None and requested not in num_scored:
         known = ", ".join(sort_modes(num_scored)) or "none"
         where = f"--mode {requested}"
-        raise ConfigError(where, "no experiment is scored in this mode", f"scored modes are: {known}")
+        raise ConfigError(
+            where, "no experiment is scored in this mode", f"scored modes are: {known}"
+        )
     if requested:
         return requested
     # Of equally large numbers `max` takes the first one.
@@ -149,7 +153,9 @@ def _keys_of_same_test(experiments: Sequence[ExperimentResults]) -> set[str]:
     for experiment in experiments:
         for mode, report in experiment.scores.items():
             path = experiment.test.score_path(mode)
-            reference = {key: (scored.lang, scored.ref) for key, scored in report.utterances.items()}
+            reference = {
+                key: (scored.lang, scored.ref) for key, scored in report.utterances.items()
+            }
             if not first:
                 first_path = path
                 first = reference

@@ -183,4 +183,6 @@ def read_results(path: Path) -> Results:
         first = record.pop("first", None)
         return Results(**record, run=run, modes=modes, first=first and TrainingPart(**first))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise DataError(path, f"not written by `report --results` ({error})", "write it again") from error
+        raise DataError(
+            path, f"not written by `report --results` ({error})", "write it again"
+        ) from error

@@ -73,7 +73,9 @@ def read_state(model: Path) -> LiveTraining:
         diagnoses=diagnoses,
         curves=curves,
         num_valid=len(valid),
-        error_rates=[record_of["ctc_error_rate"] for record_of in valid if "ctc_error_rate" in record_of],
+        error_rates=[
+            record_of["ctc_error_rate"] for record_of in valid if "ctc_error_rate" in record_of
+        ],
         lines=tail(model.with_name(f"{model.name}.log"), LOG_LINES),
     )
 

@@ -42,10 +42,14 @@ def read_scorings(model_dir: Path) -> list[Scoring]:
         for mode in test.scored_modes():
             if has_decoded and mode in decoding.modes:
                 report = test.read_score(mode)
-                scorings.append(Scoring(test=test.name, mode=mode, decoding=decoding, report=report))
+                scorings.append(
+                    Scoring(test=test.name, mode=mode, decoding=decoding, report=report)
+                )
             else:
                 left_out.append(mode)
         if left_out:
             where = f"{test.path}: {list_names(left_out)}: left out of the card"
-            logger.warning("%s: %s does not show that %s decoded them", where, test.record_path.name, weights)
+            logger.warning(
+                "%s: %s does not show that %s decoded them", where, test.record_path.name, weights
+            )
     return scorings

@@ -33,7 +33,9 @@ def compare_with_first(data: ReportData) -> ComparedTrainings:
     faults = _find_unscored(data)
     differences: dict[int, Mapping[str, Difference]] = {}
     for other in others:
-        has_other_seed = other.experiment.settings.get("seed") != first.experiment.settings.get("seed")
+        has_other_seed = other.experiment.settings.get("seed") != first.experiment.settings.get(
+            "seed"
+        )
         if is_over_seeds and has_other_seed:
             continue
         try:

@@ -32,11 +32,17 @@ class UnequalWork:
 def names_without_encoder_time(experiments: Sequence[ExperimentResults]) -> list[str]:
     """The experiments with decoding times, but without the time of the encoder or the duration of
     the audio."""
-    return [experiment.name for experiment in experiments if experiment.speeds and not _has_encoder_time(experiment)]
+    return [
+        experiment.name
+        for experiment in experiments
+        if experiment.speeds and not _has_encoder_time(experiment)
+    ]
 
 
 def _has_encoder_time(experiment: ExperimentResults) -> bool:
-    return bool(experiment.decoding.audio_seconds) and bool(experiment.decoding.seconds.get("encoder"))
+    return bool(experiment.decoding.audio_seconds) and bool(
+        experiment.decoding.seconds.get("encoder")
+    )
 
 
 def find_unequal_work(experiments: Sequence[ExperimentResults]) -> UnequalWork | None:

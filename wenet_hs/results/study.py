@@ -91,7 +91,9 @@ class StudyTable:
     def columns(self) -> list[str]:
         """The decoding modes; of language models the names of their perplexities. See
         `Results.numbers`."""
-        perplexities = dict.fromkeys(name for training in self.trainings for name in training.scores)
+        perplexities = dict.fromkeys(
+            name for training in self.trainings for name in training.scores
+        )
         return self.spec.modes or [*perplexities]
 
     @property
@@ -105,7 +107,11 @@ class StudyTable:
     def common(self) -> dict[str, list[Results]]:
         """The results of the common seeds of each system that has results."""
         seeds = self.common_seeds
-        return {system: [of_system[seed] for seed in seeds] for system, of_system in self.results.items() if of_system}
+        return {
+            system: [of_system[seed] for seed in seeds]
+            for system, of_system in self.results.items()
+            if of_system
+        }
 
     @property
     def rows(self) -> Iterator[StudyRow]:
@@ -143,7 +149,9 @@ def read_table(folder: Path, published: Path | None = None) -> StudyTable:
     )
     all_results = [*own_results, *_read_other_folders(folder, spec)]
     if not all_results:
-        raise DataError(folder, "no results files", "run a recipe with --results, or leave this table out")
+        raise DataError(
+            folder, "no results files", "run a recipe with --results, or leave this table out"
+        )
     unknown = [system for system in own_systems if system not in spec.systems]
     if unknown:
         what = f"results of {list_names(unknown)}, which {spec_path} does not name"
@@ -174,18 +182,24 @@ def _read_other_folders(folder: Path, spec: TableSpec) -> list[Results]:
     """The results of the systems of a table in the folders `also`."""
     results = list[Results]()
     for other in spec.also:
-        results += [training for training in _read_folder(folder / other) if training.system in spec.systems]
+        results += [
+            training for training in _read_folder(folder / other) if training.system in spec.systems
+        ]
     return results
 
 
 def _read_texts(folder: Path) -> list[dict[str, Any]]:
     """The counts of the texts; empty without their file. Raises DataError if it is damaged."""
     path = folder / _TEXTS
-    texts: list[dict[str, Any]] = read_json(path, "run `wenet-hs lm count` again") if path.is_file() else []
+    texts: list[dict[str, Any]] = (
+        read_json(path, "run `wenet-hs lm count` again") if path.is_file() else []
+    )
     return texts
 
 
-def _group_by_system(trainings: Sequence[Results], spec: TableSpec) -> dict[str, dict[int, Results]]:
+def _group_by_system(
+    trainings: Sequence[Results], spec: TableSpec
+) -> dict[str, dict[int, Results]]:
     """The trainings by system, in the order of the table, and by rising seed."""
     results: dict[str, dict[int, Results]] = {system: {} for system in spec.systems}
     for training in sorted(trainings, key=lambda training: training.seed):
@@ -196,7 +210,9 @@ def _group_by_system(trainings: Sequence[Results], spec: TableSpec) -> dict[str,
 def _check_one_test_set_per_system(table: StudyTable) -> None:
     for of_system in table.results.values():
         for mode in table.spec.modes:
-            _check_test_sets([training for training in of_system.values() if mode in training.modes], mode)
+            _check_test_sets(
+                [training for training in of_system.values() if mode in training.modes], mode
+            )
 
 
 def _check_test_sets(trainings: Sequence[Results], mode: str) -> None:
@@ -237,11 +253,16 @@ def compare_study(table: StudyTable) -> list[SystemSeeds]:
             trainings_a = _scored_trainings(table, a, mode)
             trainings_b = _scored_trainings(table, b, mode)
             seeds = [seed for seed in trainings_a if seed in trainings_b]
-            errors = {str(seed): _pair_errors(trainings_a[seed], trainings_b[seed], mode) for seed in seeds}
+            errors = {
+                str(seed): _pair_errors(trainings_a[seed], trainings_b[seed], mode)
+                for seed in seeds
+            }
             if errors:
                 difference = compare_seeds(errors).differences[MACRO]
                 rates = dict(zip(errors, difference.rates_b, strict=True))
-                compared.append(SystemSeeds(mode=mode, name=b, rates=rates, baseline=a, difference=difference))
+                compared.append(
+                    SystemSeeds(mode=mode, name=b, rates=rates, baseline=a, difference=difference)
+                )
     return correct_p(compared)
 
 

@@ -82,7 +82,9 @@ class ComparedSystems:
     """A message for each system that cannot be compared with the first one."""
 
 
-def compare_systems(experiments: Sequence[ExperimentResults], modes: Iterable[str]) -> ComparedSystems:
+def compare_systems(
+    experiments: Sequence[ExperimentResults], modes: Iterable[str]
+) -> ComparedSystems:
     """The systems with several seeds in each mode, compared with the first one of the mode."""
     compared = list[SystemSeeds]()
     faults = list[str]()
@@ -96,9 +98,16 @@ def compare_systems(experiments: Sequence[ExperimentResults], modes: Iterable[st
                 try:
                     difference = _compare(systems[baseline], seeds, mode)
                 except DataError as error:
-                    faults.append(f"{baseline} and {name} are not compared over seeds in {mode}: {error}")
-            rates = {seed: experiment.scores[mode].macro.rate or 0.0 for seed, experiment in seeds.items()}
-            system = SystemSeeds(mode=mode, name=name, rates=rates, baseline=baseline, difference=difference)
+                    faults.append(
+                        f"{baseline} and {name} are not compared over seeds in {mode}: {error}"
+                    )
+            rates = {
+                seed: experiment.scores[mode].macro.rate or 0.0
+                for seed, experiment in seeds.items()
+            }
+            system = SystemSeeds(
+                mode=mode, name=name, rates=rates, baseline=baseline, difference=difference
+            )
             compared.append(system)
     return ComparedSystems(correct_p(compared), faults)
 

@@ -34,12 +34,16 @@ def read_curves(path: Path) -> dict[str, list[dict[str, float]]]:
                 break
             found = "not a record of a training with `kind` and `step`"
             raise DataError(f"{path}:{number}", found, "remove the line") from error
-        numbers = {key: float(value) for key, value in record.items() if isinstance(value, int | float)}
+        numbers = {
+            key: float(value) for key, value in record.items() if isinstance(value, int | float)
+        }
         curves.setdefault(str(kind), []).append(numbers | {"step": float(step)})
     return curves
 
 
-def by_validation(curves: Curves) -> Iterator[tuple[Mapping[str, float], Sequence[Mapping[str, float]]]]:
+def by_validation(
+    curves: Curves,
+) -> Iterator[tuple[Mapping[str, float], Sequence[Mapping[str, float]]]]:
     """Each validation, and the records of training since the one before."""
     records, first = curves.get("train", []), 0
     for valid in curves.get("valid", []):
@@ -111,5 +115,7 @@ def is_model_overfitted(model_dir: Path, weights: Path) -> bool:
             step = max((one["step"] for one in checkpoints), default=math.inf)
     except (DataError, KeyError, TypeError, ValueError, RecursionError):
         return False
-    until = {kind: [one for one in records if one["step"] <= step] for kind, records in curves.items()}
+    until = {
+        kind: [one for one in records if one["step"] <= step] for kind, records in curves.items()
+    }
     return is_overfitted(*losses_by_validation(until))

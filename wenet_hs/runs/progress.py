@@ -131,7 +131,9 @@ def _describe_training(model_dir: Path, record: RunRecord, *, is_recent: bool) -
     )
 
 
-def seconds_of_all(trainings: Sequence[ShownTraining], *, jobs: int, num_trainings: int) -> float | None:
+def seconds_of_all(
+    trainings: Sequence[ShownTraining], *, jobs: int, num_trainings: int
+) -> float | None:
     """The time until all of `num_trainings` have ended, `jobs` at a time; None before one of them has a time.
 
     One that has not begun is expected to take as long as the longest one that runs.
@@ -171,7 +173,11 @@ def list_statements(training: ShownTraining) -> Iterator[str]:
     record = training.record
     if record.resources is not None:
         yield describe_resources(record.resources)
-    if record.steps is not None and record.progress is not None and record.progress.first_seconds_per_step is not None:
+    if (
+        record.steps is not None
+        and record.progress is not None
+        and record.progress.first_seconds_per_step is not None
+    ):
         yield describe_duration(record.steps, record.progress.first_seconds_per_step)
     seen = set[str]()
     for warning in record.warnings:

@@ -12,7 +12,10 @@ _GB = 1e9
 
 def describe_resources(resources: Resources) -> str:
     """The data, the memory and the disk of a training, in one line."""
-    parts = [f"{size.name} {size.utterances:,} utterances, {size.hours:,.2f} h" for size in resources.lists]
+    parts = [
+        f"{size.name} {size.utterances:,} utterances, {size.hours:,.2f} h"
+        for size in resources.lists
+    ]
     if resources.lists:
         memory = f"memory: lists {resources.list_bytes / _GB:.2f} GB"
         if resources.feature_bytes:

@@ -13,7 +13,14 @@ from typing import TextIO
 from rich.cells import cell_len
 
 from wenet_hs.score.edit_distance import Operation, align
-from wenet_hs.score.error_rate import UNDEFINED, Report, ScoredUtterance, count_of, percent, worst_first
+from wenet_hs.score.error_rate import (
+    UNDEFINED,
+    Report,
+    ScoredUtterance,
+    count_of,
+    percent,
+    worst_first,
+)
 from wenet_hs.score.rules import Rules, word_lengths
 from wenet_hs.text.units import script_of, show_two, show_unit
 
@@ -24,7 +31,9 @@ _width = lru_cache(maxsize=2**14)(cell_len)
 def _heading(report: Report, key: str, utterance: ScoredUtterance) -> str:
     """Key, language, rate and counts of one utterance."""
     counts, name = utterance.counts, report.rules.metric.upper()
-    letters = f"N={counts.num_units} S={counts.substitutions} D={counts.deletions} I={counts.insertions}"
+    letters = (
+        f"N={counts.num_units} S={counts.substitutions} D={counts.deletions} I={counts.insertions}"
+    )
     rate = UNDEFINED if counts.rate is None else f"{percent(counts.rate)} %"
     note = "  (no hypothesis)" if utterance.hyp is None else ""
     return f"{key}  {utterance.lang}  {name} {rate}  {letters}{note}"
@@ -32,7 +41,11 @@ def _heading(report: Report, key: str, utterance: ScoredUtterance) -> str:
 
 # ---- alignments
 
-_COLOURS = {"S": "\033[33m", "D": "\033[31m", "I": "\033[36m"}  # yellow, red, cyan: most eyes can distinguish them
+_COLOURS = {
+    "S": "\033[33m",
+    "D": "\033[31m",
+    "I": "\033[36m",
+}  # yellow, red, cyan: most eyes can distinguish them
 _BOLD, _RESET = "\033[1m", "\033[0m"
 _LABELS = ("ref: ", "hyp: ", "     ")  # the columns begin after them
 
@@ -42,7 +55,9 @@ def wants_colour(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def format_alignments(report: Report, *, width: int = sys.maxsize, colour: bool = False, all_shown: bool = True) -> str:
+def format_alignments(
+    report: Report, *, width: int = sys.maxsize, colour: bool = False, all_shown: bool = True
+) -> str:
     """The utterances, worst first: rate, reference, hypothesis, and a line of S, D and I below the errors.
 
     Args:
@@ -50,12 +65,16 @@ def format_alignments(report: Report, *, width: int = sys.maxsize, colour: bool 
         colour: mark errors also by colour.
         all_shown: also the utterances without an error.
     """
-    keys = [key for key in worst_first([report]) if all_shown or report.utterances[key].counts.errors]
+    keys = [
+        key for key in worst_first([report]) if all_shown or report.utterances[key].counts.errors
+    ]
     width = max(width, 20)
     blocks = []
     for key in keys:
         utterance = report.utterances[key]
-        heading = _heading(report, key, utterance)  # on one line, which a terminal folds so that it can be copied
+        heading = _heading(
+            report, key, utterance
+        )  # on one line, which a terminal folds so that it can be copied
         lines = [f"{_BOLD}{heading}{_RESET}" if colour else heading]
         lines += _fold_columns(list(_columns(utterance, report.rules)), width, colour)
         blocks.append("\n".join(lines) + "\n")
@@ -70,7 +89,9 @@ def _columns(utterance: ScoredUtterance, rules: Rules) -> Iterator[tuple[str, st
     Between words of letters there is an empty column, unless spaces are units.
     """
     separate = rules.metric == "cer" and rules.spaces == "ignore"
-    starts = set(accumulate(word_lengths(utterance.ref, rules, utterance.lang))) if separate else set()
+    starts = (
+        set(accumulate(word_lengths(utterance.ref, rules, utterance.lang))) if separate else set()
+    )
     num_units = 0
     for operation in align(*utterance.split(rules)):
         if operation.ref is not None:
@@ -84,7 +105,9 @@ def _columns(utterance: ScoredUtterance, rules: Rules) -> Iterator[tuple[str, st
         yield ref, hyp, mark
 
 
-def _fold_columns(columns: Sequence[tuple[str, str, str]], width: int, colour: bool) -> Iterator[str]:
+def _fold_columns(
+    columns: Sequence[tuple[str, str, str]], width: int, colour: bool
+) -> Iterator[str]:
     """Lines of reference, hypothesis and, if there are errors, marks."""
     parts: list[list[tuple[str, str, str]]] = [[]]
     used = len(_LABELS[0])
@@ -100,7 +123,10 @@ def _fold_columns(columns: Sequence[tuple[str, str, str]], width: int, colour: b
         for label, row in zip(_LABELS, zip(*part, strict=True), strict=True):
             if label.strip() or any(kinds):
                 both = zip(row, kinds, strict=True)
-                cells = [f"{_COLOURS[kind]}{cell}{_RESET}" if colour and kind else cell for cell, kind in both]
+                cells = [
+                    f"{_COLOURS[kind]}{cell}{_RESET}" if colour and kind else cell
+                    for cell, kind in both
+                ]
                 yield (label + " ".join(cells)).rstrip()
 
 
@@ -142,7 +168,9 @@ class ConfusionReport:
     languages: dict[str, Confusions]
 
 
-def count_confusions(utterances: Iterable[ScoredUtterance], rules: Rules, most: int) -> ConfusionReport:
+def count_confusions(
+    utterances: Iterable[ScoredUtterance], rules: Rules, most: int
+) -> ConfusionReport:
     """The `most` frequent confusions of each kind, over all utterances and per language.
 
     The counts are from the same alignments that `score --align` shows.
@@ -156,7 +184,9 @@ def count_confusions(utterances: Iterable[ScoredUtterance], rules: Rules, most: 
         wrong = ((found.ref, found.hyp) for found in operations if found.ref != found.hyp)
         pairs.setdefault(utterance.lang, Counter()).update(wrong)
     overall = _rank(sum(pairs.values(), Counter()), sum(units.values(), Counter()), most)
-    return ConfusionReport(most, overall, {lang: _rank(pairs[lang], units[lang], most) for lang in sorted(pairs)})
+    return ConfusionReport(
+        most, overall, {lang: _rank(pairs[lang], units[lang], most) for lang in sorted(pairs)}
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +211,9 @@ def list_recalls(found: Confusions) -> list[UnitRecall]:
         if pair.ref is not None and pair.of_unit:
             wrong[pair.ref] += pair.count
             counts[pair.ref] = round(pair.count / pair.of_unit)
-    recalls = [UnitRecall(unit, counts[unit], counts[unit] - number) for unit, number in wrong.items()]
+    recalls = [
+        UnitRecall(unit, counts[unit], counts[unit] - number) for unit, number in wrong.items()
+    ]
     return sorted(recalls, key=lambda one: (one.recall, -one.count, one.unit))
 
 
@@ -189,8 +221,13 @@ def find_examples(
     utterances: Mapping[str, ScoredUtterance], rules: Rules, pairs: Iterable[Confusion]
 ) -> dict[tuple[str | None, str | None], str]:
     """Each pair of units → the key of the utterance with this confusion that has the fewest other errors."""
-    wanted, examples = {(pair.ref, pair.hyp) for pair in pairs}, dict[tuple[str | None, str | None], str]()
-    for key, utterance in sorted(utterances.items(), key=lambda item: (item[1].counts.errors, item[0])):
+    wanted, examples = (
+        {(pair.ref, pair.hyp) for pair in pairs},
+        dict[tuple[str | None, str | None], str](),
+    )
+    for key, utterance in sorted(
+        utterances.items(), key=lambda item: (item[1].counts.errors, item[0])
+    ):
         if wanted and utterance.counts.errors:
             found = wanted & {(one.ref, one.hyp) for one in align(*utterance.split(rules))}
             examples |= dict.fromkeys(found, key)
@@ -198,11 +235,15 @@ def find_examples(
     return examples
 
 
-def _rank(pairs: Counter[tuple[str | None, str | None]], units: Counter[str], most: int) -> Confusions:
+def _rank(
+    pairs: Counter[tuple[str | None, str | None]], units: Counter[str], most: int
+) -> Confusions:
     """The `most` frequent of the wrong pairs; `units` counts the units of the reference."""
     num_errors = pairs.total()
     kinds: dict[str, list[Confusion]] = {"S": [], "D": [], "I": []}
-    for (ref, hyp), number in sorted(pairs.items(), key=lambda item: (-item[1], item[0][0] or "", item[0][1] or "")):
+    for (ref, hyp), number in sorted(
+        pairs.items(), key=lambda item: (-item[1], item[0][0] or "", item[0][1] or "")
+    ):
         kind = kinds["I" if ref is None else "D" if hyp is None else "S"]
         if len(kind) < most:
             of_unit = None if ref is None else number / units[ref]

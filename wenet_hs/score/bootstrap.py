@@ -61,13 +61,17 @@ def percentile_interval(rates_R: Rates) -> Interval | None:
     return Interval(float(low), float(high))
 
 
-def resample_rates(values: Mapping[str, NDArray[Number]], num_resamples: int) -> tuple[dict[str, Rates], Rates, Rates]:
+def resample_rates(
+    values: Mapping[str, NDArray[Number]], num_resamples: int
+) -> tuple[dict[str, Rates], Rates, Rates]:
     """The rates (R,) of each group, their mean and the pooled rate, from errors and reference units (C, 2) per group.
 
     Every group (a language, a length) keeps its number of clusters in each resample. A group without reference units
     is not in the mean.
     """
-    sums = {group: draw_sums(values_C2, num_resamples, group) for group, values_C2 in values.items()}
+    sums = {
+        group: draw_sums(values_C2, num_resamples, group) for group, values_C2 in values.items()
+    }
     rates = {group: resampled_rates(sums_R2) for group, sums_R2 in sums.items()}
     scored = [rates[group] for group, values_C2 in values.items() if values_C2[:, 1].any()]
     total_R2: NDArray[Number] = np.sum(list(sums.values()), axis=0)
@@ -78,7 +82,10 @@ def resample_rates(values: Mapping[str, NDArray[Number]], num_resamples: int) ->
 def stratified_intervals(values: Mapping[str, NDArray[Number]], num_resamples: int) -> Intervals:
     """Intervals of errors and reference units (C, 2) per group, and of the averages over groups (`resample_rates`)."""
     rates, macro_R, micro_R = resample_rates(values, num_resamples)
-    each = {group: percentile_interval(rates[group]) if len(values[group]) > 1 else None for group in values}
+    each = {
+        group: percentile_interval(rates[group]) if len(values[group]) > 1 else None
+        for group in values
+    }
     if not any(each.values()):
         return Intervals(each, None, None)
     return Intervals(each, percentile_interval(macro_R), percentile_interval(micro_R))
@@ -97,7 +104,9 @@ def clustered_intervals(values: Mapping[str, NDArray[Number]], num_resamples: in
     values_C3 = np.column_stack((groups_C2, groups_C2[:, 0] / groups_C2[:, 1]))
     sums_R3 = draw_sums(values_C3, num_resamples)
     macro_R = sums_R3[:, 2] / len(pooled)
-    return Intervals(each, percentile_interval(macro_R), percentile_interval(resampled_rates(sums_R3)))
+    return Intervals(
+        each, percentile_interval(macro_R), percentile_interval(resampled_rates(sums_R3))
+    )
 
 
 def resampled_rates(sums_RK: NDArray[Number]) -> Rates:

@@ -72,7 +72,11 @@ class Comparison:
 
 
 def compare(
-    report_a: Report, report_b: Report, *, speakers: Mapping[str, str] | None = None, num_resamples: int = 10_000
+    report_a: Report,
+    report_b: Report,
+    *,
+    speakers: Mapping[str, str] | None = None,
+    num_resamples: int = 10_000,
 ) -> Comparison:
     """The difference of two scorings of the same reference under the same rules.
 
@@ -100,14 +104,20 @@ def compare(
         names=(report_a.name, report_b.name),
         signature=f"{report_a.signature}|boot:{num_resamples}|seed:{SEED}",
         differences={
-            name: Difference(rate_a, rate_b, by_utterance[name], by_speaker.get(name), rate_b - rate_a)
+            name: Difference(
+                rate_a, rate_b, by_utterance[name], by_speaker.get(name), rate_b - rate_a
+            )
             for name, (rate_a, rate_b) in rates.items()
         },
         num_utterances=len(report_a.utterances),
-        num_speakers=None if speakers is None else len({speakers[key] for key in report_a.utterances}),
+        num_speakers=None
+        if speakers is None
+        else len({speakers[key] for key in report_a.utterances}),
         num_resamples=num_resamples,
         num_missing=len(report_a.missing),
-        few_speakers=tuple(lang for lang, errors_C3 in of_speakers.items() if len(errors_C3) < MIN_SPEAKERS),
+        few_speakers=tuple(
+            lang for lang, errors_C3 in of_speakers.items() if len(errors_C3) < MIN_SPEAKERS
+        ),
     )
 
 
@@ -139,10 +149,15 @@ def compare_macro(
 def check_references(report_a: Report, report_b: Report) -> None:
     """Raise DataError if the two scorings have other utterances, references, languages or rules."""
     refs_a, refs_b = (
-        {key: (found.lang, found.ref) for key, found in report.utterances.items()} for report in (report_a, report_b)
+        {key: (found.lang, found.ref) for key, found in report.utterances.items()}
+        for report in (report_a, report_b)
     )
     if report_a.rules != report_b.rules or refs_a != refs_b:
-        raise DataError("the two scorings", "different references or rules", "score both again with the same --ref")
+        raise DataError(
+            "the two scorings",
+            "different references or rules",
+            "score both again with the same --ref",
+        )
 
 
 def check_comparable(report_a: Report, report_b: Report) -> None:
@@ -151,7 +166,9 @@ def check_comparable(report_a: Report, report_b: Report) -> None:
     only_one = set(report_a.missing) ^ set(report_b.missing)
     if only_one:
         named = {"A": report_a, "B": report_b}.items()
-        where = " and ".join(f"{name} ({one.name})" for name, one in named if only_one & set(one.missing))
+        where = " and ".join(
+            f"{name} ({one.name})" for name, one in named if only_one & set(one.missing)
+        )
         lacking = f"{count_of(len(only_one), 'utterance')} that the other decoded ({list_names(sorted(only_one))})"
         to_do = "a paired comparison needs the same utterances, decode the rest first"
         raise DataError(where, f"no hypothesis for {lacking}", to_do)
@@ -166,7 +183,9 @@ def errors_by_language(
     """
     sums: dict[str, dict[str, NDArray[np.int64]]] = {}
     for key, found in sorted(report_a.utterances.items()):
-        row_3 = np.array((found.counts.errors, report_b.utterances[key].counts.errors, found.counts.num_units))
+        row_3 = np.array(
+            (found.counts.errors, report_b.utterances[key].counts.errors, found.counts.num_units)
+        )
         of_language, cluster = sums.setdefault(found.lang, {}), speakers[key] if speakers else key
         of_language[cluster] = of_language.get(cluster, 0) + row_3
     errors = {lang: np.stack([*of_language.values()]) for lang, of_language in sorted(sums.items())}
@@ -191,7 +210,10 @@ def _resample(
 
     A language with fewer than `fewest` clusters has none; neither have the averages with fewer in all languages.
     """
-    gaps = {lang: np.column_stack((sums_C3[:, 1] - sums_C3[:, 0], sums_C3[:, 2])) for lang, sums_C3 in clusters.items()}
+    gaps = {
+        lang: np.column_stack((sums_C3[:, 1] - sums_C3[:, 0], sums_C3[:, 2]))
+        for lang, sums_C3 in clusters.items()
+    }
     differences, macro_R, micro_R = resample_rates(gaps, num_resamples)
     num_differing = {lang: int(np.count_nonzero(gaps_C2[:, 0])) for lang, gaps_C2 in gaps.items()}
     found = {
@@ -199,15 +221,21 @@ def _resample(
         for lang, gaps_C2 in gaps.items()
     }
     sizes = [len(gaps_C2) for gaps_C2 in gaps.values()]
-    too_few = sum(sizes) < fewest or max(sizes) < 2  # with one cluster per language all resamples are equal
+    too_few = (
+        sum(sizes) < fewest or max(sizes) < 2
+    )  # with one cluster per language all resamples are equal
     for name, differences_R in ((MACRO, macro_R), (MICRO, micro_R)):
         found[name] = _significance(differences_R, sum(num_differing.values()), too_few=too_few)
     return found
 
 
-def _significance(differences_R: NDArray[np.float64], num_differing: int, *, too_few: bool) -> Significance:
+def _significance(
+    differences_R: NDArray[np.float64], num_differing: int, *, too_few: bool
+) -> Significance:
     known = differences_R[~np.isnan(differences_R)]
     if too_few or not len(known):
         return Significance(None, None)
     tail = (1 + min(int((known <= 0).sum()), int((known >= 0).sum()))) / (1 + len(known))
-    return Significance(percentile_interval(known), min(1.0, max(2 * tail, 2.0 ** (1 - num_differing))))
+    return Significance(
+        percentile_interval(known), min(1.0, max(2 * tail, 2.0 ** (1 - num_differing)))
+    )

@@ -67,7 +67,9 @@ def align(ref: Sequence[str], hyp: Sequence[str]) -> list[Operation]:
 
     Of several shortest alignments the result is always the same one.
     """
-    return [Operation(*pair) for refs, hyps in align_runs(ref, hyp) for pair in zip_longest(refs, hyps)]
+    return [
+        Operation(*pair) for refs, hyps in align_runs(ref, hyp) for pair in zip_longest(refs, hyps)
+    ]
 
 
 Run = tuple[Sequence[str], Sequence[str]]
@@ -94,7 +96,9 @@ def count_errors(ref: Sequence[str], hyp: Sequence[str]) -> ErrorCounts:
     return ErrorCounts(num_units, len(operations) - insertions - deletions, deletions, insertions)
 
 
-def _as_ids(ref: Sequence[str], hyp: Sequence[str]) -> tuple[Sequence[Hashable], Sequence[Hashable]]:
+def _as_ids(
+    ref: Sequence[str], hyp: Sequence[str]
+) -> tuple[Sequence[Hashable], Sequence[Hashable]]:
     """Integer ids of the units: rapidfuzz compares hashes, and hashes of longer strings could collide."""
     if isinstance(ref, str) and isinstance(hyp, str):
         return ref, hyp

@@ -7,7 +7,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from wenet_hs.score.bootstrap import Interval, Intervals, Number, clustered_intervals, stratified_intervals
+from wenet_hs.score.bootstrap import (
+    Interval,
+    Intervals,
+    Number,
+    clustered_intervals,
+    stratified_intervals,
+)
 from wenet_hs.score.edit_distance import ErrorCounts, count_errors
 from wenet_hs.score.rules import Rules, split_units
 from wenet_hs.tree.errors import DataError, list_names
@@ -31,7 +37,9 @@ class ScoredUtterance:
 
     def split(self, rules: Rules) -> tuple[Sequence[str], Sequence[str]]:
         """The units of the reference and of the hypothesis; no units without a hypothesis."""
-        return split_units(self.ref, rules, self.lang), split_units(self.hyp or "", rules, self.lang)
+        return split_units(self.ref, rules, self.lang), split_units(
+            self.hyp or "", rules, self.lang
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +156,9 @@ def score(
     )
 
 
-def check_keys(reference: Set[str], hypothesis: Set[str], *, names: tuple[str, str], allow_extra: bool = False) -> None:
+def check_keys(
+    reference: Set[str], hypothesis: Set[str], *, names: tuple[str, str], allow_extra: bool = False
+) -> None:
     """Refuse an empty reference, hypotheses of another test set, and (unless `allow_extra`) additional hypotheses."""
     if not reference:
         raise DataError(names[0], "contains no utterances", "check that it is the reference")
@@ -161,10 +171,14 @@ def check_keys(reference: Set[str], hypothesis: Set[str], *, names: tuple[str, s
         raise DataError(names[1], f"{found} ({list_names(extra)})", to_do)
     if extra and not allow_extra:
         to_do = "remove them, or give the reference that has them (`score --allow_extra` leaves them out)"
-        raise DataError(names[1], f"{number} without a reference in {names[0]} ({list_names(extra)})", to_do)
+        raise DataError(
+            names[1], f"{number} without a reference in {names[0]} ({list_names(extra)})", to_do
+        )
 
 
-def check_complete(known: Collection[str], keys: Iterable[str], *, what: str, where: str = "") -> None:
+def check_complete(
+    known: Collection[str], keys: Iterable[str], *, what: str, where: str = ""
+) -> None:
     """Raise DataError if `known` lacks one of the keys. `what` is what they lack (a language, a speaker)."""
     lacking = [key for key in keys if key not in known]
     if lacking:
@@ -188,22 +202,31 @@ def summarize(
         intervals: `stratified_intervals`, or `clustered_intervals` to draw whole groups.
     """
     members: dict[str, list[ScoredUtterance]] = {}
-    for key, utterance in sorted(utterances.items()):  # the order of the file must not change an interval
+    for key, utterance in sorted(
+        utterances.items()
+    ):  # the order of the file must not change an interval
         members.setdefault(group_of[key], []).append(utterance)
     members = dict(sorted(members.items()))
     counts = {group: [utterance.counts for utterance in of] for group, of in members.items()}
-    errors = {group: np.array([(count.errors, count.num_units) for count in of]) for group, of in counts.items()}
+    errors = {
+        group: np.array([(count.errors, count.num_units) for count in of])
+        for group, of in counts.items()
+    }
     found, macro, micro = _rates(errors, intervals, num_resamples)
     features: dict[str, Rate] = {}
     macro_feature = micro_feature = None
     if all(utterance.feature_distance is not None for utterance in utterances.values()):
         distances = {
-            group: np.array([(u.feature_distance, u.counts.num_units) for u in of], dtype=np.float64)
+            group: np.array(
+                [(u.feature_distance, u.counts.num_units) for u in of], dtype=np.float64
+            )
             for group, of in members.items()
         }
         features, macro_feature, micro_feature = _rates(distances, intervals, num_resamples)
     groups = {
-        group: LanguageScore(len(of), sum(of, ErrorCounts()), found[group].interval, features.get(group))
+        group: LanguageScore(
+            len(of), sum(of, ErrorCounts()), found[group].interval, features.get(group)
+        )
         for group, of in counts.items()
     }
     num_rates = sum(of_group.rate is not None for of_group in found.values())
@@ -221,7 +244,9 @@ def _rates(
     """The rates of each group, the macro and the micro average, from errors (or distances) and units (C, 2)."""
     intervals = draw(values, num_resamples)
     sums = {group: values_C2.sum(axis=0) for group, values_C2 in values.items()}
-    rates = {group: float(errors / units) if units else None for group, (errors, units) in sums.items()}
+    rates = {
+        group: float(errors / units) if units else None for group, (errors, units) in sums.items()
+    }
     known = [rate for rate in rates.values() if rate is not None]
     errors, units = np.sum(list(sums.values()), axis=0)
     return (
@@ -240,13 +265,17 @@ def by_speaker(report: Report, speakers: Mapping[str, str], *, where: str = "") 
     Raises DataError, which names `where`, for an utterance without a speaker.
     """
     check_complete(speakers, report.utterances, what="speaker", where=where)
-    grouping = summarize(report.utterances, speakers, report.num_resamples, intervals=clustered_intervals)
+    grouping = summarize(
+        report.utterances, speakers, report.num_resamples, intervals=clustered_intervals
+    )
     return replace(report, by=report.by | {SPEAKER: grouping})
 
 
 def by_length(report: Report) -> Report:
     """The report with scores per length of the reference in `by`: see `length_bin`."""
-    bin_of = {key: length_bin(utterance.counts.num_units) for key, utterance in report.utterances.items()}
+    bin_of = {
+        key: length_bin(utterance.counts.num_units) for key, utterance in report.utterances.items()
+    }
     found = summarize(report.utterances, bin_of, report.num_resamples)
     groups = dict(sorted(found.groups.items(), key=lambda item: int(item[0].partition("-")[0])))
     return replace(report, by=report.by | {LENGTH: replace(found, groups=groups)})
@@ -267,7 +296,11 @@ def worst_first(reports: Sequence[Report]) -> list[str]:
 
     def order(key: str) -> tuple[float, int, str]:
         counts = [report.utterances[key].counts for report in reports]
-        return -sum(map(sortable_rate, counts)) / len(counts), -sum(count.errors for count in counts), key
+        return (
+            -sum(map(sortable_rate, counts)) / len(counts),
+            -sum(count.errors for count in counts),
+            key,
+        )
 
     return sorted(reports[0].utterances, key=order)
 

@@ -25,16 +25,29 @@ def with_pfer(report: Report) -> Report:
     Raises ConfigError if panphon is not installed, ValueError if the report is not one of phones.
     """
     if report.rules.metric != "per":
-        raise ValueError(f"PFER: the metric of the report is {report.rules.metric!r}; score phones with metric 'per'")
+        raise ValueError(
+            f"PFER: the metric of the report is {report.rules.metric!r}; score phones with metric 'per'"
+        )
     pairs = {key: utterance.split(report.rules) for key, utterance in report.utterances.items()}
-    ids = {unit: index for index, unit in enumerate(sorted({u for pair in pairs.values() for of in pair for u in of}))}
+    ids = {
+        unit: index
+        for index, unit in enumerate(
+            sorted({u for pair in pairs.values() for of in pair for u in of})
+        )
+    }
     costs_VV = substitution_costs(list(ids))
     utterances = {}
     for key, (ref, hyp) in pairs.items():
-        ref_M, hyp_L = (np.array([ids[unit] for unit in units], dtype=np.int64) for units in (ref, hyp))
+        ref_M, hyp_L = (
+            np.array([ids[unit] for unit in units], dtype=np.int64) for units in (ref, hyp)
+        )
         distance = 0.0 if ref == hyp else edit_distance(ref_M, hyp_L, costs_VV)
         utterances[key] = replace(report.utterances[key], feature_distance=distance)
-    found = summarize(utterances, {key: utterance.lang for key, utterance in utterances.items()}, report.num_resamples)
+    found = summarize(
+        utterances,
+        {key: utterance.lang for key, utterance in utterances.items()},
+        report.num_resamples,
+    )
     return replace(
         report,
         signature=f"{report.signature}|features:panphon-{version('panphon')}",
@@ -53,13 +66,19 @@ def substitution_costs(units: list[str]) -> NDArray[np.float64]:
     starts_VK, ends_VK, weights_K = phone_features(units)
     costs_VV = np.empty((len(units), len(units)))
     for row, start_K, end_K in zip(costs_VV, starts_VK, ends_VK, strict=True):
-        row[:] = (np.abs(starts_VK - start_K) + np.abs(ends_VK - end_K)) @ weights_K / (4 * weights_K.sum())
+        row[:] = (
+            (np.abs(starts_VK - start_K) + np.abs(ends_VK - end_K))
+            @ weights_K
+            / (4 * weights_K.sum())
+        )
     costs_VV[np.isnan(costs_VV)] = 1.0
     np.fill_diagonal(costs_VV, 0.0)
     return costs_VV
 
 
-def edit_distance(ref_M: NDArray[np.int64], hyp_L: NDArray[np.int64], costs_VV: NDArray[np.float64]) -> float:
+def edit_distance(
+    ref_M: NDArray[np.int64], hyp_L: NDArray[np.int64], costs_VV: NDArray[np.float64]
+) -> float:
     """The least cost to change one list of unit ids into the other; deletions and insertions cost 1.
 
     Exact: one row of the usual table at a time. The insertions of a row are a running minimum, because a cell j

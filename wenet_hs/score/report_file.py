@@ -46,7 +46,9 @@ def report_to_json(report: Report, confusions: ConfusionReport | None = None) ->
     }
     tables: dict[str, dict[str, dict[str, Any]]] = {"by": by} if by else {}
     tables["languages"] = {lang: _group_record(score) for lang, score in report.languages.items()}
-    tables["utterances"] = {key: _utterance_record(value) for key, value in report.utterances.items()}
+    tables["utterances"] = {
+        key: _utterance_record(value) for key, value in report.utterances.items()
+    }
     lines = [f"{_dump(name)}: {_dump(value)}" for name, value in head.items()]
     for name, records in tables.items():
         rows = ",\n".join(f"  {_dump(key)}: {_dump(record)}" for key, record in records.items())
@@ -78,7 +80,9 @@ def read_report(path: Path | str) -> Report:
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         fault = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise DataError(path, f"not written by `score --json` ({fault})", "run `wenet-hs score` again") from error
+        raise DataError(
+            path, f"not written by `score --json` ({fault})", "run `wenet-hs score` again"
+        ) from error
 
 
 def _dump(value: object) -> str:

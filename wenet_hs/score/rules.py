@@ -28,8 +28,12 @@ _all_separate = regex.compile(f"{_SEPARATE}*").fullmatch
 # Separate characters of Latin, Greek, Cyrillic and Armenian that NFC never changes (Unicode annex 15), and the space.
 # Most texts consist of them, so no other check is needed.
 _is_plain = regex.compile(rf"[{_SEPARATE}&&\p{{NFC_QC=Y}}&&\p{{CCC=0}}&&[\S ]]", regex.V1).fullmatch
-_all_plain = re.compile(f"[{re.escape(''.join(filter(_is_plain, map(chr, range(0x600)))))}]*").fullmatch
-_STAND_INS = range(0x20000, 0x2A6E0)  # letters that replace `<unk>` and `⁇` while punctuation is removed
+_all_plain = re.compile(
+    f"[{re.escape(''.join(filter(_is_plain, map(chr, range(0x600)))))}]*"
+).fullmatch
+_STAND_INS = range(
+    0x20000, 0x2A6E0
+)  # letters that replace `<unk>` and `⁇` while punctuation is removed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,11 +55,15 @@ class Rules:
     words stay: the apostrophe of l'eau (in one spelling), the dot of col·legi (`text.normalize.remove_punctuation`)."""
 
     def __post_init__(self) -> None:
-        for value, allowed in zip(astuple(self), (METRICS, SPACES, NORMALIZATIONS, PUNCTUATION), strict=True):
+        for value, allowed in zip(
+            astuple(self), (METRICS, SPACES, NORMALIZATIONS, PUNCTUATION), strict=True
+        ):
             if value not in allowed:
                 raise ValueError(f"expected one of {', '.join(allowed)}, got {value!r}")
         if self.metric == "per" and self.normalization != "nfc":
-            raise ValueError("two phones may differ only in case; score phones with the normalization nfc")
+            raise ValueError(
+                "two phones may differ only in case; score phones with the normalization nfc"
+            )
         if self.metric == "per" and self.punctuation != "keep":
             raise ValueError("phones may contain punctuation; score phones with punctuation kept")
 
@@ -84,7 +92,10 @@ def split_units(text: str, rules: Rules, lang: str | None = None) -> Sequence[st
     if rules.metric != "cer":
         return normalize_words(text, rules, lang)
     changed = rules.normalization != "nfc" or rules.punctuation != "keep" or _SPACE in text
-    words = [_split_word(word) for word in (normalize_words(text, rules, lang) if changed else text.split())]
+    words = [
+        _split_word(word)
+        for word in (normalize_words(text, rules, lang) if changed else text.split())
+    ]
     if tuple not in map(type, words):
         return (" " if rules.spaces == "count" else "").join(words)  # type: ignore[arg-type]
     units: list[str] = []
@@ -102,7 +113,9 @@ def normalize_words(text: str, rules: Rules, lang: str | None = None) -> list[st
     if not text.isascii():
         text = unicodedata.normalize("NFC", text)
     if rules.normalization == "nfc+lower":
-        text = unicodedata.normalize("NFC", text.lower())  # "İ".lower() is not NFC before other marks
+        text = unicodedata.normalize(
+            "NFC", text.lower()
+        )  # "İ".lower() is not NFC before other marks
     return (_remove_punctuation(text, lang) if rules.punctuation == "remove" else text).split()
 
 

@@ -30,7 +30,9 @@ MIN_SEEDS = 5
 """With fewer seeds there is no p, no interval and no detectable difference; show the rate of each seed."""
 POWER = 0.8
 """The probability with which a test finds the detectable difference."""
-FIXED_LANGUAGES = "Languages are fixed: the result holds for these languages, not for languages in general."
+FIXED_LANGUAGES = (
+    "Languages are fixed: the result holds for these languages, not for languages in general."
+)
 _EQUAL = 1e-12  # differences of rates closer than this are equal: rates are quotients of integers
 
 Errors = Mapping[str, NDArray[np.int64]]
@@ -72,7 +74,10 @@ class SeedComparison:
 
 
 def compare_reports(
-    pairs: Mapping[str, tuple[Report, Report]], *, names: tuple[str, str] = ("", ""), num_resamples: int = 10_000
+    pairs: Mapping[str, tuple[Report, Report]],
+    *,
+    names: tuple[str, str] = ("", ""),
+    num_resamples: int = 10_000,
 ) -> SeedComparison:
     """`compare_seeds` of the scorings of both systems by seed.
 
@@ -83,11 +88,17 @@ def compare_reports(
         paired.check_references(first, report_a)
         paired.check_comparable(report_a, report_b)
     errors = {seed: paired.errors_by_language(*pair) for seed, pair in pairs.items()}
-    return compare_seeds(errors, names=names, signature=first.signature, num_resamples=num_resamples)
+    return compare_seeds(
+        errors, names=names, signature=first.signature, num_resamples=num_resamples
+    )
 
 
 def compare_seeds(
-    errors: Mapping[str, Errors], *, names: tuple[str, str] = ("", ""), signature: str = "", num_resamples: int = 10_000
+    errors: Mapping[str, Errors],
+    *,
+    names: tuple[str, str] = ("", ""),
+    signature: str = "",
+    num_resamples: int = 10_000,
 ) -> SeedComparison:
     """The difference of two systems over seeds, by language and on average; `signature` has the rules of the scoring.
 
@@ -103,12 +114,16 @@ def compare_seeds(
     _check_same_units(errors)
     first = next(iter(errors.values()))
     rates = [paired.rates_by_language(of_seed) for of_seed in errors.values()]
-    intervals = _bootstrap_utterances([*errors.values()], num_resamples) if len(errors) >= MIN_SEEDS else {}
+    intervals = (
+        _bootstrap_utterances([*errors.values()], num_resamples) if len(errors) >= MIN_SEEDS else {}
+    )
     return SeedComparison(
         names=names,
         seeds=tuple(errors),
         signature=f"{signature}|boot:{num_resamples}|seed:{SEED}".lstrip("|"),
-        differences={name: _difference([of[name] for of in rates], intervals.get(name)) for name in rates[0]},
+        differences={
+            name: _difference([of[name] for of in rates], intervals.get(name)) for name in rates[0]
+        },
         num_utterances=sum(map(len, first.values())),
         num_resamples=num_resamples,
     )
@@ -129,18 +144,27 @@ def _check_same_units(errors: Mapping[str, Mapping[str, NDArray[np.int64]]]) -> 
     for seed in others:
         if units[seed] != units[first]:
             to_do = "test all seeds on the same list and score them with the same --ref"
-            raise DataError(f"seeds {first} and {seed}", "other languages, utterances or reference units", to_do)
+            raise DataError(
+                f"seeds {first} and {seed}", "other languages, utterances or reference units", to_do
+            )
 
 
-def _bootstrap_utterances(errors: Sequence[Errors], num_resamples: int) -> dict[str, Interval | None]:
+def _bootstrap_utterances(
+    errors: Sequence[Errors], num_resamples: int
+) -> dict[str, Interval | None]:
     """The interval over utterances of each mean difference."""
     sums = {lang: np.sum([of_seed[lang] for of_seed in errors], axis=0) for lang in errors[0]}
-    gaps = {lang: np.column_stack((sums_C3[:, 1] - sums_C3[:, 0], sums_C3[:, 2])) for lang, sums_C3 in sums.items()}
+    gaps = {
+        lang: np.column_stack((sums_C3[:, 1] - sums_C3[:, 0], sums_C3[:, 2]))
+        for lang, sums_C3 in sums.items()
+    }
     found = stratified_intervals(gaps, num_resamples)
     return found.each | {MACRO: found.macro, MICRO: found.micro}
 
 
-def _difference(rates: Sequence[tuple[float, float]], over_utterances: Interval | None) -> SeedDifference:
+def _difference(
+    rates: Sequence[tuple[float, float]], over_utterances: Interval | None
+) -> SeedDifference:
     gaps, number = [b - a for a, b in rates], len(rates)
     mean, interval, p, detectable = fmean(gaps), None, None, None
     spread = stdev(gaps) if max(gaps) - min(gaps) > _EQUAL else 0.0
@@ -163,7 +187,9 @@ def _difference(rates: Sequence[tuple[float, float]], over_utterances: Interval 
     )
 
 
-def _add_seeds(over_utterances: Interval, mean: float, deviation: float, num_seeds: int) -> Interval:
+def _add_seeds(
+    over_utterances: Interval, mean: float, deviation: float, num_seeds: int
+) -> Interval:
     """The interval of a mean over seeds and utterances; see `compare_seeds`. One seed adds nothing.
 
     `deviation`: standard deviation of the seeds.
@@ -185,7 +211,9 @@ class SeedMean:
     num_seeds: int
 
 
-def mean_over_seeds(errors: Mapping[str, Mapping[str, NDArray[np.int64]]], *, num_resamples: int = 10_000) -> SeedMean:
+def mean_over_seeds(
+    errors: Mapping[str, Mapping[str, NDArray[np.int64]]], *, num_resamples: int = 10_000
+) -> SeedMean:
     """The mean error rate of a system over its seeds, with an interval that is computed as in `compare_seeds`.
 
     Two seeds are enough: with few of them the t quantile makes it wide. MIN_SEEDS is for tests between systems.
@@ -199,7 +227,9 @@ def mean_over_seeds(errors: Mapping[str, Mapping[str, NDArray[np.int64]]], *, nu
     _check_same_units(errors)
     for lang, errors_C2 in next(iter(errors.values())).items():
         if not errors_C2[:, 1].any():
-            raise DataError(f"the reference of {lang}", "contains no units", "leave this language out")
+            raise DataError(
+                f"the reference of {lang}", "contains no units", "leave this language out"
+            )
     rates = [_macro_rate(of_seed) for of_seed in errors.values()]
     mean = fmean(rates)
     over_utterances = stratified_intervals(_sum_over_seeds([*errors.values()]), num_resamples).macro
@@ -215,7 +245,9 @@ def _macro_rate(errors: Mapping[str, NDArray[np.int64]]) -> float:
     return fmean(errors_C2[:, 0].sum() / errors_C2[:, 1].sum() for errors_C2 in errors.values())
 
 
-def _sum_over_seeds(errors: Sequence[Mapping[str, NDArray[np.int64]]]) -> dict[str, NDArray[np.int64]]:
+def _sum_over_seeds(
+    errors: Sequence[Mapping[str, NDArray[np.int64]]],
+) -> dict[str, NDArray[np.int64]]:
     """Errors and reference units (C, 2) of each utterance, as if the texts of all seeds were one longer text."""
     return {lang: np.sum([of_seed[lang] for of_seed in errors], axis=0) for lang in errors[0]}
 

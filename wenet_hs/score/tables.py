@@ -32,7 +32,9 @@ TableRecord = dict[str, str]
 _INTERVAL = f"{CONFIDENCE:.0%} interval"
 
 
-def format_report(report: Report, tables: Sequence[str] = (), confusions: ConfusionReport | None = None) -> str:
+def format_report(
+    report: Report, tables: Sequence[str] = (), confusions: ConfusionReport | None = None
+) -> str:
     """The signature, one table per grouping, notes on what is missing, and confusions; at most 100 columns wide.
 
     `tables` are "lang" and names in `report.by`; the default is all of them.
@@ -45,7 +47,10 @@ def format_report(report: Report, tables: Sequence[str] = (), confusions: Confus
         lines += ["", *_format_grouping(groupings[name], names[name], report.rules.metric.upper())]
     lines += _notes(report)
     if confusions is not None:
-        lines += ["", *format_confusions(confusions.overall, name_scripts=report.rules.metric != "per")]
+        lines += [
+            "",
+            *format_confusions(confusions.overall, name_scripts=report.rules.metric != "per"),
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -54,7 +59,11 @@ def format_confusions(confusions: Confusions, *, name_scripts: bool = True) -> I
 
     `name_scripts` adds the scripts of two units from different scripts: `a (Latin)`, `а (Cyrillic)`.
     """
-    kinds = (("S", confusions.substitutions), ("D", confusions.deletions), ("I", confusions.insertions))
+    kinds = (
+        ("S", confusions.substitutions),
+        ("D", confusions.deletions),
+        ("I", confusions.insertions),
+    )
     rows = [["error", "ref", "hyp", "count", "of errors", "of the unit"]]
     for kind, found in kinds:
         for pair in found:
@@ -70,23 +79,48 @@ def format_comparison(comparison: Comparison) -> str:
     """The comparison as a plain-text table, rates and differences in %."""
     name_a, name_b = comparison.names
     speakers = comparison.num_speakers
-    header = ["language", "A %", "B %", "B - A", _INTERVAL, "p", *(["by speaker", "p"] if speakers is not None else [])]
+    header = [
+        "language",
+        "A %",
+        "B %",
+        "B - A",
+        _INTERVAL,
+        "p",
+        *(["by speaker", "p"] if speakers is not None else []),
+    ]
     rows = []
     for lang, found in comparison.differences.items():
-        rows.append([lang, percent(found.rate_a), percent(found.rate_b), format_points(found.difference)])
+        rows.append(
+            [lang, percent(found.rate_a), percent(found.rate_b), format_points(found.difference)]
+        )
         for significance in filter(None, (found.by_utterance, found.by_speaker)):
             rows[-1] += [format_signed(significance.interval), format_p(significance.p)]
     resampled = count_of(comparison.num_utterances, "utterance")
     resampled += "" if speakers is None else f", and of {count_of(speakers, 'speaker')}"
-    lines = [f"A: {name_a}", f"B: {name_b}", comparison.signature, "", *format_columns([header, *rows]), ""]
+    lines = [
+        f"A: {name_a}",
+        f"B: {name_b}",
+        comparison.signature,
+        "",
+        *format_columns([header, *rows]),
+        "",
+    ]
     lines.append(f"paired bootstrap of {resampled}; below 0, B is better")
     if comparison.num_missing:
-        lines.append(f"decoded by neither, deletions for both: {count_of(comparison.num_missing, 'utterance')}")
+        lines.append(
+            f"decoded by neither, deletions for both: {count_of(comparison.num_missing, 'utterance')}"
+        )
     if comparison.few_speakers:
         by_speaker = comparison.differences[MACRO].by_speaker
-        narrow = "" if by_speaker is None or by_speaker.interval is None else ", and the averages' are too narrow"
+        narrow = (
+            ""
+            if by_speaker is None or by_speaker.interval is None
+            else ", and the averages' are too narrow"
+        )
         langs = ", ".join(comparison.few_speakers)
-        lines.append(f"fewer than {MIN_SPEAKERS} speakers, so no interval by speaker{narrow}: {langs}")
+        lines.append(
+            f"fewer than {MIN_SPEAKERS} speakers, so no interval by speaker{narrow}: {langs}"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -96,17 +130,32 @@ def format_seed_comparison(comparison: SeedComparison) -> str:
     rows = [["language", "A %", "B %", "B - A", "deviation", _INTERVAL, "p", "detectable"]]
     of_seeds = [["language", "", *(f"seed {seed}" for seed in seeds)]]
     for name, found in comparison.differences.items():
-        means = percent(fmean(found.rates_a)), percent(fmean(found.rates_b)), format_points(found.mean)
+        means = (
+            percent(fmean(found.rates_a)),
+            percent(fmean(found.rates_b)),
+            format_points(found.mean),
+        )
         spread = percent(found.deviation), format_signed(found.interval), format_p(found.p)
         rows.append([name, *means, *spread, percent(found.detectable)])
-        of_seeds += [[name, "A", *map(percent, found.rates_a)], ["", "B", *map(percent, found.rates_b)]]
+        of_seeds += [
+            [name, "A", *map(percent, found.rates_a)],
+            ["", "B", *map(percent, found.rates_b)],
+        ]
     lines = [f"A: {name_a}", f"B: {name_b}", comparison.signature, "", *format_columns(rows), ""]
     lines += [*format_columns(of_seeds, num_left=2), ""]
-    lines.append(f"means of {count_of(len(seeds), 'seed')}; deviation: of B - A over the seeds; below 0, B is better")
+    lines.append(
+        f"means of {count_of(len(seeds), 'seed')}; deviation: of B - A over the seeds; below 0, B is better"
+    )
     if len(seeds) >= MIN_SEEDS:
-        lines.append("p: paired t test over the seeds, for these utterances, not corrected for the number of rows")
-        lines.append(f"interval: over seeds and the {count_of(comparison.num_utterances, 'utterance')}")
-        lines.append(f"detectable: the difference that these seeds show with probability {POWER:.0%} at p < 0.05")
+        lines.append(
+            "p: paired t test over the seeds, for these utterances, not corrected for the number of rows"
+        )
+        lines.append(
+            f"interval: over seeds and the {count_of(comparison.num_utterances, 'utterance')}"
+        )
+        lines.append(
+            f"detectable: the difference that these seeds show with probability {POWER:.0%} at p < 0.05"
+        )
     else:
         lines.append(f"fewer than {MIN_SEEDS} seeds: no interval and no p")
     return "\n".join([*lines, FIXED_LANGUAGES]) + "\n"
@@ -114,7 +163,12 @@ def format_seed_comparison(comparison: SeedComparison) -> str:
 
 def seed_difference_cells(found: SeedDifference, adjusted_p: float | None) -> list[str]:
     """Seeds, mean difference, interval, p, corrected p and detectable difference, in percentage points."""
-    numbers = [format_points(found.mean), format_signed(found.interval), format_p(found.p), format_p(adjusted_p)]
+    numbers = [
+        format_points(found.mean),
+        format_signed(found.interval),
+        format_p(found.p),
+        format_p(adjusted_p),
+    ]
     return [str(len(found.differences)), *numbers, percent(found.detectable)]
 
 
@@ -137,7 +191,10 @@ def header_and_rows(records: Sequence[TableRecord]) -> tuple[list[str], list[lis
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table; columns whose cells are all empty or begin with a digit or sign are aligned right."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(header)
-    lines = ["--:" if cells and all(cell[:1] in "0123456789+-<n" for cell in cells) else "---" for cells in columns]
+    lines = [
+        "--:" if cells and all(cell[:1] in "0123456789+-<n" for cell in cells) else "---"
+        for cells in columns
+    ]
     return "\n".join(f"| {' | '.join(row)} |" for row in (header, lines, *rows))
 
 
@@ -153,14 +210,19 @@ def format_points(difference: float) -> str:
 
 def format_signed(interval: tuple[float, float] | None) -> str:
     """An interval of differences as signed percentage points; n/a if there is none."""
-    return UNDEFINED if interval is None else f"[{100 * interval[0]:+.2f}, {100 * interval[1]:+.2f}]"
+    return (
+        UNDEFINED if interval is None else f"[{100 * interval[0]:+.2f}, {100 * interval[1]:+.2f}]"
+    )
 
 
 def _format_grouping(grouping: Grouping, name: str, metric: str) -> Iterator[str]:
     header = [name, "utts", "N", "S", "D", "I", f"{metric} %", _INTERVAL]
     if grouping.micro.features is not None:
         header += ["PFER %", _INTERVAL]
-    averages: list[tuple[str, LanguageScore | MacroScore]] = [(MACRO, grouping.macro), (MICRO, grouping.micro)]
+    averages: list[tuple[str, LanguageScore | MacroScore]] = [
+        (MACRO, grouping.macro),
+        (MICRO, grouping.micro),
+    ]
     scores = [*grouping.groups.items(), *averages]
     yield from format_columns([header, *([group, *_score_cells(score)] for group, score in scores)])
 
@@ -170,7 +232,13 @@ def _score_cells(score: LanguageScore | MacroScore) -> Iterator[str]:
         yield from [""] * 5
     else:
         counts = score.counts
-        numbers = (score.utterances, counts.num_units, counts.substitutions, counts.deletions, counts.insertions)
+        numbers = (
+            score.utterances,
+            counts.num_units,
+            counts.substitutions,
+            counts.deletions,
+            counts.insertions,
+        )
         yield from map("{:,}".format, numbers)
     for found in (score, score.features):
         if found is not None:

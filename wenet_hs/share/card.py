@@ -61,19 +61,37 @@ class PackOptions:
 
     model_dir: Path = option(REQUIRED, "experiment folder, ours or WeNet's")
     out: Path = option(
-        REQUIRED, "folder to write, a file that ends with .zip, or with .md: only the card", metavar="DIR|ZIP|MD"
+        REQUIRED,
+        "folder to write, a file that ends with .zip, or with .md: only the card",
+        metavar="DIR|ZIP|MD",
     )
     overwrite: bool = option(False, "replace an earlier result of this command, also on the hub")
-    license: str | None = option(None, "of the model: its SPDX name, such as cc-by-4.0, or a file with its text")
-    data: str | None = option(None, "what the training data are, in a sentence for the card", metavar="TEXT")
-    datasets: tuple[str, ...] = option((), "names of the data sets on the hub, such as mozilla-foundation/common_voice")
-    languages: tuple[str, ...] = option((), "codes of its languages (default: those of the lists and scores)")
-    card: Path | None = option(None, "edited text of the card; its section on consent is renewed", metavar="MD")
-    consent: Path | None = option(
-        None, f"consent per recording (default: {CONSENT} in the folder of the project)", metavar="TSV"
+    license: str | None = option(
+        None, "of the model: its SPDX name, such as cc-by-4.0, or a file with its text"
     )
-    base_model: str | None = option(None, "the model from which the training started, by its name on the hub")
-    push: str | None = option(None, "also upload it as private, after `hf auth login`", metavar="hf://USER/NAME")
+    data: str | None = option(
+        None, "what the training data are, in a sentence for the card", metavar="TEXT"
+    )
+    datasets: tuple[str, ...] = option(
+        (), "names of the data sets on the hub, such as mozilla-foundation/common_voice"
+    )
+    languages: tuple[str, ...] = option(
+        (), "codes of its languages (default: those of the lists and scores)"
+    )
+    card: Path | None = option(
+        None, "edited text of the card; its section on consent is renewed", metavar="MD"
+    )
+    consent: Path | None = option(
+        None,
+        f"consent per recording (default: {CONSENT} in the folder of the project)",
+        metavar="TSV",
+    )
+    base_model: str | None = option(
+        None, "the model from which the training started, by its name on the hub"
+    )
+    push: str | None = option(
+        None, "also upload it as private, after `hf auth login`", metavar="hf://USER/NAME"
+    )
 
 
 _CONSENT_TITLE = "## Consent and access"
@@ -217,7 +235,9 @@ def _published_facts(run: RunRecord) -> dict[str, str]:
         facts["overfitted"] = "yes"
     of_files = [f"{SHA256_OF}{name}" for name in sorted(run.files)]
     of_training = [name for name in _FACTS_OF_TRAINING if name in facts]
-    packages = [name for name in run.last_start.packages if name in facts and name not in of_training]
+    packages = [
+        name for name in run.last_start.packages if name in facts and name not in of_training
+    ]
     return {name: facts[name] for name in (*of_training, *packages, *of_files)}
 
 
@@ -256,7 +276,9 @@ def model_name(out: Path) -> str:
 
 def reference(options: PackOptions) -> str:
     """How a command names the model."""
-    return options.push or (f"{options.out.stem}.zip" if options.out.suffix.lower() == ".md" else options.out.name)
+    return options.push or (
+        f"{options.out.stem}.zip" if options.out.suffix.lower() == ".md" else options.out.name
+    )
 
 
 # ---- a card that was edited
@@ -271,20 +293,31 @@ def read_card(options: PackOptions, published: RunRecord, license_id: str) -> st
     text = "\n".join(read_lines(path)).rstrip() + "\n"
     front = _front_matter(path, text)
     if _is_of_other_weights(front, published.files[WEIGHTS]):
-        raise DataError(path, "was made for other weights", "make it again with --out FILE.md, and edit it again")
+        raise DataError(
+            path,
+            "was made for other weights",
+            "make it again with --out FILE.md, and edit it again",
+        )
     flags = {"license": options.license and license_id, "languages": [*options.languages]}
     flags |= {"datasets": [*options.datasets], "base_model": options.base_model}
     for flag, value in flags.items():
         stated = front.get(written := flag.replace("languages", "language"))
         stated = [stated] if isinstance(value, list) and isinstance(stated, str) else stated
         if value and stated != value and not (flag == "license" and str(stated).lower() == value):
-            raise DataError(path, f"has {written}: {stated}, not that of --{flag}", "change one of them")
+            raise DataError(
+                path, f"has {written}: {stated}, not that of --{flag}", "change one of them"
+            )
     if options.data and options.data not in text:
         raise DataError(path, "has not the text of --data", "write it there, or leave --data out")
     name, draft = model_name(options.out), path.stem
-    for old, new in ((f"# {draft}\n", f"# {name}\n"), (f"- name: {_quote(draft)}", f"- name: {_quote(name)}")):
+    for old, new in (
+        (f"# {draft}\n", f"# {name}\n"),
+        (f"- name: {_quote(draft)}", f"- name: {_quote(name)}"),
+    ):
         text = text.replace(f"\n{old}", f"\n{new}", 1)
-    return re.sub(rf"(?<![\w.-]){re.escape(draft)}\.zip(?![\w-])", lambda _: reference(options), text)
+    return re.sub(
+        rf"(?<![\w.-]){re.escape(draft)}\.zip(?![\w-])", lambda _: reference(options), text
+    )
 
 
 def _is_of_other_weights(front: Mapping[str, Any], weights_sha256: str) -> bool:
@@ -306,7 +339,9 @@ def _front_matter(path: Path, text: str) -> dict[str, Any]:
     try:
         found = yaml.safe_load(text[4:].partition("\n---")[0])
     except (yaml.YAMLError, RecursionError) as error:
-        raise DataError(path, f"its front matter is no YAML ({one_line(error)})", "correct it") from error
+        raise DataError(
+            path, f"its front matter is no YAML ({one_line(error)})", "correct it"
+        ) from error
     return found if isinstance(found, dict) else {}
 
 
@@ -314,10 +349,18 @@ def known_license(model_dir: Path, card: Path | None) -> str | None:
     """The licence that an edited card names, or that of a packed model which is packed again: a name or a file."""
     is_again, text = is_packed(model_dir), model_dir / "LICENSE"
     cards = [*([card] if card else []), *([model_dir / "README.md"] if is_again else [])]
-    named = [_front_matter(one, "\n".join(read_lines(one))).get("license") for one in cards if one.is_file()]
+    named = [
+        _front_matter(one, "\n".join(read_lines(one))).get("license")
+        for one in cards
+        if one.is_file()
+    ]
     found = next((str(one) for one in named if one not in (None, "unknown")), None)
     if found == "other" and is_again and text.is_file():
         return str(text)
-    if found and found != "other" and (not SPDX.fullmatch(found) or Path(found).is_file()):  # no file of the user
-        raise DataError(cards[0], f"license {found[:80]!r} is no SPDX name", "correct it, or give --license")
+    if (
+        found and found != "other" and (not SPDX.fullmatch(found) or Path(found).is_file())
+    ):  # no file of the user
+        raise DataError(
+            cards[0], f"license {found[:80]!r} is no SPDX name", "correct it, or give --license"
+        )
     return found

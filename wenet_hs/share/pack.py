@@ -24,7 +24,16 @@ from wenet_hs.corpus.consent import summarise_consent
 from wenet_hs.model.experiment import TREE_FILES, Experiment, in_folder, load_experiment
 from wenet_hs.model.packed import MODEL_FILES, WEIGHTS, is_packed, open_hub, split_hub_name
 from wenet_hs.runs.record import DataFile, DataLists, RunProgress, RunRecord, Start, write_run
-from wenet_hs.share.card import SPDX, UNKNOWN, PackOptions, is_card, known_license, read_card, renew_consent, write_card
+from wenet_hs.share.card import (
+    SPDX,
+    UNKNOWN,
+    PackOptions,
+    is_card,
+    known_license,
+    read_card,
+    renew_consent,
+    write_card,
+)
 from wenet_hs.share.trained_on import read_consents
 from wenet_hs.train.model_folder import FOLDER_NAMES
 from wenet_hs.tree import load_tree
@@ -33,7 +42,13 @@ from wenet_hs.tree.errors import ConfigError, DataError, list_names, one_line
 
 logger = logging.getLogger(__name__)
 
-_PUBLISHED_WARNINGS = ("overfitted", "ctc_on_plateau", "ended_in_warmup", "all_in_warmup", "ends_before_schedule")
+_PUBLISHED_WARNINGS = (
+    "overfitted",
+    "ctc_on_plateau",
+    "ended_in_warmup",
+    "all_in_warmup",
+    "ends_before_schedule",
+)
 """Codes of warnings that are published: their sentences name no path and no utterance."""
 PRIVATE_PATH = re.compile(
     r"(?<![\w/.])(?:file:/+[\w.-]|~(?:[A-Za-z_]\w*)?/\w|\.\./[\w.]|\$\{?[A-Za-z_]\w*\}?/|/[\w.-]{2,}/[\w.-]|[A-Za-z]:\\+\w|\\\\\w)[^\s\"')]*"
@@ -56,13 +71,17 @@ def pack_model(options: PackOptions) -> Path:
     is_only_card = suffix == ".md"
     _check_out(out, overwrite=options.overwrite)
     if is_only_card and options.push:
-        raise ConfigError(f"--push {options.push}", f"only the card is written to {out}", "leave one of them out")
+        raise ConfigError(
+            f"--push {options.push}", f"only the card is written to {out}", "leave one of them out"
+        )
     hub_name = split_hub_name(options.push) if options.push else None
     if options.push and hub_name and not options.overwrite:
         with open_hub(options.push, "uploaded") as hub:
             is_taken = hub.repo_exists(hub_name[0])
         if is_taken:
-            raise DataError(f"--push {options.push}", "exists already", "name another one, or add --overwrite")
+            raise DataError(
+                f"--push {options.push}", "exists already", "name another one, or add --overwrite"
+            )
     experiment = load_experiment(options.model_dir)
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as temporary:
@@ -92,17 +111,33 @@ def _upload(folder: Path, options: PackOptions) -> None:
         hub.create_repo(name, private=True, exist_ok=options.overwrite)
         if revision and not revision.startswith("refs/"):
             hub.create_branch(name, branch=revision, exist_ok=True)
-        hub.upload_folder(repo_id=name, folder_path=str(folder), revision=revision, delete_patterns=list(MODEL_FILES))
+        hub.upload_folder(
+            repo_id=name,
+            folder_path=str(folder),
+            revision=revision,
+            delete_patterns=list(MODEL_FILES),
+        )
 
 
 def _check_out(out: Path, *, overwrite: bool) -> None:
     """Raise DataError if `out` has no name for a card, or exists and must not be replaced."""
-    others = [path.name for path in out.iterdir() if path.name not in MODEL_FILES] if out.is_dir() else []
-    found, to_do = f"exists already{' with ' if others else ''}{list_names(others)}", "name another one"
+    others = (
+        [path.name for path in out.iterdir() if path.name not in MODEL_FILES]
+        if out.is_dir()
+        else []
+    )
+    found, to_do = (
+        f"exists already{' with ' if others else ''}{list_names(others)}",
+        "name another one",
+    )
     if out.exists() and (others or not overwrite or not _is_replaceable(out)):
-        raise DataError(f"--out {out}", found, f"{to_do}; --overwrite replaces only what this command wrote")
+        raise DataError(
+            f"--out {out}", found, f"{to_do}; --overwrite replaces only what this command wrote"
+        )
     if not out.name.isprintable():
-        raise DataError(f"--out {str(out)!r}", "a name with characters that cannot be printed", to_do)
+        raise DataError(
+            f"--out {str(out)!r}", "a name with characters that cannot be printed", to_do
+        )
 
 
 def _is_replaceable(out: Path) -> bool:
@@ -127,20 +162,28 @@ def _write_files(folder: Path, experiment: Experiment, options: PackOptions) -> 
         save_file(weights, folder / WEIGHTS)
     except SafetensorError as error:
         to_do = "free some space, or name another disk"
-        raise DataError(f"--out {options.out}", f"cannot be written ({one_line(error)})", to_do) from error
-    (folder / WEIGHTS).chmod((folder / "units.txt").stat().st_mode)  # save_file gives no rights to others
+        raise DataError(
+            f"--out {options.out}", f"cannot be written ({one_line(error)})", to_do
+        ) from error
+    (folder / WEIGHTS).chmod(
+        (folder / "units.txt").stat().st_mode
+    )  # save_file gives no rights to others
     published = publish_run(experiment.run, is_overfitted=experiment.is_overfitted)
     sums = {path.name: file_sha256(path) for path in sorted(folder.iterdir())}
     published = published.model_copy(update={"files": sums})
     write_run(folder, published)
     consents = read_consents(experiment, options.consent)
     lines = summarise_consent(consents)
-    license_id = _write_license(folder, options.license or known_license(experiment.model_dir, options.card))
+    license_id = _write_license(
+        folder, options.license or known_license(experiment.model_dir, options.card)
+    )
     card = write_card(experiment, options, published, license_id, lines)
     if options.card is not None:
         card = renew_consent(read_card(options, published, license_id), lines)
     if found := PRIVATE_PATH.search(card):
-        raise ConfigError("the model card", f"would publish the path {found[0]}", "remove it from the texts")
+        raise ConfigError(
+            "the model card", f"would publish the path {found[0]}", "remove it from the texts"
+        )
     write_atomic(folder / "README.md", card)
     config = ExperimentConfig.model_validate(without_folders(settings))
     dump_config(config, folder / "train.yaml")
@@ -185,7 +228,9 @@ def _publish_start(start: Start) -> Start:
         processors=tuple(kind for kind in start.processors if not PRIVATE_PATH.search(kind)),
         ranks=start.ranks,
         python=_publish_text(start.python),
-        packages={name: text for name, text in start.packages.items() if not PRIVATE_PATH.search(text)},
+        packages={
+            name: text for name, text in start.packages.items() if not PRIVATE_PATH.search(text)
+        },
         commit=_publish_text(start.commit),
     )
 
@@ -197,7 +242,9 @@ def _publish_text(text: str | None) -> str | None:
 def _copy_named_files(folder: Path, experiment: Experiment) -> dict[str, Any]:
     """Copy units, trees, BPE model and statistics under their usual names. Returns the settings with these names."""
     settings = experiment.config.model_dump(mode="json")
-    settings["tokenizer_conf"]["symbol_table_path"] = settings["tokenizer_conf"]["symbol_table_path"] or "units.txt"
+    settings["tokenizer_conf"]["symbol_table_path"] = (
+        settings["tokenizer_conf"]["symbol_table_path"] or "units.txt"
+    )
     for setting, name in FOLDER_NAMES.items():
         *parents, key = setting.split(".")
         section = reduce(getitem, parents, settings)
@@ -255,7 +302,11 @@ def without_folders(value: Any) -> Any:
         return {key: without_folders(one) for key, one in value.items() if key != "_name_or_path"}
     if isinstance(value, list | tuple):
         return [without_folders(one) for one in value]
-    return PureWindowsPath(value).name if isinstance(value, str) and re.search(r"[/\\]", value) else value
+    return (
+        PureWindowsPath(value).name
+        if isinstance(value, str) and re.search(r"[/\\]", value)
+        else value
+    )
 
 
 def _write_license(folder: Path, given: str | None) -> str:

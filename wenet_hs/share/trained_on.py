@@ -6,7 +6,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from wenet_hs.base.files import file_sha256
-from wenet_hs.corpus.consent import CONSENT, Consent, find_unmatched, join_consents, match_consent, read_consent
+from wenet_hs.corpus.consent import (
+    CONSENT,
+    Consent,
+    find_unmatched,
+    join_consents,
+    match_consent,
+    read_consent,
+)
 from wenet_hs.corpus.output import read_rejected
 from wenet_hs.manifest.data_list import Utterance, read_data_list
 from wenet_hs.model.experiment import Experiment
@@ -58,7 +65,9 @@ def read_consents(experiment: Experiment, path: Path | None) -> list[Consent]:
     if one that is not allowed is in no list: its name may be wrong.
     """
     if path is not None and not path.is_file():
-        raise DataError(path, "no such file", "give the consent.tsv of the project, or leave --consent out")
+        raise DataError(
+            path, "no such file", "give the consent.tsv of the project, or leave --consent out"
+        )
     recordings, unknown, files = dict[str, None](), list[Path](), dict[Path, None]()
     projects = list[Path]()
     for folder, run in _trace_training(experiment):
@@ -66,10 +75,14 @@ def read_consents(experiment: Experiment, path: Path | None) -> list[Consent]:
         files[path or projects[-1] / CONSENT] = None
         clips = read_training_lists(run, folder)
         recordings |= dict.fromkeys(clip.wav for clip in clips)
-        unknown += [] if clips or (folder / WEIGHTS).is_file() else [folder]  # a packed model was checked before
+        unknown += (
+            [] if clips or (folder / WEIGHTS).is_file() else [folder]
+        )  # a packed model was checked before
     # Recordings of two projects may have one name: then one `no` is enough.
     of_files = [read_consent(file) for file in files]
-    found = join_consents(pair for consents in of_files for pair in match_consent(consents, recordings))
+    found = join_consents(
+        pair for consents in of_files for pair in match_consent(consents, recordings)
+    )
     consents = join_consents(pair for consents in of_files for pair in consents.items())
     where = " and ".join(str(file) for file in files if file.is_file())
     if refused := [name for name, one in found.items() if one.is_allowed is False]:
@@ -79,7 +92,9 @@ def read_consents(experiment: Experiment, path: Path | None) -> list[Consent]:
     if unknown and any(one.is_allowed is False for one in consents.values()):
         reason = f"recordings are not allowed, and the training lists of {unknown[0]} are of shards, gone or changed"
         raise DataError(where, reason, "restore the lists, or train again from lists of recordings")
-    if find_unmatched(consents, recordings) and (wrong := find_unmatched(consents, _list_recordings(projects))):
+    if find_unmatched(consents, recordings) and (
+        wrong := find_unmatched(consents, _list_recordings(projects))
+    ):
         reason = f"not allowed, but no recording of the lists has this name ({list_names(wrong, most=3)})"
         raise DataError(where, reason, "correct the name, or remove the line")
     return [*found.values()]

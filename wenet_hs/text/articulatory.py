@@ -104,7 +104,11 @@ def articulatory_vectors(units: Sequence[str]) -> NDArray[np.float64]:
     vectors = np.full((len(units), 2 * len(table.weights) + len(signs)), np.nan)
     for row, phone in zip(vectors, phones, strict=True):
         if phone is not None:
-            row[:] = (*phone.mean, *phone.contour, *(_SIGN_COORDINATE * phone.signs[sign] for sign in signs))
+            row[:] = (
+                *phone.mean,
+                *phone.contour,
+                *(_SIGN_COORDINATE * phone.signs[sign] for sign in signs),
+            )
     return vectors
 
 
@@ -114,11 +118,15 @@ def nearest_phones(units: Sequence[str], known: Sequence[str]) -> list[int | Non
     None for a unit without a vector. Raises ConfigError if panphon is not installed.
     """
     vectors = articulatory_vectors([*known, *units])
-    distances = [np.linalg.norm(vectors[: len(known)] - row, axis=1) for row in vectors[len(known) :]]
+    distances = [
+        np.linalg.norm(vectors[: len(known)] - row, axis=1) for row in vectors[len(known) :]
+    ]
     return [None if np.isnan(row).all() else int(np.nanargmin(row)) for row in distances]
 
 
-def phone_features(units: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def phone_features(
+    units: Sequence[str],
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """The features of each unit at its start and at its end, -1 to 1, NaN for a unit that is not a phone; and weights.
 
     Symbols are read as in `articulatory_vectors`, without the coordinates for diacritics: `p̚` equals `p`. Both ends of
@@ -143,10 +151,14 @@ def _phone(unit: str, table: _FeatureTable) -> _Phone | None:
     if read is None:
         return None
     parts, tones = read
-    whole = _look_up(parts, table) if len(parts) == 2 or any(part.is_tied for part in parts) else None
+    whole = (
+        _look_up(parts, table) if len(parts) == 2 or any(part.is_tied for part in parts) else None
+    )
     found = [_look_up([part], table) for part in parts] if whole is None else [whole]
     segments = [features for features in found if features is not None]
-    groups = [group for group in (segments, [table.segments[((tone, ()),)] for tone in tones]) if group]
+    groups = [
+        group for group in (segments, [table.segments[((tone, ()),)] for tone in tones]) if group
+    ]
     # Tones and segments use different features, zero in each other's, so their sum contains both.
     mean = np.sum([np.mean(group, axis=0) for group in groups], axis=0)
     contour = np.sum([(group[-1] - group[0]) / 2 for group in groups], axis=0)
@@ -159,7 +171,9 @@ def _look_up(parts: Sequence[_Letter], table: _FeatureTable) -> NDArray[np.float
     """The features of these letters as one segment, with as many of their diacritics as the table has together."""
     indexes = _all_signs(parts)[:_MAX_SIGNS]
     for num_kept in range(len(indexes), -1, -1):
-        for kept in combinations(indexes, num_kept):  # in this order the last diacritic is removed first
+        for kept in combinations(
+            indexes, num_kept
+        ):  # in this order the last diacritic is removed first
             features = table.segments.get(_key(parts, kept))
             if features is not None:
                 return features
@@ -169,7 +183,10 @@ def _look_up(parts: Sequence[_Letter], table: _FeatureTable) -> NDArray[np.float
 def _key(parts: Sequence[_Letter], kept: Collection[tuple[int, int]]) -> _Key:
     """The parts with the diacritics whose (index of the letter, index of the diacritic) is kept."""
     return tuple(
-        (part.letter, tuple(sorted(sign for at, sign in enumerate(part.signs) if (index, at) in kept)))
+        (
+            part.letter,
+            tuple(sorted(sign for at, sign in enumerate(part.signs) if (index, at) in kept)),
+        )
         for index, part in enumerate(parts)
     )
 
@@ -210,16 +227,22 @@ def _feature_table() -> _FeatureTable:
     folder = Path(spec.submodule_search_locations[0])
     absent = [name for name in (_TABLE, _WEIGHTS) if not (folder / name).is_file()]
     if absent:
-        raise ConfigError("features of phones", f"{folder / absent[0]} is missing", f"run {_INSTALL} again")
+        raise ConfigError(
+            "features of phones", f"{folder / absent[0]} is missing", f"run {_INSTALL} again"
+        )
     with (folder / _TABLE).open(encoding="utf-8", newline="") as file:
         header, *rows = csv.reader(file)
-    with (folder / _WEIGHTS).open(encoding="utf-8", newline="") as file:  # in another order than the table
+    with (folder / _WEIGHTS).open(
+        encoding="utf-8", newline=""
+    ) as file:  # in another order than the table
         names, values = islice(csv.reader(file), 2)
     weight_of = dict(zip(names, map(float, values), strict=True))
     weights = np.array([weight_of.get(name, _TONE_WEIGHT) for name in header[1:]])
     scales = np.sqrt(weights)
     features = {
-        unicodedata.normalize("NFD", row[0]): scales * [("-0+".index(value) - 1) for value in row[1:]] for row in rows
+        unicodedata.normalize("NFD", row[0]): scales
+        * [("-0+".index(value) - 1) for value in row[1:]]
+        for row in rows
     }
     letters = frozenset(text for text in features if len(text) == 1) - _TONES
     segments: dict[_Key, NDArray[np.float64]] = {((tone, ()),): features[tone] for tone in _TONES}

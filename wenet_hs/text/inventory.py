@@ -21,13 +21,19 @@ def read_inventories(path: Path) -> Inventories:
     faults = []
     for number, line in enumerate(read_lines(path), start=1):
         lang, tab, text = line.partition("\t")
-        units = list(dict.fromkeys(unicodedata.normalize("NFC", unit) for unit in text.split(" ") if unit))
+        units = list(
+            dict.fromkeys(unicodedata.normalize("NFC", unit) for unit in text.split(" ") if unit)
+        )
         if not lang or not tab or "\t" in text:
-            faults.append(f"{path}:{number}: expected `lang<TAB>unit unit …`, found {line[:60]!r}; write two fields")
+            faults.append(
+                f"{path}:{number}: expected `lang<TAB>unit unit …`, found {line[:60]!r}; write two fields"
+            )
         elif lang in found:
             faults.append(f"{path}:{number}: language {lang!r} has a line already; keep one")
         elif not units:
-            faults.append(f"{path}:{number}: language {lang!r} has no units; list them, or remove the line")
+            faults.append(
+                f"{path}:{number}: language {lang!r} has no units; list them, or remove the line"
+            )
         found.setdefault(lang, units)
     refuse_faults(path, faults)
     return found
@@ -39,7 +45,9 @@ def write_inventories(path: Path, inventories: Inventories) -> None:
     write_atomic(path, "".join(lines))
 
 
-def collect_inventories(utterances: Sequence[Utterance], split: Callable[[str], Iterable[str]]) -> Inventories:
+def collect_inventories(
+    utterances: Sequence[Utterance], split: Callable[[str], Iterable[str]]
+) -> Inventories:
     """The units of each language in transcripts, which `split` divides.
 
     Raises DataError for utterances without a language.
@@ -50,7 +58,9 @@ def collect_inventories(utterances: Sequence[Utterance], split: Callable[[str], 
     return {lang: sorted(units) for lang, units in found.items()}
 
 
-def select_languages(inventories: Inventories, utterances: Sequence[Utterance], path: Path) -> Inventories:
+def select_languages(
+    inventories: Inventories, utterances: Sequence[Utterance], path: Path
+) -> Inventories:
     """The inventories of the languages of these utterances.
 
     Raises DataError if an utterance has no language, or one without a line in the inventory file `path`.
@@ -58,7 +68,11 @@ def select_languages(inventories: Inventories, utterances: Sequence[Utterance], 
     langs = sorted(set(_languages(utterances)))
     absent = [lang for lang in langs if lang not in inventories]
     if absent:
-        raise DataError(path, f"no line for the languages {list_names(absent)} of --test_data", "add their units")
+        raise DataError(
+            path,
+            f"no line for the languages {list_names(absent)} of --test_data",
+            "add their units",
+        )
     return {lang: inventories[lang] for lang in langs}
 
 

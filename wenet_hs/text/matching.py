@@ -40,7 +40,11 @@ class UnitMatcher:
         self._composed = _Spellings("NFC", units)
         self._decomposed = _Spellings("NFD", units)
         # Where a table has `é` as `e` and an accent, the code point of NFC is not what the table has.
-        short = {spelling: unit for spelling, unit in self._composed.unit_of.items() if len(spelling) == 1}
+        short = {
+            spelling: unit
+            for spelling, unit in self._composed.unit_of.items()
+            if len(spelling) == 1
+        }
         self._are_short_units_composed = all(unit == spelling for spelling, unit in short.items())
         # A unit that continues a letter begins with a mark. A mark inside a unit belongs to a letter of this unit.
         self._has_parts_of_letters = any(_is_part_of_letter(unit[0]) for unit in units)

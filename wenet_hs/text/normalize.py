@@ -32,7 +32,10 @@ _JOINING_SCRIPTS = r"\p{Arab}\p{Syrc}\p{Deva}\p{Beng}\p{Guru}\p{Gujr}\p{Orya}\p{
 _EVERYWHERE = (
     # ZERO WIDTH (NON-)JOINER belongs to the spelling after a virama and between the letters of these scripts; before a
     # virama too, as in Bengali র‍্যাব.
-    (rf"(?<=\p{{M}})[\u200C\u200D]|(?<=[{_JOINING_SCRIPTS}])[\u200C\u200D](?=[\p{{L}}\p{{M}}])", None),
+    (
+        rf"(?<=\p{{M}})[\u200C\u200D]|(?<=[{_JOINING_SCRIPTS}])[\u200C\u200D](?=[\p{{L}}\p{{M}}])",
+        None,
+    ),
     (r"(?<=\p{Hebr})[׳״](?=\p{Hebr})", None),  # geresh and gershayim
 )
 
@@ -92,7 +95,9 @@ def normalize_phones(text: str) -> str:
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
-def normalize_counted(text: str, lang: str | None, *, keep_case: bool = False) -> tuple[str, Counter[str]]:
+def normalize_counted(
+    text: str, lang: str | None, *, keep_case: bool = False
+) -> tuple[str, Counter[str]]:
     """Like `normalize`, with the frequencies of the removed characters; white space is not counted.
 
     With `keep_case` the text keeps its upper case; the rules match it in lower case.
@@ -104,7 +109,9 @@ def normalize_counted(text: str, lang: str | None, *, keep_case: bool = False) -
     rules, has_dotless_i = _RULES.get(code, _DEFAULT), code in _DOTLESS_I
     removed: Counter[str] = Counter()
     while True:
-        text, newly_removed = _normalize_once(text, rules, keep_case=keep_case, has_dotless_i=has_dotless_i)
+        text, newly_removed = _normalize_once(
+            text, rules, keep_case=keep_case, has_dotless_i=has_dotless_i
+        )
         removed += newly_removed
         if not newly_removed:
             return text, removed
@@ -117,8 +124,12 @@ def _normalize_once(
     text = unicodedata.normalize("NFC", text)
     text = text if keep_case else _lower(text, has_dotless_i)
     lower = text  # the patterns are in lower case
-    if keep_case:  # a letter whose lower case is several characters stays, so that positions do not change
-        lower = "".join(low if len(low := character.lower()) == 1 else character for character in text)
+    if (
+        keep_case
+    ):  # a letter whose lower case is several characters stays, so that positions do not change
+        lower = "".join(
+            low if len(low := character.lower()) == 1 else character for character in text
+        )
     replacements: dict[int, str] = {}  # of characters for which a rule matches, by position
     for pattern, written in _patterns(rules):
         for match in pattern.finditer(lower):
@@ -129,7 +140,9 @@ def _normalize_once(
     pieces = []
     removed: Counter[str] = Counter()
     for position, character in enumerate(text):
-        piece, is_removed = (replacements[position], False) if position in replacements else _replacement(character)
+        piece, is_removed = (
+            (replacements[position], False) if position in replacements else _replacement(character)
+        )
         pieces.append(piece.upper() if position in replacements and character.isupper() else piece)
         if is_removed:
             removed[character] += 1
@@ -137,7 +150,9 @@ def _normalize_once(
 
 
 def _lower(text: str, has_dotless_i: bool) -> str:
-    text = text.replace("İ", "i")  # Python converts İ to i and a combining dot: two units for one letter
+    text = text.replace(
+        "İ", "i"
+    )  # Python converts İ to i and a combining dot: two units for one letter
     if has_dotless_i:
         text = text.replace("I", "ı").replace("i\u0307", "i")
     return unicodedata.normalize("NFC", text.lower())

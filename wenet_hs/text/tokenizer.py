@@ -44,7 +44,11 @@ class Tokenizer(ABC):
     def _set_table(self, table: UnitTable) -> None:
         self.table = table
         self.marked_units = table.marked_units
-        self._ids = {unit: unit_id for unit_id, unit in enumerate(table.units) if unit_id not in table.special_ids}
+        self._ids = {
+            unit: unit_id
+            for unit_id, unit in enumerate(table.units)
+            if unit_id not in table.special_ids
+        }
         """For speed: the ids of units that are written as in the table."""
 
     def with_table(self, table: UnitTable) -> Self:
@@ -78,7 +82,9 @@ class Tokenizer(ABC):
             unit_id = self.table.special.unk if unit_id is None else unit_id
             if unit_id is None:
                 found = f"unit {unit!r} is not in the unit table, which has no <unk>"
-                raise DataError(f"transcript {text!r}", found, "use the table of these data, or one with <unk>")
+                raise DataError(
+                    f"transcript {text!r}", found, "use the table of these data, or one with <unk>"
+                )
             ids.append(unit_id)
         return ids
 
@@ -88,8 +94,12 @@ class Tokenizer(ABC):
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids: blank, <sos> and <eos> are left out, `<unk>` is written as `⁇`."""
         special, units = self.table.special, self.table.units
-        kept = (unit_id for unit_id in ids if unit_id not in (special.blank, special.sos, special.eos))
-        return self.join(UNKNOWN_SHOWN if unit_id == special.unk else units[unit_id] for unit_id in kept)
+        kept = (
+            unit_id for unit_id in ids if unit_id not in (special.blank, special.sos, special.eos)
+        )
+        return self.join(
+            UNKNOWN_SHOWN if unit_id == special.unk else units[unit_id] for unit_id in kept
+        )
 
     def _text_id(self, unit: str) -> int | None:
         # "<blank>" in a transcript is text; it must never become the blank of CTC.
@@ -100,7 +110,11 @@ class Tokenizer(ABC):
         if not any(unit in text for unit in self.marked_units):
             return list(split(text))
         parts = re.split(f"({'|'.join(map(re.escape, self.marked_units))})", text)
-        return [unit for part in parts for unit in ([part] if part in self.marked_units else split(part))]
+        return [
+            unit
+            for part in parts
+            for unit in ([part] if part in self.marked_units else split(part))
+        ]
 
 
 class CharTokenizer(Tokenizer):
@@ -155,19 +169,31 @@ class SegmentingTokenizer(PhoneTokenizer):
 
     def split(self, text: str) -> list[str]:
         parts = (part for word in super().split(text) for part in self._parts(word))
-        return [unit for part in parts for unit in (self._segment(part) if _NO_SPACES.match(part) else [part])]
+        return [
+            unit
+            for part in parts
+            for unit in (self._segment(part) if _NO_SPACES.match(part) else [part])
+        ]
 
     def _set_table(self, table: UnitTable) -> None:
         super()._set_table(table)
-        self._longest = max((len(unit) for unit in table.units if _NO_SPACES.match(unit)), default=1)
+        self._longest = max(
+            (len(unit) for unit in table.units if _NO_SPACES.match(unit)), default=1
+        )
 
     def _parts(self, word: str) -> list[str]:
         """A word of the table, or the parts of a word that are in scripts with spaces and without."""
-        return [word] if self._text_id(word) is not None else [part[0] for part in _NO_SPACES_OR_OTHER.finditer(word)]
+        return (
+            [word]
+            if self._text_id(word) is not None
+            else [part[0] for part in _NO_SPACES_OR_OTHER.finditer(word)]
+        )
 
     def _segment(self, text: str) -> Sequence[str]:
         letters = regex.findall(r"\X", text)
-        best: list[tuple[int, int, tuple[str, ...]]] = [(0, 0, ())]  # per position: unknown letters, words, the words
+        best: list[tuple[int, int, tuple[str, ...]]] = [
+            (0, 0, ())
+        ]  # per position: unknown letters, words, the words
         for end in range(1, len(letters) + 1):
             choices = []
             for begin in range(max(0, end - self._longest), end):
@@ -192,15 +218,23 @@ class BpeTokenizer(Tokenizer):
     def __init__(self, table: UnitTable, model: Path | str) -> None:
         """Raises DataError if the model is missing or is not one."""
         try:
-            self.processor = sentencepiece.SentencePieceProcessor(model_proto=Path(model).read_bytes())
+            self.processor = sentencepiece.SentencePieceProcessor(
+                model_proto=Path(model).read_bytes()
+            )
         except OSError as error:
-            raise DataError(model, f"cannot be read ({error.strerror})", "check the path of the BPE model") from error
+            raise DataError(
+                model, f"cannot be read ({error.strerror})", "check the path of the BPE model"
+            ) from error
         except (RuntimeError, TypeError) as error:
-            raise DataError(model, "not a sentencepiece model", "create it with `wenet-hs units --kind bpe`") from error
+            raise DataError(
+                model, "not a sentencepiece model", "create it with `wenet-hs units --kind bpe`"
+            ) from error
         self._pieces = frozenset(bpe_units(self.processor.serialized_model_proto()))
         self._characters = frozenset("".join(self._pieces)) | {" "}
         # Of equivalent characters the last one counts: the one in NFC.
-        by_form = sorted(self._characters, key=lambda one: (one == unicodedata.normalize("NFC", one), one))
+        by_form = sorted(
+            self._characters, key=lambda one: (one == unicodedata.normalize("NFC", one), one)
+        )
         self._character_matcher = UnitMatcher(by_form)
         self._to_case = str.upper if any(piece != piece.lower() for piece in self._pieces) else str
         super().__init__(table)
@@ -208,11 +242,15 @@ class BpeTokenizer(Tokenizer):
     def _set_table(self, table: UnitTable) -> None:
         super()._set_table(table)
         self.marked_units = [unit for unit in table.marked_units if unit not in self._pieces]
-        self._is_mixed = any(_CHINESE.fullmatch(unit) and unit not in self._pieces for unit in table.units)
+        self._is_mixed = any(
+            _CHINESE.fullmatch(unit) and unit not in self._pieces for unit in table.units
+        )
 
     def split(self, text: str) -> list[str]:
         text = unicodedata.normalize("NFC", text)
-        return self._split_around_marked(text, self._split_mixed if self._is_mixed else self._split_plain)
+        return self._split_around_marked(
+            text, self._split_mixed if self._is_mixed else self._split_plain
+        )
 
     def _split_plain(self, text: str) -> list[str]:
         if not self._characters.issuperset(text):
@@ -222,7 +260,11 @@ class BpeTokenizer(Tokenizer):
 
     def _split_mixed(self, text: str) -> list[str]:
         parts = (part for part in _CHINESE.split(self._to_case(text)) if part.strip())
-        return [unit for part in parts for unit in ([part] if _CHINESE.fullmatch(part) else self._split_plain(part))]
+        return [
+            unit
+            for part in parts
+            for unit in ([part] if _CHINESE.fullmatch(part) else self._split_plain(part))
+        ]
 
     def join(self, units: Iterable[str]) -> str:
         text = "".join(self.texts(units)).replace(SPACE, " ").strip(" ")
@@ -248,7 +290,9 @@ def make_tokenizer(kind: str, table: UnitTable, bpe_model: Path | str | None = N
     Its table has `▁` for `<space>`, except for phones and words, which are written in transcripts as in the table.
     """
     if kind in ("char", "bpe"):
-        table = replace(table, units=tuple(SPACE if unit == OTHER_SPACE else unit for unit in table.units))
+        table = replace(
+            table, units=tuple(SPACE if unit == OTHER_SPACE else unit for unit in table.units)
+        )
     if kind == "bpe" and bpe_model is not None:
         return BpeTokenizer(table, bpe_model)
     if kind == "char":
@@ -258,7 +302,9 @@ def make_tokenizer(kind: str, table: UnitTable, bpe_model: Path | str | None = N
     raise ValueError(f"no tokenizer {kind!r} with the model {bpe_model}")
 
 
-def count_units(tokenizer: Tokenizer, transcripts: Iterable[str], min_count: int) -> tuple[UnitTable, list[int]]:
+def count_units(
+    tokenizer: Tokenizer, transcripts: Iterable[str], min_count: int
+) -> tuple[UnitTable, list[int]]:
     """The table of the units that occur `min_count` times or more, and the counts of the others."""
     counts = Counter(unit for transcript in transcripts for unit in tokenizer.split(transcript))
     table = UnitTable.from_units(unit for unit, count in counts.items() if count >= min_count)
@@ -291,15 +337,24 @@ def _fault_as_characters(unit: str, table: UnitTable) -> tuple[str, str]:
     if unit in (*SPECIAL_UNITS, SOS, EOS, OTHER_SPACE, SPACE):
         return "", ""
     if unit.lower() in ("|", "[space]", "<space>") and not has_space:
-        return "is the space of other toolkits, which is a letter for tokenizer: char", f"rename it {SPACE}"
+        return (
+            "is the space of other toolkits, which is a letter for tokenizer: char",
+            f"rename it {SPACE}",
+        )
     if unit in table.marked_units:
         return "", ""
     if SPACE in unit or _BYTE.fullmatch(unit):
-        return "is a piece of BPE, not a character", "set tokenizer: bpe, or create the table with --kind char"
+        return (
+            "is a piece of BPE, not a character",
+            "set tokenizer: bpe, or create the table with --kind char",
+        )
     is_one_letter = regex.fullmatch(r"\X", unit) is not None  # with its marks
     if not has_space and not is_one_letter:  # phones and words are between spaces
         found = f"has several letters, and the table has no space {SPACE}, so its units may be phones or words"
-        return found, f"set tokenizer: phone or word; of letters such as `ts`, add {SPACE} to the table"
+        return (
+            found,
+            f"set tokenizer: phone or word; of letters such as `ts`, add {SPACE} to the table",
+        )
     return "", ""
 
 
@@ -310,7 +365,11 @@ def cut_lines(transcripts: Iterable[str]) -> Iterator[str]:
     """
     for transcript in transcripts:
         if _RESERVED in transcript:
-            raise DataError(repr(transcript[:60]), "has U+2585, which sentencepiece reserves", "remove this character")
+            raise DataError(
+                repr(transcript[:60]),
+                "has U+2585, which sentencepiece reserves",
+                "remove this character",
+            )
         rest = transcript.strip(" ")
         while len(encoded := rest.encode()) > _MAX_LINE_BYTES:
             line = encoded[:_MAX_LINE_BYTES].decode(errors="ignore")
@@ -356,4 +415,8 @@ def bpe_units(model: bytes) -> list[str]:
     """The pieces of a model, without its control symbols."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     pieces = range(processor.get_piece_size())
-    return [processor.id_to_piece(n) for n in pieces if not (processor.is_control(n) or processor.is_unknown(n))]
+    return [
+        processor.id_to_piece(n)
+        for n in pieces
+        if not (processor.is_control(n) or processor.is_unknown(n))
+    ]

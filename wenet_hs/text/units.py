@@ -57,7 +57,9 @@ class UnitTable:
             if not unit or " " in unit or "\n" in unit:
                 raise ValueError(f"unit {unit!r} is empty or contains a space or line end")
         if len(self._ids) != len(self.units):
-            second = next(unit for unit_id, unit in enumerate(self.units) if self.id_of(unit) != unit_id)
+            second = next(
+                unit for unit_id, unit in enumerate(self.units) if self.id_of(unit) != unit_id
+            )
             raise ValueError(f"two units are equal after NFC: {second!r}")
 
     @cached_property
@@ -88,8 +90,12 @@ class UnitTable:
     @classmethod
     def from_units(cls, units: Iterable[str]) -> "UnitTable":
         """The table of these units: the special ones, then the others in NFC and code point order, each once."""
-        ordinary = sorted({unicodedata.normalize("NFC", unit) for unit in units} - {*SPECIAL_UNITS, SOS, EOS})
-        return cls(units=(*SPECIAL_UNITS, *ordinary), special=SpecialIds(blank=0, unk=1, sos=2, eos=2))
+        ordinary = sorted(
+            {unicodedata.normalize("NFC", unit) for unit in units} - {*SPECIAL_UNITS, SOS, EOS}
+        )
+        return cls(
+            units=(*SPECIAL_UNITS, *ordinary), special=SpecialIds(blank=0, unk=1, sos=2, eos=2)
+        )
 
     @classmethod
     def read(cls, path: Path | str) -> "UnitTable":
@@ -105,26 +111,41 @@ class UnitTable:
             others = "<blk>, <eps> or <pad>" if missing == BLANK else "<s> or </s>"
             to_do = f"create the table with `wenet-hs units`, or rename the unit that has this role (as {others})"
             raise DataError(path, f"no unit {missing}", to_do)
-        return cls(units=units, special=SpecialIds(blank=ids[BLANK], unk=ids.get(UNK), sos=sos, eos=eos))
+        return cls(
+            units=units, special=SpecialIds(blank=ids[BLANK], unk=ids.get(UNK), sos=sos, eos=eos)
+        )
 
     def write(self, path: Path | str) -> None:
         """Writes one line `unit id` per unit."""
-        write_atomic(path, "".join(f"{unit} {unit_id}\n" for unit_id, unit in enumerate(self.units)))
+        write_atomic(
+            path, "".join(f"{unit} {unit_id}\n" for unit_id, unit in enumerate(self.units))
+        )
 
 
-def check_special(table: UnitTable, special_tokens: Mapping[Any, int] | None, where: str = "tokenizer_conf") -> None:
+def check_special(
+    table: UnitTable, special_tokens: Mapping[Any, int] | None, where: str = "tokenizer_conf"
+) -> None:
     """Raises ConfigError if `special_tokens` of a config differs from the table.
 
     WeNet would train with the ids of the config, and so with an ordinary unit as end of sentence.
     """
-    ids = {BLANK: table.special.blank, UNK: table.special.unk, SOS: table.special.sos, EOS: table.special.eos}
+    ids = {
+        BLANK: table.special.blank,
+        UNK: table.special.unk,
+        SOS: table.special.sos,
+        EOS: table.special.eos,
+    }
     ids[SOS_EOS] = table.special.sos
     for name, configured in (special_tokens or {}).items():
         found = ids.get(name, table.id_of(name))
         if found != configured:
-            in_table = f"is {found} in the unit table" if found is not None else "is not in the unit table"
+            in_table = (
+                f"is {found} in the unit table" if found is not None else "is not in the unit table"
+            )
             to_do = "use the units.txt of this model, or leave special_tokens out"
-            raise ConfigError(f"{where}.special_tokens", f"{name} is {configured}, but {in_table}", to_do)
+            raise ConfigError(
+                f"{where}.special_tokens", f"{name} is {configured}, but {in_table}", to_do
+            )
 
 
 def _key(unit: str) -> str:
@@ -143,15 +164,25 @@ def _read_units(path: Path | str) -> tuple[str, ...]:
             break
         # A unit may itself be white space (U+3000), so the line is split only at the last space or tab.
         unit, _, digits = line.rpartition(" ") if " " in line else line.rpartition("\t")
-        if not unit or " " in unit or not (digits.isascii() and digits.isdigit() and len(digits) < 10):
-            faults.append(f"{path}:{number}: expected `unit id`, found {line[:60]!r}; write two fields on each line")
+        if (
+            not unit
+            or " " in unit
+            or not (digits.isascii() and digits.isdigit() and len(digits) < 10)
+        ):
+            faults.append(
+                f"{path}:{number}: expected `unit id`, found {line[:60]!r}; write two fields on each line"
+            )
             continue
         unit_id = int(digits)
         if (first := line_of_unit.setdefault(_key(unit), number)) != number:
             how = "the space" if _key(unit) == SPACE else "in NFC"
-            faults.append(f"{path}:{number}: {unit!r} is the same unit ({how}) as line {first}; keep one")
+            faults.append(
+                f"{path}:{number}: {unit!r} is the same unit ({how}) as line {first}; keep one"
+            )
         elif (first := line_of_id.setdefault(unit_id, number)) != number:
-            faults.append(f"{path}:{number}: id {unit_id} is already used on line {first}; ids must differ")
+            faults.append(
+                f"{path}:{number}: id {unit_id} is already used on line {first}; ids must differ"
+            )
         unit_of[unit_id] = unit
     refuse_faults(path, faults)
     if not unit_of:
@@ -159,7 +190,11 @@ def _read_units(path: Path | str) -> tuple[str, ...]:
     if max(unit_of) >= len(unit_of):  # a line was lost
         missing, highest = min(set(range(len(unit_of))) - set(unit_of)), max(unit_of)
         to_do = f"ids must be 0 to {len(unit_of) - 1}, and {missing} is missing"
-        raise DataError(f"{path}:{line_of_id[highest]}", f"id {highest} in a table of {len(unit_of)} units", to_do)
+        raise DataError(
+            f"{path}:{line_of_id[highest]}",
+            f"id {highest} in a table of {len(unit_of)} units",
+            to_do,
+        )
     return tuple(unit_of[unit_id] for unit_id in range(len(unit_of)))
 
 
@@ -185,6 +220,8 @@ def show_unit(unit: str, *, in_full: bool = False) -> str:
 def show_two(one: str, other: str) -> tuple[str, str]:
     """Two units as `show_unit`, and in full if only what is invisible differs."""
     shown = show_unit(one), show_unit(other)
-    visible = [[char for char in unit if unicodedata.category(char) not in _SHAPELESS] for unit in shown]
+    visible = [
+        [char for char in unit if unicodedata.category(char) not in _SHAPELESS] for unit in shown
+    ]
     is_alike = one != other and visible[0] == visible[1]
     return (show_unit(one, in_full=True), show_unit(other, in_full=True)) if is_alike else shown

@@ -37,7 +37,9 @@ def _sorted_by_cost(known: Mapping[Path, Progress], metric: str) -> list[Path]:
     return [path for cost, path in costs if cost != math.inf]
 
 
-def is_out_of_patience(validations: Sequence[Mapping[str, float]], conf: EarlyStoppingConf | None) -> bool:
+def is_out_of_patience(
+    validations: Sequence[Mapping[str, float]], conf: EarlyStoppingConf | None
+) -> bool:
     """Whether the last `patience` validations, or more, brought no improvement.
 
     It depends only on the recorded validations, so a resumed run stops at the same step. A value that was not finite is
@@ -92,8 +94,13 @@ def checkpoints_to_keep(folder: Path, config: TrainingConfig) -> set[Path]:
     kept = list(dict.fromkeys([*always, *best, *regular[: -config.keep_checkpoints - 1 : -1]]))
     if (limit_gb := config.keep_checkpoints_gb) is None:
         return {*kept}
-    totals = itertools.accumulate(sum(file.stat().st_size for file in path.iterdir()) for path in kept)
-    return {*always, *(path for path, total in zip(kept, totals, strict=True) if total <= 1e9 * limit_gb)}
+    totals = itertools.accumulate(
+        sum(file.stat().st_size for file in path.iterdir()) for path in kept
+    )
+    return {
+        *always,
+        *(path for path, total in zip(kept, totals, strict=True) if total <= 1e9 * limit_gb),
+    }
 
 
 def choose_checkpoints(model_dir: Path, num: int, by: str) -> list[Path]:
@@ -114,18 +121,28 @@ def choose_checkpoints(model_dir: Path, num: int, by: str) -> list[Path]:
             logger.warning("checkpoint %s: %s; not averaged", path, fault)
     if not known and any(model_dir.glob("epoch_*.pt")):
         raise CheckpointError(
-            model_dir, "has checkpoints of WeNet, which are not averaged here", "average them by WeNet"
+            model_dir,
+            "has checkpoints of WeNet, which are not averaged here",
+            "average them by WeNet",
         )
     if not known:
-        raise CheckpointError(folder, "no intact checkpoint to average", "run `wenet-hs train` first")
+        raise CheckpointError(
+            folder, "no intact checkpoint to average", "run `wenet-hs train` first"
+        )
     if by == "last":
-        candidates = [path for path, progress in known.items() if not progress.interim] or list(known)[-1:]
+        candidates = [path for path, progress in known.items() if not progress.interim] or list(
+            known
+        )[-1:]
     else:
         candidates = _sorted_by_cost(known, "loss" if by == "cv_loss" else by)[::-1]
     if not candidates:
-        raise CheckpointError(folder, f"no checkpoint whose validation measured {by}", "use --by last")
+        raise CheckpointError(
+            folder, f"no checkpoint whose validation measured {by}", "use --by last"
+        )
     if len(candidates) < num:
-        logger.warning("%s: checkpoints to average: %d instead of %d", model_dir, len(candidates), num)
+        logger.warning(
+            "%s: checkpoints to average: %d instead of %d", model_dir, len(candidates), num
+        )
     return candidates[-num:]
 
 
@@ -155,7 +172,9 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
         last = frozen | load_dict(path / "model.pt")
         for name, value in last.items():
             if not torch.isfinite(value).all():
-                raise CheckpointError(path, f"{name} holds values that are not finite", "leave this checkpoint out")
+                raise CheckpointError(
+                    path, f"{name} holds values that are not finite", "leave this checkpoint out"
+                )
             total[name] = value.double() + total[name] if name in total else value.double()
     return {
         name: (total[name] / len(paths)).to(value.dtype) if value.is_floating_point() else value

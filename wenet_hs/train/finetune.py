@@ -25,7 +25,13 @@ from wenet_hs.heads.hsoftmax import HSoftmaxHead
 from wenet_hs.heads.softmax import SoftmaxHead
 from wenet_hs.model.asr_model import AsrModel
 from wenet_hs.model.build import AnyTree, build_head
-from wenet_hs.model.checkpoint import MANIFEST, check_weights, load_weights, verification_error, weights_path
+from wenet_hs.model.checkpoint import (
+    MANIFEST,
+    check_weights,
+    load_weights,
+    verification_error,
+    weights_path,
+)
 from wenet_hs.model.encoders.kinds import check_same_outputs
 from wenet_hs.model.encoders.pretrained import PretrainedEncoder
 from wenet_hs.model.experiment import (
@@ -100,11 +106,25 @@ class FineTuneReport:
         if self.parameters_dropped:
             logger.info("dropped: %s", listed(self.parameters_dropped))
         if self.unit_table is None:
-            logger.warning("%s: no unit table next to it; its units are assumed to be the same", self.checkpoint)
+            logger.warning(
+                "%s: no unit table next to it; its units are assumed to be the same",
+                self.checkpoint,
+            )
         else:
-            new, dropped = (listed([*map(repr, units)]) for units in (self.units_new, self.units_dropped))
-            logger.info("units of %s: %d kept; new: %s; dropped: %s", self.unit_table, self.units_kept, new, dropped)
-        parts = [f"{name} {count.taken} of {count.rows} rows" for name, count in self.parameters_in_part.items()]
+            new, dropped = (
+                listed([*map(repr, units)]) for units in (self.units_new, self.units_dropped)
+            )
+            logger.info(
+                "units of %s: %d kept; new: %s; dropped: %s",
+                self.unit_table,
+                self.units_kept,
+                new,
+                dropped,
+            )
+        parts = [
+            f"{name} {count.taken} of {count.rows} rows"
+            for name, count in self.parameters_in_part.items()
+        ]
         logger.info("parameters: %d taken; in part: %s", self.parameters_taken, listed(parts))
 
 
@@ -153,13 +173,22 @@ def load_base_weights(model: AsrModel, base: "BaseModel", units: UnitTable) -> F
     mappings = _map_parameters(model, base, unit_map)
     for name, value in own.items():
         if name in mappings:
-            state[name], counts[name] = mix_rows(value, base.state[mappings[name].name], mappings[name])
+            state[name], counts[name] = mix_rows(
+                value, base.state[mappings[name].name], mappings[name]
+            )
         elif name.startswith(mapped):
             state[name], counts[name] = value, RowCount(0, len(value))
-    statistics = {"encoder.global_cmvn.mean", "encoder.global_cmvn.istd"} & own.keys() & base.state.keys()
+    statistics = (
+        {"encoder.global_cmvn.mean", "encoder.global_cmvn.istd"} & own.keys() & base.state.keys()
+    )
     pairs = [(own[name], base.state[name].to(own[name].dtype)) for name in statistics]
-    if any(ours.shape == theirs.shape and not torch.allclose(ours, theirs, 1e-4, 1e-5) for ours, theirs in pairs):
-        found = "features are normalised with its own statistics, not with those of cmvn_conf.cmvn_file"
+    if any(
+        ours.shape == theirs.shape and not torch.allclose(ours, theirs, 1e-4, 1e-5)
+        for ours, theirs in pairs
+    ):
+        found = (
+            "features are normalised with its own statistics, not with those of cmvn_conf.cmvn_file"
+        )
         logger.warning("%s: %s: its encoder was trained on them", base.where, found)
     load_weights(model, state, base.where)
     if isinstance(model.encoder, PretrainedEncoder):
@@ -178,7 +207,11 @@ def _check_encoder(own: Mapping[str, Tensor], state: Mapping[str, Tensor], where
 
 
 def _report(
-    base: "BaseModel", units: UnitTable, unit_map: UnitMap, counts: Mapping[str, RowCount], own: Mapping[str, Tensor]
+    base: "BaseModel",
+    units: UnitTable,
+    unit_map: UnitMap,
+    counts: Mapping[str, RowCount],
+    own: Mapping[str, Tensor],
 ) -> FineTuneReport:
     """What was taken.
 
@@ -207,7 +240,9 @@ def _report(
 
 def _map_parameters(model: AsrModel, base: "BaseModel", unit_map: UnitMap) -> dict[str, RowMapping]:
     """The row mappings of heads and embeddings, by the names of the parameters of `model`."""
-    same_units = base.num_units == model.num_units and bool((np.stack(unit_map) == np.arange(model.num_units)).all())
+    same_units = base.num_units == model.num_units and bool(
+        (np.stack(unit_map) == np.arange(model.num_units)).all()
+    )
     names = model.state_dict().keys()
     found = {
         name: RowMapping(name, unit_map.inputs)
@@ -220,7 +255,11 @@ def _map_parameters(model: AsrModel, base: "BaseModel", unit_map: UnitMap) -> di
         of_head = {} if old is None or new is None else map_head(old, new, unit_map.outputs)
         for prefix, (name, mapping) in itertools.product(prefixes, of_head.items()):
             found[prefix + name] = mapping._replace(name=prefix + mapping.name)
-    return {name: mapping for name, mapping in found.items() if name in names and mapping.name in base.state}
+    return {
+        name: mapping
+        for name, mapping in found.items()
+        if name in names and mapping.name in base.state
+    }
 
 
 def mix_rows(own: Tensor, theirs: Tensor, mapping: RowMapping) -> tuple[Tensor, RowCount]:
@@ -290,18 +329,35 @@ class BaseModel:
         if section == "head_conf" and not has_decoder(self.state):
             return None
         prefix = _HEAD_PREFIXES[section][0]
-        shapes = {name.removeprefix(prefix): v.shape for name, v in self.state.items() if name.startswith(prefix)}
+        shapes = {
+            name.removeprefix(prefix): v.shape
+            for name, v in self.state.items()
+            if name.startswith(prefix)
+        }
         conf = self._head_conf(section, shapes)
         tree = self.trees.get(section)
         may_be_new = tree is None and same_units and _head_shapes(new) == shapes
         if conf is None:
-            to_do = "it is assumed to be that of the new model" if may_be_new else "nothing of it is taken"
-            logger.warning("%s: no train.yaml next to %s; its head is not recognized: %s", section, self.where, to_do)
+            to_do = (
+                "it is assumed to be that of the new model"
+                if may_be_new
+                else "nothing of it is taken"
+            )
+            logger.warning(
+                "%s: no train.yaml next to %s; its head is not recognized: %s",
+                section,
+                self.where,
+                to_do,
+            )
             return new if may_be_new else None
         if tree is None and isinstance(conf, TreeHeadConf):
             if not may_be_new:
                 return None
-            logger.warning("%s: no tree of it next to %s; the tree of the new model is assumed", section, self.where)
+            logger.warning(
+                "%s: no tree of it next to %s; the tree of the new model is assumed",
+                section,
+                self.where,
+            )
             return new
         with torch.random.fork_rng(devices=[]):  # its random weights are not used
             head = build_head(
@@ -332,7 +388,9 @@ class BaseModel:
             return head_confs(self.files.config)[section]
         if is_binary_tree(shapes.keys()):
             return HSoftmaxHeadConf(tree=TREE_FILES[section], bias="inner_vector.bias" in shapes)
-        has_row_per_unit = is_softmax(shapes.keys()) and shapes["output.weight"][0] == self.num_units
+        has_row_per_unit = (
+            is_softmax(shapes.keys()) and shapes["output.weight"][0] == self.num_units
+        )
         if has_row_per_unit and section not in self.trees:  # classes have the same names
             return SoftmaxHeadConf()
         return None
@@ -374,7 +432,9 @@ def _find_weights(checkpoint: Path) -> Path:
         path = weights_path(checkpoint)
     if (checkpoint / "config.json").is_file() and not (checkpoint / "train.yaml").is_file():
         to_do = "set encoder_conf.path to it, or convert a model that was fine-tuned with CTC by `wenet-hs import`"
-        raise CheckpointError(f"--checkpoint {checkpoint}", "is a folder in Hugging Face's layout", to_do)
+        raise CheckpointError(
+            f"--checkpoint {checkpoint}", "is a folder in Hugging Face's layout", to_do
+        )
     return path
 
 
@@ -428,7 +488,10 @@ def match_units(old: UnitTable, new: UnitTable) -> UnitMap:
     <sos/eos>. In a head <eos> corresponds to <sos/eos>, and <sos> is new: two copies would share the probability.
     """
     ids = [old.id_of(unit) for unit in new.units]
-    known = [-1 if i in new.special_ids or found in old.special_ids else found for i, found in enumerate(ids)]
+    known = [
+        -1 if i in new.special_ids or found in old.special_ids else found
+        for i, found in enumerate(ids)
+    ]
     inputs = np.array([-1 if found is None else found for found in known], dtype=np.int64)
     inputs[new.special.blank] = old.special.blank
     if new.special.unk is not None and old.special.unk is not None:
@@ -454,7 +517,10 @@ def map_head(old: OutputHead, new: OutputHead, outputs: Ints) -> dict[str, RowMa
         case HSoftmaxHead(tree=old_tree), HSoftmaxHead(tree=new_tree):
             source, is_flipped = _map_nodes(old_tree, new_tree, outputs)
         case _ if type(old) is type(new) and _are_equal(old, new, outputs):
-            return {name: RowMapping(name, np.arange(len(rows))) for name, rows in new.named_parameters()}
+            return {
+                name: RowMapping(name, np.arange(len(rows)))
+                for name, rows in new.named_parameters()
+            }
         case _:
             return {}
     return {name: RowMapping(name, source, is_flipped) for name, _ in new.named_parameters()}

@@ -62,7 +62,9 @@ def load_task(folder: PreparedFolder[LmConfig], lists: ListPaths, world: World) 
     train_text = read_running_text(lists.train, tokenizer, keep_empty_lines=keep)
     valid_text = read_running_text([lists.valid], tokenizer, keep_empty_lines=keep)
     if len(train_text) < config.text_conf.batch_size:
-        found = f"{len(train_text)} units, but text_conf.batch_size is {config.text_conf.batch_size}"
+        found = (
+            f"{len(train_text)} units, but text_conf.batch_size is {config.text_conf.batch_size}"
+        )
         raise DataError(", ".join(map(str, lists.train)), found, "give more text, or lower it")
     config = _add_end(config, train_text)
     torch.manual_seed(config.seed)
@@ -71,7 +73,9 @@ def load_task(folder: PreparedFolder[LmConfig], lists: ListPaths, world: World) 
     if config.loss != "exact":
         counts = torch.from_numpy(train_text.counts(len(table)))
         num_samples = config.sampling_conf.num_samples or max(1, len(table) // 20)
-        sampled = SampledLoss(config.loss, counts, num_samples, config.sampling_conf.power).to(world.device)
+        sampled = SampledLoss(config.loss, counts, num_samples, config.sampling_conf.power).to(
+            world.device
+        )
         _set_bias(model, counts)
     fingerprint = {
         **folder.hashes,
@@ -92,13 +96,19 @@ def load_task(folder: PreparedFolder[LmConfig], lists: ListPaths, world: World) 
 def _add_end(config: LmConfig, text: RunningText) -> LmConfig:
     """The config with `total_steps` for a schedule whose end is not given: after `max_epoch`."""
     schedule, conf = config.scheduler_conf, config.text_conf
-    if config.scheduler != "warmup_cosine" or schedule.total_steps is not None or config.max_minutes is not None:
+    if (
+        config.scheduler != "warmup_cosine"
+        or schedule.total_steps is not None
+        or config.max_minutes is not None
+    ):
         return config
     total_steps = config.max_epoch * text.num_batches(conf.batch_size, conf.num_steps)
     if total_steps <= schedule.warmup_steps:
         found = f"{schedule.warmup_steps}, but {config.max_epoch} epochs have {total_steps} steps"
         raise ConfigError("scheduler_conf.warmup_steps", found, "lower it, or give more text")
-    return config.model_copy(update={"scheduler_conf": schedule.model_copy(update={"total_steps": total_steps})})
+    return config.model_copy(
+        update={"scheduler_conf": schedule.model_copy(update={"total_steps": total_steps})}
+    )
 
 
 def _set_bias(model: RnnLm, counts: Tensor) -> None:
@@ -137,7 +147,9 @@ class LmTask(Task):
             carried["state"] = self.state.model.start(conf.batch_size)
         self.state.model.train()
         started = time.perf_counter()
-        for batch in self._train_text.batches(conf.batch_size, conf.num_steps, start=progress.batch):
+        for batch in self._train_text.batches(
+            conf.batch_size, conf.num_steps, start=progress.batch
+        ):
             stats = self._step(batch, started)
             what_to_do = "train with a lower optim_conf.lr or grad_clip in another --model_dir"
             refuse_many_skips(progress, stats.suspects, what_to_do)
@@ -161,7 +173,9 @@ class LmTask(Task):
         loss_N.mean().backward()  # type: ignore[no-untyped-call]
         grad_norm, (loss,) = clip_and_read(state, self.config, loss_N.detach().mean()[None])
         is_applied = apply_gradients(state, grad_norm, loss)
-        state.carried["state"] = after_BS.detach() if is_applied else state.model.start(len(after_BS))
+        state.carried["state"] = (
+            after_BS.detach() if is_applied else state.model.start(len(after_BS))
+        )
         progress.batch += 1
         now = time.perf_counter()
         progress.seconds += now - started
@@ -179,7 +193,9 @@ class LmTask(Task):
 
     def validate(self, is_stopped: Callable[[], bool]) -> dict[str, float] | None:
         """The exact loss, with the state carried over the whole text."""
-        total = text_nll(self.state.model, self._valid_text, parts=VALIDATION_PARTS, is_stopped=is_stopped)
+        total = text_nll(
+            self.state.model, self._valid_text, parts=VALIDATION_PARTS, is_stopped=is_stopped
+        )
         if total is None:
             return None
         loss = total / len(self._valid_text)

@@ -53,7 +53,13 @@ LOSSES = ("loss", "loss_att", "loss_ctc", "bits_per_unit")
 """Losses in the record of a training."""
 X_VALUES = ("step", "epoch", "plateau_ctc")
 """Numbers that TensorBoard does not show: the axis of its charts, and the constant of a run."""
-CONSTANTS = {"loss_scale": SMALLEST_SCALE, "guide": 0, "skipped_steps": 0, "bad_clips": 0, "incomplete_clips": 0}
+CONSTANTS = {
+    "loss_scale": SMALLEST_SCALE,
+    "guide": 0,
+    "skipped_steps": 0,
+    "bad_clips": 0,
+    "incomplete_clips": 0,
+}
 """Values of numbers that most runs never change; TensorBoard shows only other values."""
 EXPECTED_AFTER = 50
 """The log states the remaining time after this many steps, from their median time. The first steps are slow because
@@ -137,7 +143,9 @@ class Monitor:
             console=console,
             disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task("train", total=steps.planned, completed=progress.step, epoch=0, facts="")
+        self._task = self._bar.add_task(
+            "train", total=steps.planned, completed=progress.step, epoch=0, facts=""
+        )
         self._recent: list[StepStats] = []
         self._closing = ExitStack()
 
@@ -160,7 +168,11 @@ class Monitor:
         if self._num_steps == EXPECTED_AFTER:
             self._log_duration()
         if stats.suspects and stats.loss_scale > SMALLEST_SCALE and math.isfinite(stats.loss):
-            logger.info("step %d: skipped: fp16 overflow at loss scale %g, now halved", step, stats.loss_scale)
+            logger.info(
+                "step %d: skipped: fp16 overflow at loss scale %g, now halved",
+                step,
+                stats.loss_scale,
+            )
         elif stats.suspects:
             suspects = ", ".join(stats.suspects)
             message = "step %d: skipped: loss or gradient not finite; with %s"
@@ -176,7 +188,11 @@ class Monitor:
         facts = f"loss {stats.loss:.3f} | {throughput:.0f} {per_second} | wait {speed['wait_share']:.0%}"
         self._bar.update(self._task, completed=step, epoch=self._progress.epoch, facts=facts)
         if step % self._log_interval == 0:
-            record = {name: getattr(self._progress, name) for name in PROGRESS_FIELDS} | asdict(stats) | speed
+            record = (
+                {name: getattr(self._progress, name) for name in PROGRESS_FIELDS}
+                | asdict(stats)
+                | speed
+            )
             record |= {f"lr.{part}": rate for part, rate in record.pop("lr_of").items()}
             for named_in_warnings in ("suspects", "quarantined"):
                 record.pop(named_in_warnings, None)
@@ -229,7 +245,11 @@ class Monitor:
     def valid(self, facts: Mapping[str, float]) -> None:
         step, epoch, seconds = self._progress.step, self._progress.epoch, self._progress.seconds
         blank = f" | blank {100 * facts['blank_share']:.1f} %" if "blank_share" in facts else ""
-        rate = f" | ctc errors {100 * facts['ctc_error_rate']:.1f} %" if "ctc_error_rate" in facts else ""
+        rate = (
+            f" | ctc errors {100 * facts['ctc_error_rate']:.1f} %"
+            if "ctc_error_rate" in facts
+            else ""
+        )
         values = (epoch, step, _losses(facts), blank, rate, seconds)
         logger.info("epoch %d | step %d | validation %s%s%s | %.0f s of training", *values)
         record = {"step": step, "epoch": epoch, "seconds": seconds, **facts}
@@ -289,7 +309,9 @@ class Monitor:
         return os.fstat(self._metrics.fileno()).st_size
 
     def _write(self, kind: str, record: Mapping[str, float]) -> None:
-        facts = {name: value if math.isfinite(value) else None for name, value in record.items()}  # JSON has no NaN
+        facts = {
+            name: value if math.isfinite(value) else None for name, value in record.items()
+        }  # JSON has no NaN
         self._metrics.write(json.dumps({"kind": kind, **facts}, allow_nan=False).encode() + b"\n")
         self._metrics.flush()
         for name, value in facts.items():
@@ -324,7 +346,9 @@ class EventFile:
     def __init__(self, folder: Path, *, step: int) -> None:
         """`step` is the first that will be written."""
         folder.mkdir(parents=True, exist_ok=True)
-        self._records = RecordWriter((folder / f"events.out.tfevents.{time.time_ns()}.{platform.node()}").open("xb"))
+        self._records = RecordWriter(
+            (folder / f"events.out.tfevents.{time.time_ns()}.{platform.node()}").open("xb")
+        )
         self._write(file_version="brain.Event:2")
         self._write(step=step, session_log=SessionLog(status=SessionLog.START))
         self.flush, self.close = self._records.flush, self._records.close
@@ -362,7 +386,11 @@ def _open_truncated(path: Path, length: int) -> IO[bytes]:
 @contextmanager
 def _logging_above_the_bar() -> Iterator[None]:
     """While a bar is shown, rich replaces sys.stderr; log handlers must use the replacement, or they break the bar."""
-    handlers = [handler for handler in logging.getLogger().handlers if isinstance(handler, logging.StreamHandler)]
+    handlers = [
+        handler
+        for handler in logging.getLogger().handlers
+        if isinstance(handler, logging.StreamHandler)
+    ]
     redirected = [handler for handler in handlers if handler.stream is sys.__stderr__]
     for handler in redirected:
         handler.setStream(sys.stderr)

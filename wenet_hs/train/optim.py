@@ -34,13 +34,17 @@ class AdamBesideSparseAdam:
     moments. SparseAdam counts steps for all rows together.
     """
 
-    def __init__(self, dense: list[dict[str, Any]], sparse: list[dict[str, Any]], conf: OptimConf) -> None:
+    def __init__(
+        self, dense: list[dict[str, Any]], sparse: list[dict[str, Any]], conf: OptimConf
+    ) -> None:
         """Both are groups of parameters, see `_group`."""
         checks = torch.sparse.check_sparse_tensor_invariants
         if not checks.is_enabled():  # type: ignore[no-untyped-call]
             # The default, set explicitly: otherwise torch warns at the first sparse tensor.
             checks.disable()  # type: ignore[no-untyped-call]
-        self._dense = torch.optim.Adam(dense, lr=conf.lr, betas=conf.betas, eps=conf.eps, fused=True)
+        self._dense = torch.optim.Adam(
+            dense, lr=conf.lr, betas=conf.betas, eps=conf.eps, fused=True
+        )
         self._sparse = torch.optim.SparseAdam(sparse, lr=conf.lr, betas=conf.betas, eps=conf.eps)
 
     @property
@@ -52,7 +56,9 @@ class AdamBesideSparseAdam:
         """Update every dense parameter, and the touched rows of the sparse ones."""
         for group in self._sparse.param_groups:
             for parameter in group["params"]:
-                if parameter.grad is not None and not parameter.grad.is_sparse:  # a head chose a dense gradient
+                if (
+                    parameter.grad is not None and not parameter.grad.is_sparse
+                ):  # a head chose a dense gradient
                     parameter.grad = parameter.grad.to_sparse(1)
         self._dense.step()
         self._sparse.step()  # type: ignore[no-untyped-call]
@@ -72,7 +78,9 @@ class AdamBesideSparseAdam:
 Optimizer = torch.optim.Optimizer | AdamBesideSparseAdam
 
 
-def build_optimizer(model: nn.Module, config: TrainingConfig, *, where: str = "config") -> Optimizer:
+def build_optimizer(
+    model: nn.Module, config: TrainingConfig, *, where: str = "config"
+) -> Optimizer:
     """Adam or AdamW over the trainable parameters, with `optim_conf`; SparseAdam for rows with sparse gradients.
 
     Raises ConfigError in `where`, the file of the config, if no trained parameter has a rate of `lr_of`.
@@ -84,14 +92,30 @@ def build_optimizer(model: nn.Module, config: TrainingConfig, *, where: str = "c
         found = f"optim_conf.lr_of: no trained parameter has the rate of {list_names(unused)}"
         raise ConfigError(where, found, "remove it, or a name of freeze")
     heads = [module for module in model.modules() if isinstance(module, OutputHead)]
-    tables = [module for module in model.modules() if isinstance(module, nn.Embedding) and module.sparse]
-    rows = [*(parameter for head in heads for parameter in head.sparse_parameters()), *(one.weight for one in tables)]
+    tables = [
+        module for module in model.modules() if isinstance(module, nn.Embedding) and module.sparse
+    ]
+    rows = [
+        *(parameter for head in heads for parameter in head.sparse_parameters()),
+        *(one.weight for one in tables),
+    ]
     with_rows = set(map(id, rows))
-    dense = _group({name: value for name, value in named.items() if id(value) not in with_rows}, rates)
+    dense = _group(
+        {name: value for name, value in named.items() if id(value) not in with_rows}, rates
+    )
     if sparse := {name: value for name, value in named.items() if id(value) in with_rows}:
-        return AdamBesideSparseAdam(dense, [group for group in _group(sparse, rates) if group["params"]], conf)
+        return AdamBesideSparseAdam(
+            dense, [group for group in _group(sparse, rates) if group["params"]], conf
+        )
     kind = torch.optim.Adam if config.optim == "adam" else torch.optim.AdamW
-    return kind(dense, lr=conf.lr, betas=conf.betas, eps=conf.eps, weight_decay=conf.weight_decay, fused=True)
+    return kind(
+        dense,
+        lr=conf.lr,
+        betas=conf.betas,
+        eps=conf.eps,
+        weight_decay=conf.weight_decay,
+        fused=True,
+    )
 
 
 def rates_of_parts(config: TrainingConfig) -> dict[str, float]:
@@ -117,10 +141,14 @@ def find_part(name: str, parts: Collection[str]) -> str | None:
 
 def check_parts(model: nn.Module, parts: Iterable[str], *, setting: str, where: str) -> None:
     """Raise ConfigError in `where` for a name in `setting` that is no parameter and no module with parameters."""
-    known = list(dict.fromkeys(prefix for name, _ in model.named_parameters() for prefix in _prefixes(name)))
+    known = list(
+        dict.fromkeys(prefix for name, _ in model.named_parameters() for prefix in _prefixes(name))
+    )
     for part in parts:
         if part not in known:
-            near = difflib.get_close_matches(part, known, n=5) or [other for other in known if "." not in other]
+            near = difflib.get_close_matches(part, known, n=5) or [
+                other for other in known if "." not in other
+            ]
             found = f"{setting}: {part!r} is no parameter and no module with parameters"
             raise ConfigError(where, found, f"did you mean {' or '.join(near)}?")
 
@@ -143,7 +171,9 @@ def freeze(model: AsrModel, names: Sequence[str], *, where: str) -> None:
     parameters = dict(model.named_parameters())
     frozen = [value for name, value in parameters.items() if find_part(name, names)]
     if len(frozen) == len(parameters):
-        raise ConfigError(where, "freeze: names every parameter, so nothing is trained", "remove a name")
+        raise ConfigError(
+            where, "freeze: names every parameter, so nothing is trained", "remove a name"
+        )
     for value in frozen:
         value.requires_grad_(False)
     modules = {name for name, _ in model.named_modules()}
@@ -151,7 +181,12 @@ def freeze(model: AsrModel, names: Sequence[str], *, where: str) -> None:
     model.train(model.training)
     num_frozen = sum(value.numel() for value in frozen)
     num_parameters = sum(value.numel() for value in parameters.values())
-    logger.info("frozen: %s: %d of %d parameters are not trained", list_names(names), num_frozen, num_parameters)
+    logger.info(
+        "frozen: %s: %d of %d parameters are not trained",
+        list_names(names),
+        num_frozen,
+        num_parameters,
+    )
 
 
 def _prefixes(name: str) -> list[str]:
@@ -162,11 +197,19 @@ def _prefixes(name: str) -> list[str]:
 def current_rates(optimizer: Optimizer) -> dict[str, Any]:
     """The learning rates of this step, as fields of StepStats."""
     groups = optimizer.param_groups
-    return {"lr": groups[0]["lr"], "lr_of": {group["part"]: group["lr"] for group in groups if "part" in group}}
+    return {
+        "lr": groups[0]["lr"],
+        "lr_of": {group["part"]: group["lr"] for group in groups if "part" in group},
+    }
 
 
 def learning_rate(
-    step: int, config: TrainingConfig, *, part: str | None = None, seconds: float = 0.0, warmup_seconds: float = 0.0
+    step: int,
+    config: TrainingConfig,
+    *,
+    part: str | None = None,
+    seconds: float = 0.0,
+    warmup_seconds: float = 0.0,
 ) -> float:
     """The learning rate of optimizer step `step`; the first step is 1.
 
@@ -184,13 +227,20 @@ def learning_rate(
     warmup = conf.warmup_steps
     if config.scheduler == "warmuplr":
         inverse_root = 1.0 / math.sqrt(step)
-        return base * inverse_root if warmup == 0 else base * math.sqrt(warmup) * min(inverse_root, step * warmup**-1.5)
+        return (
+            base * inverse_root
+            if warmup == 0
+            else base * math.sqrt(warmup) * min(inverse_root, step * warmup**-1.5)
+        )
     if step <= warmup:
         return base * step / warmup
     share = 0.0 if conf.total_steps is None else (step - warmup) / max(1, conf.total_steps - warmup)
     if config.max_minutes is not None:
         end = 60 * config.max_minutes
-        share = max(share, (seconds - warmup_seconds) / (end - warmup_seconds) if warmup_seconds < end else 1.0)
+        share = max(
+            share,
+            (seconds - warmup_seconds) / (end - warmup_seconds) if warmup_seconds < end else 1.0,
+        )
     return base * 0.5 * (1.0 + math.cos(math.pi * min(1.0, share)))
 
 
@@ -216,7 +266,9 @@ def attention_guide(step: int, config: ExperimentConfig) -> float:
     return conf.attention_guide * max(0.0, 1.0 - done / conf.attention_guide_steps)
 
 
-def clip_gradient(parameters: Iterable[nn.Parameter], max_norm: float, loss_scale: float = SMALLEST_SCALE) -> Tensor:
+def clip_gradient(
+    parameters: Iterable[nn.Parameter], max_norm: float, loss_scale: float = SMALLEST_SCALE
+) -> Tensor:
     """Divide all gradients, dense and sparse, by the scale of the loss, and scale them so that their common norm is at
     most `max_norm`.
 
@@ -247,7 +299,10 @@ class Precision:
 
     def __init__(self, dtype: str, device: torch.device) -> None:
         """dtype: fp32, bf16 or fp16; `resolve_auto` replaces `auto`."""
-        self._dtype, self._device = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[dtype], device
+        self._dtype, self._device = (
+            {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[dtype],
+            device,
+        )
         self.loss_scale = FIRST_SCALE if dtype == "fp16" else SMALLEST_SCALE
         """The factor of the loss; 1 except for fp16. `clip_gradient` divides by it."""
         self._steps_since = 0
@@ -275,14 +330,21 @@ class Precision:
 
     def state_dict(self) -> dict[str, Any]:
         """The scale and the steps since its last change, by the names of torch's GradScaler; empty except for fp16."""
-        return {"scale": self.loss_scale, "_growth_tracker": self._steps_since} if self._is_scaled else {}
+        return (
+            {"scale": self.loss_scale, "_growth_tracker": self._steps_since}
+            if self._is_scaled
+            else {}
+        )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load what `state_dict` returned. Raises ValueError if it is of a training with another dtype."""
         if bool(state) != self._is_scaled:
             raise ValueError("only fp16 has the state of a loss scale")
         if self._is_scaled:
-            self.loss_scale, self._steps_since = float(state["scale"]), int(state["_growth_tracker"])
+            self.loss_scale, self._steps_since = (
+                float(state["scale"]),
+                int(state["_growth_tracker"]),
+            )
 
     @property
     def _is_scaled(self) -> bool:

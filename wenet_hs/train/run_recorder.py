@@ -54,7 +54,9 @@ class RunRecorder:
         self._position = position
         last = self._record.last_start.model_copy(update={"step": position.step})
         starts = (*self._record.starts[:-1], last)
-        self._record = self._record.model_copy(update={"starts": starts, "progress": self._progress()})
+        self._record = self._record.model_copy(
+            update={"starts": starts, "progress": self._progress()}
+        )
 
     def begin(self) -> None:
         """Write the record from now on."""
@@ -78,7 +80,9 @@ class RunRecorder:
         except OSError as error:
             if not self._has_failed:
                 self._has_failed = True
-                logger.warning("%s: cannot be written (%s)", self._model_dir / RUN_FILE, error.strerror)
+                logger.warning(
+                    "%s: cannot be written (%s)", self._model_dir / RUN_FILE, error.strerror
+                )
 
     def _progress(self, **changes: object) -> RunProgress:
         """The recorded progress at the position of now."""

@@ -111,10 +111,14 @@ class SpeechTask(Task):
         elif isinstance(encoder, PretrainedEncoder):
             self._take_pretrained_weights(encoder)
         elif self.config.freeze:
-            message = "freeze without --checkpoint: frozen parameters keep their random initial values"
+            message = (
+                "freeze without --checkpoint: frozen parameters keep their random initial values"
+            )
             logger.warning(message, extra={"code": "random_weights_frozen"})
         self._log_untrained_parts()
-        if not world.is_first:  # all ranks have the same initial weights; from now on each draws its own numbers
+        if (
+            not world.is_first
+        ):  # all ranks have the same initial weights; from now on each draws its own numbers
             self.state.seed_new_rank()
 
     def resume(self) -> None:
@@ -123,7 +127,9 @@ class SpeechTask(Task):
 
     def _open_quarantine(self, *, fresh: bool) -> None:
         world = self.state.world
-        self._quarantine = Quarantine(self._folder.path, fresh=fresh, rank=world.rank, num_ranks=world.size)
+        self._quarantine = Quarantine(
+            self._folder.path, fresh=fresh, rank=world.rank, num_ranks=world.size
+        )
 
     def _take_weights(self, base: BaseModel) -> None:
         """Copy what fits of a trained model, and write `fine_tune.json`."""
@@ -144,10 +150,16 @@ class SpeechTask(Task):
         if num_steps is None:
             return
         if self.config.model_conf.ctc_only_steps >= num_steps:
-            logger.info("model_conf.ctc_only_steps: all %d steps train CTC only; the decoder is not trained", num_steps)
+            logger.info(
+                "model_conf.ctc_only_steps: all %d steps train CTC only; the decoder is not trained",
+                num_steps,
+            )
         frozen_steps = getattr(self.config.encoder_conf, "freeze_steps", 0)
         if frozen_steps >= num_steps:
-            logger.info("encoder_conf.freeze_steps: in all %d steps nothing of the encoder is trained", num_steps)
+            logger.info(
+                "encoder_conf.freeze_steps: in all %d steps nothing of the encoder is trained",
+                num_steps,
+            )
 
     def prepare(self) -> None:
         """Open the files of `cache_features`, or of `encoder_conf.cache`, which stay."""
@@ -175,9 +187,15 @@ class SpeechTask(Task):
         self._num_bad = progress.bad_clips
         plan = self.train_set.plan(progress.epoch)
         share = plan.share(rank=world.rank, world_size=world.size, start=progress.batch)
-        return run_epoch(self.state, self._log_first(self._load(self.train_set, share, progress.epoch)), self.config)
+        return run_epoch(
+            self.state,
+            self._log_first(self._load(self.train_set, share, progress.epoch)),
+            self.config,
+        )
 
-    def _load(self, dataset: SpeechDataset, plan: Sequence[Sequence[int]], epoch: int) -> Iterator[Batch]:
+    def _load(
+        self, dataset: SpeechDataset, plan: Sequence[Sequence[int]], epoch: int
+    ) -> Iterator[Batch]:
         pin = is_gpu(self.state.device)
         return batches(dataset, plan, epoch, num_workers=self.config.num_workers, pin=pin)
 
@@ -186,9 +204,19 @@ class SpeechTask(Task):
         started = time.perf_counter()
         for batch in loaded:
             if not self._has_begun:
-                seconds, shortest, longest = time.perf_counter() - started, *batch.feature_lengths.aminmax()
+                seconds, shortest, longest = (
+                    time.perf_counter() - started,
+                    *batch.feature_lengths.aminmax(),
+                )
                 message = "first batch after %.1f s: utterances: %d, frames: %d to %d, units: %d; its first key: %s"
-                values = (seconds, len(batch.keys), shortest, longest, int(batch.target_lengths.sum()), batch.keys[0])
+                values = (
+                    seconds,
+                    len(batch.keys),
+                    shortest,
+                    longest,
+                    int(batch.target_lengths.sum()),
+                    batch.keys[0],
+                )
                 logger.info(message, *values)
             self._has_begun = True
             yield batch
@@ -204,7 +232,9 @@ class SpeechTask(Task):
     def validate(self, is_stopped: Callable[[], bool]) -> dict[str, float] | None:
         world, conf = self.state.world, self.config.dataset_conf.batch_conf
         plan = plan_epoch(self.valid_set.num_frames, conf, seed=0, epoch=0, shuffle=False)
-        share = plan[world.rank :: world.size]  # ranks may have different numbers: no batch is repeated
+        share = plan[
+            world.rank :: world.size
+        ]  # ranks may have different numbers: no batch is repeated
         counts = Counter[str]()
         watched = self._quarantine.record_batches(self._load(self.valid_set, share, 0), counts)
         valid: Iterator[Batch] = takewhile(lambda _: not is_stopped(), watched)
@@ -217,12 +247,16 @@ class SpeechTask(Task):
 
     def plateau_ctc(self) -> float | None:
         targets, num_frames = self.valid_set.sample_targets(PLATEAU_UTTERANCES)
-        if not targets or not (self.config.model_conf.trained_ctc_weight or self.config.model_conf.ctc_only_steps):
+        if not targets or not (
+            self.config.model_conf.trained_ctc_weight or self.config.model_conf.ctc_only_steps
+        ):
             return None
         return constant_output_loss(targets, num_frames, self.state.model.ctc.blank)
 
     def _check_bad_clips(self, num_bad: int, num_drawn: int, *, at_end: bool) -> None:
-        self._quarantine.check_share(num_bad, num_drawn, self.config.dataset_conf.max_bad_clips, at_end=at_end)
+        self._quarantine.check_share(
+            num_bad, num_drawn, self.config.dataset_conf.max_bad_clips, at_end=at_end
+        )
 
 
 def _size_of(name: Literal["training", "validation"], dataset: SpeechDataset) -> ListSize:
@@ -234,7 +268,9 @@ def _cache_bytes(dataset: SpeechDataset) -> int:
     return 0 if dataset.cache is None else dataset.cache.num_bytes
 
 
-def load_task(folder: PreparedFolder[ExperimentConfig], lists: ListPaths, world: World) -> SpeechTask:
+def load_task(
+    folder: PreparedFolder[ExperimentConfig], lists: ListPaths, world: World
+) -> SpeechTask:
     """Build a fresh model, frozen and compiled as set in the config, with its optimizer, and both data sets.
 
     Rank 0 reports the utterances that are not used.
@@ -254,7 +290,11 @@ def load_task(folder: PreparedFolder[ExperimentConfig], lists: ListPaths, world:
         model,
         build_optimizer(model, config, where=where),
         world.device,
-        fingerprint={**folder.hashes, "training list": sets.train_digest, "validation list": sets.valid_digest},
+        fingerprint={
+            **folder.hashes,
+            "training list": sets.train_digest,
+            "validation list": sets.valid_digest,
+        },
         precision=Precision(config.dtype, world.device),
         world=world,
         seed=config.seed,
@@ -332,7 +372,9 @@ def _open_sets(
     )
 
 
-def _report_set(dataset: SpeechDataset, flag: str, model_dir: Path, frontend: Frontend | None, slowest: float) -> None:
+def _report_set(
+    dataset: SpeechDataset, flag: str, model_dir: Path, frontend: Frontend | None, slowest: float
+) -> None:
     """Report the utterances that are not used, and those that are too long for the frontend.
 
     `slowest`: the factor of speed at which an utterance is longest.
@@ -340,10 +382,14 @@ def _report_set(dataset: SpeechDataset, flag: str, model_dir: Path, frontend: Fr
     """
     _report_rejected(dataset, flag, model_dir)
     if frontend is not None:
-        frontend.warn_about_windows(flag, (dataset.durations / slowest).tolist(), "cut them at pauses")
+        frontend.warn_about_windows(
+            flag, (dataset.durations / slowest).tolist(), "cut them at pauses"
+        )
 
 
-def open_output_caches(sets: Sequence[SpeechDataset], encoder: PretrainedEncoder, world: World) -> None:
+def open_output_caches(
+    sets: Sequence[SpeechDataset], encoder: PretrainedEncoder, world: World
+) -> None:
     """Let the data sets keep the outputs of a frozen encoder in files of `encoder_conf.cache`. Every rank must call it.
 
     A file belongs to the weights of the encoder, its settings and the clips, so that later trainings use it too.
@@ -353,20 +399,28 @@ def open_output_caches(sets: Sequence[SpeechDataset], encoder: PretrainedEncoder
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DataError(folder, f"{OUTPUT_CACHE}: cannot be made ({error.strerror})", "name another folder") from error
+        raise DataError(
+            folder, f"{OUTPUT_CACHE}: cannot be made ({error.strerror})", "name another folder"
+        ) from error
     digest = hashlib.sha256(encoder.description.to_json().encode())
     settings = (encoder.conf.layers, encoder.conf.silence_s, torch.get_float32_matmul_precision())
     computed_by = (encoder.device.type, *map(version, ("wenet_hs", "torch", "transformers")))
     digest.update(repr((OUTPUTS_FORMAT, settings, computed_by)).encode())
     for name, value in sorted(encoder.pretrained.state_dict().items()):
-        if name == "masked_spec_embed":  # has no effect in a frozen encoder, and random values if the folder has none
+        if (
+            name == "masked_spec_embed"
+        ):  # has no effect in a frozen encoder, and random values if the folder has none
             continue
-        digest.update(name.encode() + value.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        digest.update(
+            name.encode() + value.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+        )
     world.check_equal_across_ranks({"weights of the pretrained encoder": digest.hexdigest()})
     paths = [folder / f"{digest.hexdigest()[:16]}-{dataset.cache_key()}.bin" for dataset in sets]
     for is_turn in (world.is_first, not world.is_first):
         if is_turn:
-            with (folder / ".cache.lock").open("wb") as lock:  # another training may reserve the same files
+            with (folder / ".cache.lock").open(
+                "wb"
+            ) as lock:  # another training may reserve the same files
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 for dataset, path in zip(sets, paths, strict=True):
                     dataset.cache_in(path, setting=OUTPUT_CACHE)
@@ -406,7 +460,9 @@ def _report_rejected(dataset: SpeechDataset, flag: str, model_dir: Path) -> None
     reasons = Counter(reason.split(":")[0] for _, reason in dataset.rejected)
     listed = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
     if not len(dataset):
-        raise DataError(flag, f"none of its {total} utterances can be used: {listed}", f"see {path}")
+        raise DataError(
+            flag, f"none of its {total} utterances can be used: {listed}", f"see {path}"
+        )
     if dataset.rejected:
         message = "%s: %d of %d utterances are not used: %s; see %s"
         code = {"code": "utterances_not_used"}

@@ -80,8 +80,17 @@ class LossSum:
     @staticmethod
     def values_of(losses: Losses) -> Tensor:
         """The fields up to `num_frames`, (8,) on the device."""
-        parts = (losses.total, losses.attention, losses.ctc, losses.guide, losses.nll, losses.num_correct)
-        return torch.stack([part.detach().double() for part in (*parts, losses.num_blank, losses.num_frames)])
+        parts = (
+            losses.total,
+            losses.attention,
+            losses.ctc,
+            losses.guide,
+            losses.nll,
+            losses.num_correct,
+        )
+        return torch.stack(
+            [part.detach().double() for part in (*parts, losses.num_blank, losses.num_frames)]
+        )
 
     def __add__(self, other: "LossSum") -> "LossSum":
         return LossSum(*(one + two for one, two in zip(astuple(self), astuple(other), strict=True)))
@@ -125,12 +134,24 @@ class WindowCounts(NamedTuple):
     def of(cls, batches: Sequence[Batch]) -> "WindowCounts":
         rows = [
             (
-                *(1, batch.num_targets, batch.num_drawn, len(batch.quarantined), batch.num_incomplete),
-                *(batch.num_frames, len(batch.keys) * int(batch.feature_lengths.max()), batch.audio_seconds),
+                *(
+                    1,
+                    batch.num_targets,
+                    batch.num_drawn,
+                    len(batch.quarantined),
+                    batch.num_incomplete,
+                ),
+                *(
+                    batch.num_frames,
+                    len(batch.keys) * int(batch.feature_lengths.max()),
+                    batch.audio_seconds,
+                ),
             )
             for batch in batches
         ]
-        return cls._make([sum(column) for column in zip(*rows, strict=True)] or [0] * len(cls._fields))
+        return cls._make(
+            [sum(column) for column in zip(*rows, strict=True)] or [0] * len(cls._fields)
+        )
 
 
 class Window(NamedTuple):
@@ -144,7 +165,9 @@ class Window(NamedTuple):
     """That ended the loading. It is raised at this step, not in the one before, which loads the window."""
 
 
-def run_epoch(state: TrainState[AsrModel], batches: Iterable[Batch], config: ExperimentConfig) -> Iterator[SpeechStats]:
+def run_epoch(
+    state: TrainState[AsrModel], batches: Iterable[Batch], config: ExperimentConfig
+) -> Iterator[SpeechStats]:
     """One optimizer step per accumulation window; the summed loss is divided once, by the targets of the window.
 
     `batches` are those of this rank. The values of a step are those of all ranks, except its times and `quarantined`.
@@ -158,7 +181,9 @@ def run_epoch(state: TrainState[AsrModel], batches: Iterable[Batch], config: Exp
         started, window, failure = time.perf_counter(), list[Batch](), None
         try:
             if state.progress.step != config.scheduler_conf.total_steps:  # then this is the end
-                window = [batch for _, batch in zip(range(config.accum_grad), iterator, strict=False)]
+                window = [
+                    batch for _, batch in zip(range(config.accum_grad), iterator, strict=False)
+                ]
         except Exception as error:
             failure = error
         return Window(window, WindowCounts.of(window), time.perf_counter() - started, failure)
@@ -169,13 +194,18 @@ def run_epoch(state: TrainState[AsrModel], batches: Iterable[Batch], config: Exp
         if window.error:
             raise window.error
         stats, window = _step(state, window, load, config)
-        what_to_do = "look at these utterances, or train with a lower optim_conf.lr in another --model_dir"
+        what_to_do = (
+            "look at these utterances, or train with a lower optim_conf.lr in another --model_dir"
+        )
         refuse_many_skips(state.progress, stats.suspects, what_to_do)
         yield stats
 
 
 def _step(
-    state: TrainState[AsrModel], window: Window, load: Callable[[], Window], config: ExperimentConfig
+    state: TrainState[AsrModel],
+    window: Window,
+    load: Callable[[], Window],
+    config: ExperimentConfig,
 ) -> tuple[SpeechStats, Window]:
     """Forward, backward and the optimizer's step; the step is skipped if loss or gradient are not finite.
 
@@ -194,7 +224,9 @@ def _step(
     begin_step(state, config)
     ctc, guide = ctc_weight(progress.step, config), attention_guide(progress.step, config)
     is_logged = progress.step % config.log_interval == 0
-    state.model.loss_weights = replace(state.model.loss_weights, ctc=ctc, guide=guide, with_metrics=is_logged)
+    state.model.loss_weights = replace(
+        state.model.loss_weights, ctc=ctc, guide=guide, with_metrics=is_logged
+    )
     encoder = state.model.encoder
     if isinstance(encoder, PretrainedEncoder) and encoder.conf.freeze_steps:
         is_held = progress.step <= encoder.conf.freeze_steps
@@ -209,10 +241,16 @@ def _step(
     grad_norm, read = clip_and_read(state, config, torch.cat(values))
     compute_seconds += time.perf_counter() - update_started
     size = len(read) // len(window.batches)
-    losses = [LossSum.of(read[size * i : size * (i + 1)], batch.num_targets) for i, batch in enumerate(window.batches)]
+    losses = [
+        LossSum.of(read[size * i : size * (i + 1)], batch.num_targets)
+        for i, batch in enumerate(window.batches)
+    ]
     own = astuple(sum(losses, LossSum()))
     reduced = sum_over_ranks(state, [*own, *following.counts])
-    sums, following = LossSum(*reduced[: len(own)]), following._replace(counts=WindowCounts(*reduced[len(own) :]))
+    sums, following = (
+        LossSum(*reduced[: len(own)]),
+        following._replace(counts=WindowCounts(*reduced[len(own) :])),
+    )
     update_started = time.perf_counter()
     is_applied = apply_gradients(state, grad_norm, sums.total)
     compute_seconds += time.perf_counter() - update_started
@@ -267,9 +305,15 @@ def _add_gradients(
 
 
 @torch.no_grad()
-def validate(model: AsrModel, batches: Iterable[Batch], config: ExperimentConfig, device: torch.device) -> LossSum:
+def validate(
+    model: AsrModel, batches: Iterable[Batch], config: ExperimentConfig, device: torch.device
+) -> LossSum:
     """Losses over a data set in evaluation mode, with the final CTC weight of the config."""
-    was_training, weights, precision = model.training, model.loss_weights, Precision(config.dtype, device)
+    was_training, weights, precision = (
+        model.training,
+        model.loss_weights,
+        Precision(config.dtype, device),
+    )
     model.eval()
     model.loss_weights = replace(weights, ctc=config.model_conf.last_ctc_weight)
     sums = LossSum()
@@ -295,7 +339,9 @@ def count_greedy_errors(best_units: Tensor, batch: Batch, blank: int) -> LossSum
     return LossSum(num_errors=num_errors, num_labels=int(batch.target_lengths.sum()))
 
 
-def find_suspects(window: Sequence[Batch], losses: Sequence[float], world: World) -> tuple[str, ...]:
+def find_suspects(
+    window: Sequence[Batch], losses: Sequence[float], world: World
+) -> tuple[str, ...]:
     """Keys of the utterances that may have made a step not finite, at most five per batch. Every rank must call it.
 
     A rank names the batches whose loss is not finite, or all its batches; in each the utterances whose features are not
@@ -330,11 +376,15 @@ def translate_torch_errors(batch: Batch, where: str) -> Iterator[None]:
                 "install a C++ compiler and Python's headers (GPU: triton); after a kill remove incomplete kernels "
                 "(TORCHINDUCTOR_CACHE_DIR, or torchinductor_* of the temporary folder); or set compile: false"
             )
-            raise ConfigError(where, f"compile: true: torch's compiler failed ({detail})", to_do) from error
+            raise ConfigError(
+                where, f"compile: true: torch's compiler failed ({detail})", to_do
+            ) from error
         if not lacks_memory(error):
             raise
         longest = int(batch.feature_lengths.argmax())
-        sizes = f"{int(batch.feature_lengths.max())} frames and {int(batch.target_lengths.max())} units"
+        sizes = (
+            f"{int(batch.feature_lengths.max())} frames and {int(batch.target_lengths.max())} units"
+        )
         found = f"out of memory with {len(batch.keys)} utterances of up to {sizes}, the longest {batch.keys[longest]}"
         to_do = "lower batch_size or max_frames_in_batch of dataset_conf.batch_conf, filter_conf.max_length, or set "
         raise ConfigError(where, found, f"{to_do}encoder_conf.gradient_checkpointing") from error

@@ -165,7 +165,9 @@ def find_earlier_training(
         damaged; ConfigError if the train.yaml of the training to resume cannot be read.
     """
     checkpoint = None
-    with world.first_before_others():  # that reads whole checkpoints, maybe for longer than a collective may last
+    with (
+        world.first_before_others()
+    ):  # that reads whole checkpoints, maybe for longer than a collective may last
         if world.is_first:
             _remove_leftovers(model_dir)
             checkpoint = choose_checkpoint(model_dir, resume)
@@ -213,7 +215,9 @@ def _named_checkpoint(checkpoints: Path, path: Path) -> Path:
     known = [checkpoint.resolve() for checkpoint in list_checkpoints(checkpoints)]
     if path.resolve() not in known:
         found = f"not auto, never or one of {checkpoints}/step-*"
-        raise CheckpointError(f"--resume {path}", found, "to start from its weights use --checkpoint")
+        raise CheckpointError(
+            f"--resume {path}", found, "to start from its weights use --checkpoint"
+        )
     check_intact(path)  # before newer ones are set aside
     read_frozen(path)
     return checkpoints / path.name

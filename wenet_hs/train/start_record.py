@@ -99,7 +99,9 @@ def _without_speed(progress: RunProgress | None) -> RunProgress | None:
 
 def _describe_start(config: TrainingConfig, hardware: Hardware) -> Start:
     packages = ["wenet_hs", "torch"]
-    is_pretrained = isinstance(config, ExperimentConfig) and isinstance(config.encoder_conf, PretrainedConf)
+    is_pretrained = isinstance(config, ExperimentConfig) and isinstance(
+        config.encoder_conf, PretrainedConf
+    )
     if is_pretrained and find_spec("transformers"):
         packages.append("transformers")
     packages += [extension.package for extension in config.extensions()]
@@ -180,10 +182,14 @@ def _encoder_sha256(
 def _git_hash() -> str:
     """The commit of the source tree, with "-dirty" if it was changed; "unknown" for an installed package."""
     source_tree = Path(__file__).parents[2]
-    if not (source_tree / ".git").exists():  # otherwise git would describe a repository around the environment
+    if not (
+        source_tree / ".git"
+    ).exists():  # otherwise git would describe a repository around the environment
         return "unknown"
     command = ["git", "-C", str(source_tree), "describe", "--always", "--dirty", "--exclude", "*"]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+        return subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return "unknown"

@@ -63,7 +63,10 @@ class Replica:
             if isinstance(module, MaskedBatchNorm):
                 module.across_ranks = torch.compiler.disable(world.stack)  # type: ignore[no-untyped-call]
         sparse = {
-            id(value) for head in model.modules() if isinstance(head, OutputHead) for value in head.sparse_parameters()
+            id(value)
+            for head in model.modules()
+            if isinstance(head, OutputHead)
+            for value in head.sparse_parameters()
         }
         named = [(name, value) for name, value in model.named_parameters() if id(value) in sparse]
         self._sparse = [value for _, value in named if value.requires_grad]
@@ -77,7 +80,10 @@ class Replica:
         # This warning is about a copy of the depthwise kernels, a few kilobytes.
         warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
         self._parallel = DistributedDataParallel(
-            wrapped, broadcast_buffers=False, find_unused_parameters=True, gradient_as_bucket_view=True
+            wrapped,
+            broadcast_buffers=False,
+            find_unused_parameters=True,
+            gradient_as_bucket_view=True,
         )
 
     def __call__(self, batch: Batch) -> Losses:
@@ -97,7 +103,10 @@ class Replica:
                 if parameter.grad is not None:
                     grad = parameter.grad
                     parameter.grad = (grad if grad.is_sparse else grad.to_sparse(1)).coalesce()
-            own = [-1 if parameter.grad is None else parameter.grad._nnz() for parameter in self._sparse]
+            own = [
+                -1 if parameter.grad is None else parameter.grad._nnz()
+                for parameter in self._sparse
+            ]
             of_ranks = np.array(self._world.gather_numbers(own), np.int64)
             for parameter, counts in zip(self._sparse, of_ranks.T.tolist(), strict=True):
                 parameter.grad = self._mean_over_ranks(parameter, counts)
@@ -114,11 +123,16 @@ class Replica:
         values_RX = parameter.new_zeros(most, *parameter.shape[1:])
         if grad is not None:
             rows_R[:own], values_RX[:own] = grad.indices()[0], grad.values() / self._world.size
-        kept = torch.cat([torch.arange(max(0, count)) + rank * most for rank, count in enumerate(counts)])
+        kept = torch.cat(
+            [torch.arange(max(0, count)) + rank * most for rank, count in enumerate(counts)]
+        )
         kept = copy_to(parameter.device, kept)
         all_rows = self._world.gather_rows(rows_R)[kept]
         if most * self._world.size >= GATHER_SHARE * len(parameter):
-            dense, touched = torch.zeros_like(parameter).index_add_(0, rows_R, values_RX), torch.unique(all_rows)
+            dense, touched = (
+                torch.zeros_like(parameter).index_add_(0, rows_R, values_RX),
+                torch.unique(all_rows),
+            )
             dist.all_reduce(dense)
             return sparse_rows(touched, dense[touched], parameter.shape)
         all_values = self._world.gather_rows(values_RX)[kept]
@@ -197,7 +211,11 @@ class TrainState(Generic[Model]):
 
     def _frozen_names(self) -> list[str]:
         values = self.model.state_dict(keep_vars=True).items()
-        return [name for name, value in values if isinstance(value, nn.Parameter) and not value.requires_grad]
+        return [
+            name
+            for name, value in values
+            if isinstance(value, nn.Parameter) and not value.requires_grad
+        ]
 
     def leave_out_frozen(self, folder: Path) -> None:
         """Write the frozen weights, if any, into the folder of the checkpoints, which then leave them out.
@@ -212,8 +230,13 @@ class TrainState(Generic[Model]):
 
     def checkpoint_bytes(self) -> int:
         """The size of a checkpoint, about: its weights, and Adam's two moments of those that are trained."""
-        frozen, trained = {*self._frozen_names()}, [one for one in self.model.parameters() if one.requires_grad]
-        weights = {name: value for name, value in self.model.state_dict().items() if name not in frozen}
+        frozen, trained = (
+            {*self._frozen_names()},
+            [one for one in self.model.parameters() if one.requires_grad],
+        )
+        weights = {
+            name: value for name, value in self.model.state_dict().items() if name not in frozen
+        }
         return count_bytes(weights) + 2 * count_bytes(trained)
 
     def to_files(self) -> dict[str, Content]:
@@ -223,12 +246,17 @@ class TrainState(Generic[Model]):
         """
         random_state: dict[str, Any] = {"torch": torch.get_rng_state()}
         if is_gpu(self.device):
-            random_state[self.device.type] = torch.get_device_module(self.device).get_rng_state(self.device)
+            random_state[self.device.type] = torch.get_device_module(self.device).get_rng_state(
+                self.device
+            )
         first, *others = self.world.all_gather(random_state)
         if not self.world.is_first:
             return {}
         record = {
-            "progress": {**asdict(self.progress), "seconds": self.progress.seconds + self.uncounted_seconds},
+            "progress": {
+                **asdict(self.progress),
+                "seconds": self.progress.seconds + self.uncounted_seconds,
+            },
             "fingerprint": self.fingerprint,
             "environment": self._environment(),
             "loss_scale": self.precision.state_dict(),
@@ -257,24 +285,38 @@ class TrainState(Generic[Model]):
         record = json.loads((path / "state.json").read_text("utf-8"))
         for name, sha256 in self.fingerprint.items():
             if record["fingerprint"].get(name) != sha256:
-                raise CheckpointError(path, f"was trained with another {name}", "use another --model_dir to start anew")
+                raise CheckpointError(
+                    path,
+                    f"was trained with another {name}",
+                    "use another --model_dir to start anew",
+                )
         self.progress = progress
         try:
             weights = load_dict(path / "model.pt", self.device) | read_frozen(path, self.device)
             self.model.load_state_dict(weights)
             self.frozen = record.get("frozen", {})
-            self.optimizer.load_state_dict(_intern_names(load_dict(path / "optimizer.pt", self.device)))
+            self.optimizer.load_state_dict(
+                _intern_names(load_dict(path / "optimizer.pt", self.device))
+            )
             self.precision.load_state_dict(record["loss_scale"])
             if (path / "carried.pt").exists():
                 self.carried.update(load_dict(path / "carried.pt", self.device))
             self._restore_random(load_dict(path / "rng.pt"), path)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             found = f"does not fit this training ({one_line(error)})"
-            raise CheckpointError(path, found, "use an earlier checkpoint, or another --model_dir") from error
+            raise CheckpointError(
+                path, found, "use an earlier checkpoint, or another --model_dir"
+            ) from error
         now, saved = self._environment(), record["environment"]
-        changes = [f"{name} {saved[name]} then, {now[name]} now" for name in now if saved[name] != now[name]]
+        changes = [
+            f"{name} {saved[name]} then, {now[name]} now"
+            for name in now
+            if saved[name] != now[name]
+        ]
         if changes and self.world.is_first:
-            logger.warning("%s: %s; the result may differ in its last bits", path, "; ".join(changes))
+            logger.warning(
+                "%s: %s; the result may differ in its last bits", path, "; ".join(changes)
+            )
 
     def seed_new_rank(self) -> None:
         """Seed torch on a rank without a saved random state, from the seed of the experiment, the step and the rank."""
@@ -286,7 +328,9 @@ class TrainState(Generic[Model]):
         if rank < len(ranks):
             torch.set_rng_state(ranks[rank]["torch"])
             if is_gpu(self.device) and self.device.type in ranks[rank]:
-                torch.get_device_module(self.device).set_rng_state(ranks[rank][self.device.type], self.device)
+                torch.get_device_module(self.device).set_rng_state(
+                    ranks[rank][self.device.type], self.device
+                )
         else:
             self.seed_new_rank()
         if len(ranks) != self.world.size and self.world.is_first:
@@ -298,13 +342,20 @@ class TrainState(Generic[Model]):
 
     def _environment(self) -> dict[str, str]:
         """What the last bits of a result depend on, besides code and data."""
-        return {"torch": torch.__version__, "threads": str(torch.get_num_threads()), "device": self.device.type}
+        return {
+            "torch": torch.__version__,
+            "threads": str(torch.get_num_threads()),
+            "device": self.device.type,
+        }
 
 
 def _intern_names(value: Any) -> Any:
     """Equal names as one object: a pickle has each object once, and the names of later steps are those in torch."""
     if isinstance(value, dict):
-        return {sys.intern(key) if isinstance(key, str) else key: _intern_names(one) for key, one in value.items()}
+        return {
+            sys.intern(key) if isinstance(key, str) else key: _intern_names(one)
+            for key, one in value.items()
+        }
     return [*map(_intern_names, value)] if isinstance(value, list) else value
 
 
@@ -313,4 +364,6 @@ def read_checkpoint_progress(path: Path) -> Progress:
     try:
         return Progress(**json.loads((path / "state.json").read_text("utf-8"))["progress"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(path, "state.json cannot be read", "use an earlier checkpoint") from error
+        raise CheckpointError(
+            path, "state.json cannot be read", "use an earlier checkpoint"
+        ) from error

@@ -27,7 +27,9 @@ def begin_step(state: TrainState[Any], config: TrainingConfig) -> None:
         group["lr"] = learning_rate(progress.step, config, part=group.get("part"), **times)
 
 
-def clip_and_read(state: TrainState[Any], config: TrainingConfig, values: Tensor) -> tuple[float, list[float]]:
+def clip_and_read(
+    state: TrainState[Any], config: TrainingConfig, values: Tensor
+) -> tuple[float, list[float]]:
     """Clip the gradients. Returns their norm before, and the values (N,) of the step.
 
     They are read together, because each reading waits for the device.
@@ -39,7 +41,9 @@ def clip_and_read(state: TrainState[Any], config: TrainingConfig, values: Tensor
 
 def sum_over_ranks(state: TrainState[Any], values: Sequence[float]) -> list[float]:
     """The values summed over the ranks, once per step; with them the time and the request to stop."""
-    seconds = state.uncounted_seconds if state.world.is_first else 0.0  # `max_minutes` needs one clock
+    seconds = (
+        state.uncounted_seconds if state.world.is_first else 0.0
+    )  # `max_minutes` needs one clock
     *sums, seconds, num_requests = state.world.sum([*values, seconds, float(state.wants_to_stop())])
     state.progress.seconds += seconds
     state.uncounted_seconds, state.is_asked_to_stop = 0.0, num_requests > 0

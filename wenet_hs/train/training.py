@@ -89,14 +89,18 @@ class StopRequest:
     def __enter__(self) -> "StopRequest":
         if threading.current_thread() is threading.main_thread():
             handlers = {number: signal.getsignal(number) for number in SIGNALS}
-            self._earlier = {number: old for number, old in handlers.items() if old is not signal.SIG_IGN}
+            self._earlier = {
+                number: old for number, old in handlers.items() if old is not signal.SIG_IGN
+            }
             for number in self._earlier:
                 signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *exception: object) -> None:
         for number, handler in self._earlier.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: not set by Python
+            signal.signal(
+                number, signal.SIG_DFL if handler is None else handler
+            )  # None: not set by Python
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.signal is None:
@@ -170,7 +174,9 @@ class TrainingLoop:
         self.config, self.state, self.world = task.config, task.state, task.state.world
         self._checkpoints = model_dir / "checkpoints"
         self._finished = self._checkpoints / "finished.json"
-        stop = self.stop  # not self: a cycle of references would keep the model beyond its process group
+        stop = (
+            self.stop
+        )  # not self: a cycle of references would keep the model beyond its process group
         self.state.wants_to_stop = lambda: stop.signal is not None
 
     def run(self) -> None:
@@ -259,7 +265,9 @@ class TrainingLoop:
             number = self.stop.signal or signal.SIGTERM
             found = f"stopped by {number.name} after step {progress.step}, which is saved"
             to_do = "run the same command again to resume"
-            raise Stopped(checkpoint_path(self._checkpoints, progress.step), found, to_do, 128 + number)
+            raise Stopped(
+                checkpoint_path(self._checkpoints, progress.step), found, to_do, 128 + number
+            )
 
     def _monitor(self) -> Monitor:
         steps_per_epoch = -(-self.task.num_batches() // (self.task.accum_grad * self.world.size))
@@ -373,10 +381,15 @@ class TrainingLoop:
         if self.world.is_first:
             self.state.leave_out_frozen(self._checkpoints)
         files = self.state.to_files()
-        with self.world.first_before_others():  # that writes and reads, maybe for longer than a collective may last
+        with (
+            self.world.first_before_others()
+        ):  # that writes and reads, maybe for longer than a collective may last
             if self.world.is_first:
                 newest = save_checkpoint(self._checkpoints, progress.step, files)
-                rotate(self._checkpoints, {newest, *checkpoints_to_keep(self._checkpoints, self.config)})
+                rotate(
+                    self._checkpoints,
+                    {newest, *checkpoints_to_keep(self._checkpoints, self.config)},
+                )
 
     def _write_final(self) -> None:
         """Write `final.pt`: the last weights; with `early_stopping` those of the best checkpoint."""
@@ -386,8 +399,12 @@ class TrainingLoop:
             write_final(target, self.state.model.state_dict(), read_validations(last), by="last")
             return
         if not any(early.metric in validation for validation in self.state.progress.validations):
-            found = f"{early.metric} was not finite in any validation, so there is no best checkpoint"
-            raise CheckpointError(self.model_dir, found, "train with a lower optim_conf.lr in another --model_dir")
+            found = (
+                f"{early.metric} was not finite in any validation, so there is no best checkpoint"
+            )
+            raise CheckpointError(
+                self.model_dir, found, "train with a lower optim_conf.lr in another --model_dir"
+            )
         best = choose_checkpoints(self.model_dir, 1, early.metric)
         write_final(target, average_weights(best), read_validations(best), by=early.metric)
         if is_out_of_patience(self.state.progress.validations, early):
@@ -399,7 +416,9 @@ TaskLoader = Callable[[PreparedFolder[Config], ListPaths, World], Task]
 """Makes the task in a folder with these lists, on the device of this rank."""
 
 
-def run_training(request: TrainingRequest[Config], world: World, load_task: TaskLoader[Config]) -> None:
+def run_training(
+    request: TrainingRequest[Config], world: World, load_task: TaskLoader[Config]
+) -> None:
     """Train on this rank: lock and write the folder, begin or resume the task, and run it.
 
     The model is freed at the end, as `join_process_group` asks for.
@@ -474,7 +493,9 @@ def _resume_task(
     world.check_equal_across_ranks(task.state.fingerprint)
     task.state.restore(earlier.checkpoint)
     progress = task.state.progress
-    logger.info("resuming from %s (epoch %d, step %d)", earlier.checkpoint, progress.epoch, progress.step)
+    logger.info(
+        "resuming from %s (epoch %d, step %d)", earlier.checkpoint, progress.epoch, progress.step
+    )
     if world.is_first:
         set_aside_newer(earlier.checkpoint)
     if recorder is not None:

@@ -32,7 +32,9 @@ def open_atomic(path: Path | str) -> Iterator[IO[bytes]]:
     name = path.name
     if len(os.fsencode(name)) > _MAX_NAME:
         name = hashlib.blake2b(os.fsencode(name), digest_size=8).hexdigest()
-    temporary = path.with_name(f".{name}.{secrets.token_hex(4)}.tmp")  # of this write only: threads may write one file
+    temporary = path.with_name(
+        f".{name}.{secrets.token_hex(4)}.tmp"
+    )  # of this write only: threads may write one file
     try:
         with temporary.open("xb") as file:
             yield file

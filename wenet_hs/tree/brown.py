@@ -86,7 +86,9 @@ def _whole_tree(merges: Ints, window: int, ids_M: Ints, frequencies: NDArray[np.
     The last row is the root of the units that occur; a value below V is a unit, V+n is row n.
     """
     num_units, num_seen = len(frequencies), len(ids_M)
-    num_within = max(0, num_seen - window)  # merges made until every unit had joined; they only define the classes
+    num_within = max(
+        0, num_seen - window
+    )  # merges made until every unit had joined; they only define the classes
     class_of = np.arange(num_seen + num_within)
     for row in reversed(range(num_within)):
         class_of[merges[row]] = class_of[num_seen + row]
@@ -131,13 +133,22 @@ class _Classes(NamedTuple):
 def _empty_classes(num_slots: int, num_bigrams: int) -> _Classes:
     square, line = (num_slots, num_slots), (num_slots,)
     shapes = ((2, *square), (2, *line), (2, *line), square, line, line, line)
-    counts, rest, sums, losses, lowest, node, head = (np.zeros(shape, dtype=np.int64) for shape in shapes)
-    return _Classes(counts, rest, sums, losses, lowest, node, head, np.zeros(num_slots), _terms(num_bigrams))
+    counts, rest, sums, losses, lowest, node, head = (
+        np.zeros(shape, dtype=np.int64) for shape in shapes
+    )
+    return _Classes(
+        counts, rest, sums, losses, lowest, node, head, np.zeros(num_slots), _terms(num_bigrams)
+    )
 
 
 @njit
 def _all_merges(
-    classes: _Classes, follow: Rows, precede: Rows, weights_M: NDArray[np.float64], ids_M: Ints, window: int
+    classes: _Classes,
+    follow: Rows,
+    precede: Rows,
+    weights_M: NDArray[np.float64],
+    ids_M: Ints,
+    window: int,
 ) -> Ints:
     """All merges in order: (M-1, 2), a value below M is a rank, M+n is row n; the lighter class first.
 
@@ -149,7 +160,9 @@ def _all_merges(
     above = np.arange(num_units)  # union-find: from a unit to the head of its class
     slot_of = np.full(num_units, -1, dtype=np.int64)  # of heads
     pairs = np.zeros((num_units - 1, 2), dtype=np.int64)
-    m = merged = np.int64(0)  # a plain 0, or a plain 1 below, would compile its callees a second time for that constant
+    m = merged = np.int64(
+        0
+    )  # a plain 0, or a plain 1 below, would compile its callees a second time for that constant
     for unit in range(num_units):
         slot_of[unit], classes.head[m] = m, unit
         classes.lowest[m], classes.node[m], classes.weight[m] = ids_M[unit], unit, weights_M[unit]
@@ -159,8 +172,14 @@ def _all_merges(
         m += 1
         while m > window or (unit == num_units - 1 and m > 1):
             i, j = _best_pair(classes.losses, classes.lowest, m)
-            j_first = (classes.weight[j], classes.lowest[j]) < (classes.weight[i], classes.lowest[i])
-            pairs[merged, 0], pairs[merged, 1] = classes.node[j if j_first else i], classes.node[i if j_first else j]
+            j_first = (classes.weight[j], classes.lowest[j]) < (
+                classes.weight[i],
+                classes.lowest[i],
+            )
+            pairs[merged, 0], pairs[merged, 1] = (
+                classes.node[j if j_first else i],
+                classes.node[i if j_first else j],
+            )
             _merge(classes, i, j, m)
             above[classes.head[j]] = classes.head[i]
             classes.node[i] = num_units + merged
@@ -201,7 +220,9 @@ def _apart(terms: Terms, x: int, y: int) -> int:
 
 
 @njit
-def _count(classes: _Classes, rows: Rows, unit: int, m: int, above: Ints, slot_of: Ints, way: int) -> None:
+def _count(
+    classes: _Classes, rows: Rows, unit: int, m: int, above: Ints, slot_of: Ints, way: int
+) -> None:
     """Set row m of `counts` (and column m of its transpose) and `rest` for a unit that joins."""
     starts, others, counts = rows
     row = classes.counts[way, m]
@@ -226,7 +247,10 @@ def _join(classes: _Classes, m: int) -> None:
     """Update all losses for a unit that joins in slot m. Its counts are set already."""
     losses = classes.losses
     for way in range(2):
-        into_m, rest = classes.counts[1 - way, m], classes.rest[way]  # bigrams that were in `rest` until now
+        into_m, rest = (
+            classes.counts[1 - way, m],
+            classes.rest[way],
+        )  # bigrams that were in `rest` until now
         rest[:m] -= into_m[:m]
         _exchange(losses, classes.terms, rest, into_m, m, m, m, np.int64(-1))
     for a in range(m):
@@ -245,7 +269,9 @@ def _merge(classes: _Classes, i: int, j: int, m: int) -> None:
     """Merge class j into i and update all losses."""
     terms, losses = classes.terms, classes.losses
     for way in range(2):
-        _exchange(losses, terms, classes.counts[way, i], classes.counts[way, j], m, i, j, np.int64(1))
+        _exchange(
+            losses, terms, classes.counts[way, i], classes.counts[way, j], m, i, j, np.int64(1)
+        )
     change = np.zeros(m, np.int64)  # of the losses of i and each other class
     for way in range(2):
         counts = classes.counts[way]
@@ -289,7 +315,9 @@ def _move(classes: _Classes, last: int, slot: int) -> None:
 
 
 @njit
-def _exchange(losses: Ints, terms: Terms, x: Ints, y: Ints, m: int, i: int, j: int, sign: int) -> None:
+def _exchange(
+    losses: Ints, terms: Terms, x: Ints, y: Ints, m: int, i: int, j: int, sign: int
+) -> None:
     """Add sign × (contribution of a column x + y, minus those of x and y) to the loss of every pair without i and j.
 
     A pair changes only if y is not zero for one of its two classes. So y should be the column with more zeros, as that

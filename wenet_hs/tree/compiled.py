@@ -43,7 +43,10 @@ def njit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
         except RuntimeError as error:
             if "no locator" not in str(error):
                 raise
-    logger.warning("%s is compiled in each process: set NUMBA_CACHE_DIR to a folder to write to", function.__name__)
+    logger.warning(
+        "%s is compiled in each process: set NUMBA_CACHE_DIR to a folder to write to",
+        function.__name__,
+    )
     return numba.njit(**options)(function)
 
 

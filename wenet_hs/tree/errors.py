@@ -64,7 +64,11 @@ def list_names(names: Sequence[str], separator: str = ", ", *, most: int = 5) ->
 def refuse_faults(path: Path | str, faults: Sequence[str]) -> None:
     """Raise DataError with the first ten faults of a file, one per line, if there are any."""
     if faults:
-        more = [f"{path}: and {len(faults) - _MAX_FAULTS} more faults"] if len(faults) > _MAX_FAULTS else []
+        more = (
+            [f"{path}: and {len(faults) - _MAX_FAULTS} more faults"]
+            if len(faults) > _MAX_FAULTS
+            else []
+        )
         raise DataError("\n".join([*faults[:_MAX_FAULTS], *more]))
 
 

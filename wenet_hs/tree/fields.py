@@ -30,12 +30,16 @@ def check_frequencies(frequencies: Sequence[float] | NDArray[np.float64]) -> NDA
     """Return a copy as a float64 array (V,), V ≥ 1. Raise ValueError if a value is negative or not finite."""
     array = np.array(frequencies, dtype=np.float64)
     if array.ndim != 1:
-        raise ValueError(f"frequencies: expected one number per unit, got an array of shape {array.shape}")
+        raise ValueError(
+            f"frequencies: expected one number per unit, got an array of shape {array.shape}"
+        )
     if not len(array):
         raise ValueError("frequencies: the list is empty; a tree needs at least one unit")
     wrong = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
     if len(wrong):
-        raise ValueError(f"frequencies: unit {wrong[0]} has {array[wrong[0]]}; each must be finite and not negative")
+        raise ValueError(
+            f"frequencies: unit {wrong[0]} has {array[wrong[0]]}; each must be finite and not negative"
+        )
     try:
         math.fsum(array)
     except OverflowError as error:
@@ -46,34 +50,48 @@ def check_frequencies(frequencies: Sequence[float] | NDArray[np.float64]) -> NDA
 def check_names(kind: str, units: tuple[str, ...], num_frequencies: int) -> None:
     """Raise ValueError unless the kind is printable and the units are distinct texts, one per frequency."""
     if not isinstance(kind, str) or not kind or not kind.isprintable():
-        raise ValueError(f"kind: {str(kind)[:40]!r} is not the name of a kind; expected one such as 'huffman'")
+        raise ValueError(
+            f"kind: {str(kind)[:40]!r} is not the name of a kind; expected one such as 'huffman'"
+        )
     if len(units) != num_frequencies:
-        raise ValueError(f"units: {len(units)} names for {num_frequencies} frequencies; there must be one per unit")
+        raise ValueError(
+            f"units: {len(units)} names for {num_frequencies} frequencies; there must be one per unit"
+        )
     for unit_id, unit in enumerate(units):
         if not isinstance(unit, str) or not unit:
-            raise ValueError(f"units: unit {unit_id} is {repr(unit)[:60]}; expected a non-empty text")
+            raise ValueError(
+                f"units: unit {unit_id} is {repr(unit)[:60]}; expected a non-empty text"
+            )
     if len(set(units)) < len(units):
         twice = Counter(units).most_common(1)[0][0]
         first = units.index(twice)
         second = units.index(twice, first + 1)
-        raise ValueError(f"units: {repr(twice)[:60]} is both unit {first} and unit {second}; names must differ")
+        raise ValueError(
+            f"units: {repr(twice)[:60]} is both unit {first} and unit {second}; names must differ"
+        )
     try:
         "".join(units).encode("utf-8")
     except UnicodeEncodeError as error:
-        raise ValueError("units: a name has half of a surrogate pair, which is not text; write it as UTF-8") from error
+        raise ValueError(
+            "units: a name has half of a surrogate pair, which is not text; write it as UTF-8"
+        ) from error
 
 
 def check_children(offsets: NDArray[np.int64], children: NDArray[np.int64], num_units: int) -> None:
     """Raise ValueError unless `offsets` (I+1,) and `children` (E,) are one tree, numbered breadth first."""
     if offsets.ndim != 1 or not len(offsets) or offsets[0] != 0 or offsets[-1] != len(children):
-        raise ValueError(f"offsets: expected the start of each inner node's row and, at the end, {len(children)}")
+        raise ValueError(
+            f"offsets: expected the start of each inner node's row and, at the end, {len(children)}"
+        )
     sizes = np.diff(offsets)
     if (sizes < 2).any():
         node = int(np.argmax(sizes < 2))
         found, to_do = "no children", "name them, or leave the node out"
         if sizes[node] == 1:
             found, to_do = "one child", "put the child in its parent's list"
-        raise ValueError(f"children: inner node {node} has {found}; a node needs two or more, {to_do}")
+        raise ValueError(
+            f"children: inner node {node} has {found}; a node needs two or more, {to_do}"
+        )
     num_inner = len(sizes)
     num_edges = num_inner + num_units - 1 if num_inner else 0
     if len(children) != num_edges or (num_units > 1) != (num_inner > 0):
@@ -84,21 +102,29 @@ def check_children(offsets: NDArray[np.int64], children: NDArray[np.int64], num_
     outside = np.flatnonzero((children < 1) | (children > num_edges))
     if len(outside):
         where, found = parents[outside[0]], children[outside[0]]
-        raise ValueError(f"children: inner node {where} has child {found}; a child is 1…{num_edges}")
+        raise ValueError(
+            f"children: inner node {where} has child {found}; a child is 1…{num_edges}"
+        )
     uses = np.bincount(children, minlength=num_edges + 1)[1:]
     if (uses != 1).any():
         twice = int(np.argmax(uses)) + 1
-        raise ValueError(f"children: node {twice} is a child {uses[twice - 1]} times; each must be one exactly once")
+        raise ValueError(
+            f"children: node {twice} is a child {uses[twice - 1]} times; each must be one exactly once"
+        )
     is_inner = children < num_inner
     inner, expected = children[is_inner], np.arange(1, num_inner)
     if (inner != expected).any():
         wrong = int(np.argmax(inner != expected))
         found = f"found inner node {inner[wrong]} where breadth-first order has {expected[wrong]}"
-        raise ValueError(f"children: {found}; number the inner nodes breadth first from the root 0, left before right")
+        raise ValueError(
+            f"children: {found}; number the inner nodes breadth first from the root 0, left before right"
+        )
     # Numbers are in order, so a child with a smaller number than its parent is part of a cycle.
     is_cyclic = parents[is_inner] >= inner
     if is_cyclic.any():
-        raise ValueError(f"children: inner node {inner[np.argmax(is_cyclic)]} is not under the root (a cycle)")
+        raise ValueError(
+            f"children: inner node {inner[np.argmax(is_cyclic)]} is not under the root (a cycle)"
+        )
 
 
 # ---- tree.json
@@ -130,7 +156,9 @@ class TreeFile:
         return cls(
             kind=fields["kind"],
             units=_list_of(fields, "units", _is_text, "a text", path),
-            children=_list_of(fields, "children", _is_row_of_children, "a list of numbers from 0 to 2^31-1", path),
+            children=_list_of(
+                fields, "children", _is_row_of_children, "a list of numbers from 0 to 2^31-1", path
+            ),
             frequencies=_list_of(fields, "frequencies", _is_finite_number, "a finite number", path),
             options=fields["options"],
         )
@@ -144,7 +172,9 @@ def _parse_object(text: str, path: Path | str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise DataError(path, f"not JSON ({one_line(error)})", _TO_DO) from error
     if not isinstance(fields, dict):
-        raise DataError(path, f"expected an object with the fields of a tree, found {repr(fields)[:40]}", _TO_DO)
+        raise DataError(
+            path, f"expected an object with the fields of a tree, found {repr(fields)[:40]}", _TO_DO
+        )
     return fields
 
 
@@ -163,7 +193,11 @@ def _check_field_names(fields: dict[str, Any], path: Path | str) -> None:
             raise DataError(f"{path}: {name}", "this field is missing", _TO_DO)
     for name in fields:
         if name not in FIELDS:
-            raise DataError(f"{path}: {name[:40]}", f"not a field of a tree, which has {', '.join(FIELDS)}", _TO_DO)
+            raise DataError(
+                f"{path}: {name[:40]}",
+                f"not a field of a tree, which has {', '.join(FIELDS)}",
+                _TO_DO,
+            )
 
 
 def _check_writable(options: dict[str, Any], path: Path | str) -> None:
@@ -171,15 +205,23 @@ def _check_writable(options: dict[str, Any], path: Path | str) -> None:
     try:
         text = json.dumps(options, ensure_ascii=False, allow_nan=False)
     except ValueError as error:  # 1e999 is read as infinity
-        raise DataError(f"{path}: options", "a number that is not finite", "build the tree again") from error
+        raise DataError(
+            f"{path}: options", "a number that is not finite", "build the tree again"
+        ) from error
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise DataError(f"{path}: options", "half of a surrogate pair, which is not text", _TO_DO) from error
+        raise DataError(
+            f"{path}: options", "half of a surrogate pair, which is not text", _TO_DO
+        ) from error
 
 
 def _list_of(
-    fields: dict[str, Any], name: str, is_valid: Callable[[Any], bool], expected: str, path: Path | str
+    fields: dict[str, Any],
+    name: str,
+    is_valid: Callable[[Any], bool],
+    expected: str,
+    path: Path | str,
 ) -> list[Any]:
     """The list in the field `name`. Raises DataError unless it is one, and each of its values is valid."""
     values = fields[name]
@@ -196,7 +238,9 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_row_of_children(value: Any) -> bool:
-    return isinstance(value, list) and all(type(child) is int and 0 <= child < 2**31 for child in value)
+    return isinstance(value, list) and all(
+        type(child) is int and 0 <= child < 2**31 for child in value
+    )
 
 
 def _is_finite_number(value: Any) -> bool:

@@ -69,7 +69,9 @@ def huffman_rows(nodes: Ints, weights: NDArray[np.float64], next_node: int) -> t
     queue = list(zip(weights.tolist(), range(num_nodes), nodes.tolist(), strict=True))
     heapq.heapify(queue)
     rows: list[tuple[int, int]] = []
-    for age in range(num_nodes, 2 * num_nodes - 1):  # later than all nodes and earlier rows of the same weight
+    for age in range(
+        num_nodes, 2 * num_nodes - 1
+    ):  # later than all nodes and earlier rows of the same weight
         (first, _, left), (second, _, right) = heapq.heappop(queue), heapq.heappop(queue)
         heapq.heappush(queue, (first + second, age, next_node + len(rows)))
         rows.append((left, right))
@@ -96,7 +98,9 @@ def limited_children(frequencies: NDArray[np.float64], max_depth: int) -> Ints:
     lengths = code_lengths(weights, max_depth)
     rows = NO_ROWS
     nodes, node_weights = units[:0], weights[:0]
-    for length in range(int(lengths.max()), 0, -1):  # from the deepest level up, nodes are paired by weight
+    for length in range(
+        int(lengths.max()), 0, -1
+    ):  # from the deepest level up, nodes are paired by weight
         here = lengths == length
         nodes = np.concatenate([units[here], nodes])
         node_weights = np.concatenate([weights[here], node_weights])
@@ -161,7 +165,9 @@ def fano_children(frequencies: NDArray[np.float64]) -> Ints:
         if before == after:
             return (begin + end + 1) // 2
         middle = after + (before - after) / 2
-        first = bisect_left(negative, -middle)  # the first cut with at most half of the mass on its right
+        first = bisect_left(
+            negative, -middle
+        )  # the first cut with at most half of the mass on its right
         cuts = (min(max(cut, begin + 1), end - 1) for cut in (first - 1, first))
         return min(cuts, key=lambda cut: abs(mass_from[cut] - middle))  # of equal ones the left one
 
@@ -234,7 +240,10 @@ def add_unplaced(rows: Ints, placed: Ints, frequencies: NDArray[np.float64]) -> 
     weights = frequencies if frequencies.any() else np.ones(num_units)
     is_other = np.ones(num_units, dtype=bool)
     is_other[placed] = False
-    others, never = np.flatnonzero(is_other & (weights > 0)), np.flatnonzero(is_other & (weights == 0))
+    others, never = (
+        np.flatnonzero(is_other & (weights > 0)),
+        np.flatnonzero(is_other & (weights == 0)),
+    )
     if len(others):
         nodes, node_weights = others, weights[others]
         if len(placed):

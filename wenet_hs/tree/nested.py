@@ -43,7 +43,9 @@ def nested_tree(
     leaf = {unit: len(inner_nodes) + unit_id for unit_id, unit in enumerate(units)}
     rows = []
     for node in inner_nodes:
-        rows.append([leaf[child] if isinstance(child, str) else number[id(child)] for child in node])
+        rows.append(
+            [leaf[child] if isinstance(child, str) else number[id(child)] for child in node]
+        )
     frequencies = np.zeros(len(units))
     if all(len(row) == 2 for row in rows):
         children = np.array(rows, dtype=np.int64)

@@ -59,18 +59,27 @@ def tree_from_paths(nodes: NDArray[np.integer], turns: NDArray[np.integer]) -> R
     is_outside = (is_step & ((nodes < 0) | (nodes >= num_units - 1))).any(1)
     if (is_wrong := has_gap | is_outside | ~is_step.any(1)).any():
         where = f"the path of unit {np.argmax(is_wrong)}"
-        raise ValueError(f"{where} is empty, has a gap, or has an inner node that is not 0…{num_units - 2}")
+        raise ValueError(
+            f"{where} is empty, has a gap, or has an inner node that is not 0…{num_units - 2}"
+        )
     units, _ = np.nonzero(is_step)
     here = nodes[is_step].astype(np.int64)
     is_first = np.append(True, units[1:] != units[:-1])
     is_last = np.append(is_first[1:], True)
-    slots, children = 2 * here + (turns[is_step] < 0), np.where(is_last, units, num_units + np.append(here[1:], 0))
+    slots, children = (
+        2 * here + (turns[is_step] < 0),
+        np.where(is_last, units, num_units + np.append(here[1:], 0)),
+    )
     pairs, root = np.full(2 * (num_units - 1), -1, dtype=np.int64), int(here[0])
     pairs[slots] = children
     if (is_wrong := (pairs[slots] != children) | (is_first & (here != root))).any():
-        raise ValueError(f"the path of unit {units[np.argmax(is_wrong)]} contradicts that of another unit")
+        raise ValueError(
+            f"the path of unit {units[np.argmax(is_wrong)]} contradicts that of another unit"
+        )
     if (pairs < 0).any():
-        raise ValueError(f"inner node {np.argmin(pairs) // 2} has only one child in the paths of all units")
+        raise ValueError(
+            f"inner node {np.argmin(pairs) // 2} has only one child in the paths of all units"
+        )
     # Every path begins at the root and each child is the same in all paths, so every node is a child exactly once.
     rows = pairs.reshape(-1, 2)
     return RenumberedTree(breadth_first(rows, root), breadth_first_order(rows, root))
@@ -90,9 +99,13 @@ def read_original_tree(folder: Path | str, units: Sequence[str]) -> Tree:
         options = {"source": "hsoftmax original", "folder": str(folder)}
         return Tree("original", tuple(units), children, frequencies, options)
     except RecursionError as error:
-        raise DataError(path, "nested too deeply", "a tree of counts has less than a hundred levels") from error
+        raise DataError(
+            path, "nested too deeply", "a tree of counts has less than a hundred levels"
+        ) from error
     except ValueError as error:
-        raise DataError(path, one_line(error), "copy the folder again from where it was made") from error
+        raise DataError(
+            path, one_line(error), "copy the folder again from where it was made"
+        ) from error
 
 
 def write_original_tree(tree: Tree, folder: Path | str) -> None:
@@ -106,10 +119,16 @@ def write_original_tree(tree: Tree, folder: Path | str) -> None:
         nodes, turns = tree.paths()
         struct = json.dumps(_struct(tree, numbers))
     except (ValueError, RecursionError) as error:
-        found = f"a tree of {tree.depth} levels cannot be written" if isinstance(error, RecursionError) else str(error)
+        found = (
+            f"a tree of {tree.depth} levels cannot be written"
+            if isinstance(error, RecursionError)
+            else str(error)
+        )
         raise DataError(folder, found, "the original's format has no other form of it") from error
     write_atomic(folder / STRUCT, struct + "\n")
-    write_atomic(folder / INFO, json.dumps({"depth": tree.depth + 1, "leaf_cnt": tree.num_units}, indent=1))
+    write_atomic(
+        folder / INFO, json.dumps({"depth": tree.depth + 1, "leaf_cnt": tree.num_units}, indent=1)
+    )
     # (V, P+1): the last column is padding, because they count the levels with the leaves.
     sign = np.pad(turns, ((0, 0), (0, 1)))
     index = np.zeros(sign.shape, dtype=np.int64)
@@ -123,7 +142,9 @@ def write_original_tree(tree: Tree, folder: Path | str) -> None:
 def _struct_tree(root: Any, num_units: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """The children (N, 2) and the frequencies (V,) of nested nodes. Raises ValueError."""
     nodes = [root]
-    for node in nodes:  # children are appended while the list is read, so the order is breadth first
+    for (
+        node
+    ) in nodes:  # children are appended while the list is read, so the order is breadth first
         if not isinstance(node, dict) or not {"freq", "tokenid", "left", "right"} <= node.keys():
             raise ValueError(f"{repr(node)[:40]} is not a node with freq, tokenid, left and right")
         if not _is_leaf(node):
@@ -134,12 +155,16 @@ def _struct_tree(root: Any, num_units: int) -> tuple[NDArray[np.int64], NDArray[
     frequencies = np.full(num_units, np.nan)
     for unit_id, freq in ((leaf["tokenid"], leaf["freq"]) for leaf in leaves):
         if type(unit_id) is not int or not 0 <= unit_id < num_units:
-            raise ValueError(f"a leaf has tokenid {unit_id}; with {num_units} units it is 0…{num_units - 1}")
+            raise ValueError(
+                f"a leaf has tokenid {unit_id}; with {num_units} units it is 0…{num_units - 1}"
+            )
         if type(freq) not in (int, float) or not np.isnan(frequencies[unit_id]):
             raise ValueError(f"tokenid {unit_id}: two leaves, or freq {freq!r} is not a number")
         frequencies[unit_id] = freq
     inner = itertools.count(1)
-    children = [num_units - 1 + node["tokenid"] if _is_leaf(node) else next(inner) for node in nodes[1:]]
+    children = [
+        num_units - 1 + node["tokenid"] if _is_leaf(node) else next(inner) for node in nodes[1:]
+    ]
     return np.array(children, dtype=np.int64).reshape(-1, 2), frequencies
 
 
@@ -151,7 +176,10 @@ def _struct(tree: Tree, numbers: NDArray[np.int64]) -> dict[str, Any]:
     """The root of the nested nodes."""
     unit_ids = [*[None] * tree.num_inner, *range(tree.num_units)]
     fields = zip(tree.weights().tolist(), unit_ids, numbers.tolist(), strict=True)
-    nodes = [{"freq": freq, "tokenid": unit, "idx": idx, "left": None, "right": None} for freq, unit, idx in fields]
+    nodes = [
+        {"freq": freq, "tokenid": unit, "idx": idx, "left": None, "right": None}
+        for freq, unit, idx in fields
+    ]
     for node, (left, right) in zip(nodes, tree.children.tolist(), strict=False):
         node["left"], node["right"] = nodes[left], nodes[right]
     return nodes[0]
@@ -180,7 +208,9 @@ def _tree_of_state(state: Mapping[str, Tensor]) -> RenumberedTree:
     buffers = [f"{_BUFFERS}{name}" for name in ("index", "sign", "bias")]
     missing = [name for name in buffers if name not in state]
     if missing:
-        raise CheckpointError("state_dict", f"{VECTORS} without {missing[0]}", "take the complete checkpoint")
+        raise CheckpointError(
+            "state_dict", f"{VECTORS} without {missing[0]}", "take the complete checkpoint"
+        )
     shape = tuple(state[VECTORS].shape)
     if len(shape) != 2:
         raise CheckpointError("state_dict", f"{VECTORS} has shape {shape}, expected (N, D)", _OTHER)
@@ -189,7 +219,9 @@ def _tree_of_state(state: Mapping[str, Tensor]) -> RenumberedTree:
     flat = [state[name].double().round().long().numpy() for name in buffers]
     if len({array.size for array in flat}) != 1 or flat[0].size % num_units:
         sizes = ", ".join(str(array.size) for array in flat)
-        raise CheckpointError("state_dict", f"{_BUFFERS}* of {sizes} numbers for {num_units} units", _OTHER)
+        raise CheckpointError(
+            "state_dict", f"{_BUFFERS}* of {sizes} numbers for {num_units} units", _OTHER
+        )
     index, sign, bias = (array.reshape(num_units, -1) for array in flat)
     try:
         if not (np.isin(sign, (-1, 0, 1)).all() and (bias == (sign != 1)).all()):
@@ -219,5 +251,9 @@ def convert_tree_head(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     which they create and never use. Our head must have the same tree: `read_original_tree` of that training's folder.
     """
     rows = torch.from_numpy(_tree_of_state(state).rows)
-    kept = {name: value for name, value in state.items() if not name.startswith(("hsoftmax.", "decoder.output_layer."))}
+    kept = {
+        name: value
+        for name, value in state.items()
+        if not name.startswith(("hsoftmax.", "decoder.output_layer."))
+    }
     return {**kept, "head.inner_vector.weight": state[VECTORS][rows]}

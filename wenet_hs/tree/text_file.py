@@ -19,7 +19,9 @@ def read_utf8(path: Path | str) -> str:
     except OSError as error:
         raise DataError(path, f"cannot be read ({error.strerror})", "check the path") from error
     if content.startswith(_LFS_POINTER):
-        raise DataError(path, "a Git LFS pointer, not the file itself; run `git lfs pull` in its folder")
+        raise DataError(
+            path, "a Git LFS pointer, not the file itself; run `git lfs pull` in its folder"
+        )
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

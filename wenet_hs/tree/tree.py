@@ -70,10 +70,14 @@ class Tree(UnitTree):
     ) -> "Tree":
         """The tree whose children (V-1, 2) a function computes from the checked frequencies (V,)."""
         weights = check_frequencies(frequencies)
-        return cls(kind, _names(units, len(weights)), children_of(weights), weights, dict(options or {}))
+        return cls(
+            kind, _names(units, len(weights)), children_of(weights), weights, dict(options or {})
+        )
 
     @classmethod
-    def huffman(cls, frequencies: Numbers, units: Names = None, max_depth: int | None = None) -> "Tree":
+    def huffman(
+        cls, frequencies: Numbers, units: Names = None, max_depth: int | None = None
+    ) -> "Tree":
         """Huffman's tree of the paper's appendix A: the less probable of two merged nodes is the left child.
 
         Ties are resolved by unit id, leaves before merged nodes, older merged nodes first. So units that never occur
@@ -88,7 +92,11 @@ class Tree(UnitTree):
             raise ValueError(
                 f"max_depth: {max_depth} is too small for {tree.num_units} units, which need at least {least}"
             )
-        children = limited_children(tree.frequencies, max_depth) if tree.depth > max_depth else tree.children
+        children = (
+            limited_children(tree.frequencies, max_depth)
+            if tree.depth > max_depth
+            else tree.children
+        )
         return replace(tree, children=children, options={"max_depth": max_depth})
 
     @classmethod
@@ -99,7 +107,9 @@ class Tree(UnitTree):
     @classmethod
     def balanced(cls, frequencies: Numbers, units: Names = None) -> "Tree":
         """Units in the order of their ids, halved repeatedly; the left half gets the extra unit of an odd number."""
-        return cls.build("balanced", lambda f: balanced_children(np.arange(len(f))), frequencies, units)
+        return cls.build(
+            "balanced", lambda f: balanced_children(np.arange(len(f))), frequencies, units
+        )
 
     @classmethod
     def random(cls, frequencies: Numbers, units: Names = None, seed: int = 0) -> "Tree":
@@ -107,7 +117,11 @@ class Tree(UnitTree):
         if seed < 0:
             raise ValueError(f"seed: must be at least 0, got {seed}")
         return cls.build(
-            "random", lambda f: balanced_children(random_order(len(f), seed)), frequencies, units, {"seed": seed}
+            "random",
+            lambda f: balanced_children(random_order(len(f), seed)),
+            frequencies,
+            units,
+            {"seed": seed},
         )
 
     @classmethod
@@ -146,19 +160,26 @@ class Tree(UnitTree):
         """
         num_units = self.num_units
         if num_units * self.depth > MAX_PATH_CELLS:
-            raise ValueError(f"tree: {num_units} units at depth {self.depth} are too deep for a table of paths")
+            raise ValueError(
+                f"tree: {num_units} units at depth {self.depth} are too deep for a table of paths"
+            )
         nodes = np.zeros((num_units, self.depth), dtype=np.int64)
         turns = np.zeros((num_units, self.depth), dtype=np.int8)
         here, depths = np.arange(num_units) + self.num_inner, self.depths()
         for column in reversed(range(self.depth)):  # all deep enough leaves climb together
             units = np.flatnonzero(depths > column)
-            turns[units, column] = 1 - 2 * (self.edges[here[units]] % 2)  # the edges of a node: even left, odd right
+            turns[units, column] = 1 - 2 * (
+                self.edges[here[units]] % 2
+            )  # the edges of a node: even left, odd right
             here[units] = nodes[units, column] = self.parents[here[units]]
         return nodes, turns
 
     def first_leaves(self) -> NDArray[np.int64]:
         """(2V-1,) how many leaves are to the left of each node."""
-        before, num_leaves = np.zeros(self.num_inner + self.num_units, dtype=np.int64), self.num_leaves()
+        before, num_leaves = (
+            np.zeros(self.num_inner + self.num_units, dtype=np.int64),
+            self.num_leaves(),
+        )
         for nodes, _ in self.levels():
             left, right = self.children[nodes].T
             before[left] = before[nodes]
@@ -196,7 +217,10 @@ class NaryTree(UnitTree):
         options: TreeOptions = None,
     ) -> "NaryTree":
         """A tree from one list of children per inner node, as in `tree.json`. Raises ValueError as the class does."""
-        offsets, children = np.cumsum([0, *map(len, rows)]), np.fromiter(chain.from_iterable(rows), dtype=np.int64)
+        offsets, children = (
+            np.cumsum([0, *map(len, rows)]),
+            np.fromiter(chain.from_iterable(rows), dtype=np.int64),
+        )
         names, options = _names(units, len(frequencies)), dict(options or {})
         return cls(kind, names, children, np.array(frequencies), options, offsets)
 
@@ -228,7 +252,9 @@ class NaryTree(UnitTree):
         return cls(CLASSES, tree.units, children, tree.frequencies, options, offsets)
 
     @classmethod
-    def frequency_bins(cls, frequencies: Numbers, num_classes: int | None = None, *, units: Names = None) -> "NaryTree":
+    def frequency_bins(
+        cls, frequencies: Numbers, num_classes: int | None = None, *, units: Names = None
+    ) -> "NaryTree":
         """Two levels: units by falling frequency (ties by id), cut into C classes of about equal mass (cHSM).
 
         The class of a unit is the share of all occurrences before it, times C, rounded down. So frequent units become
@@ -242,7 +268,9 @@ class NaryTree(UnitTree):
         if weights.any():
             reached = np.cumsum(weights[order] / weights.max())
             before = np.concatenate([[0.0], reached[:-1]])
-            class_of = np.minimum((before / reached[-1] * num_classes).astype(np.int64), num_classes - 1)
+            class_of = np.minimum(
+                (before / reached[-1] * num_classes).astype(np.int64), num_classes - 1
+            )
         offsets, children = two_levels(order, np.unique(class_of, return_counts=True)[1])
         options = {"bins": "mass", "num_classes": num_classes}
         return cls(CLASSES, _names(units, len(weights)), children, weights, options, offsets)
@@ -253,14 +281,22 @@ class NaryTree(UnitTree):
         Its kind is "classes_binary". In a node of two children the less frequent child is on the left.
         """
         weights, rows, num_rows = self.weights(), [NO_ROWS], 0
-        nodes = np.concatenate([np.zeros(self.num_inner, dtype=np.int64), np.arange(self.num_units)])
-        for node in reversed(range(self.num_inner)):  # breadth-first numbers: children come before their parents
+        nodes = np.concatenate(
+            [np.zeros(self.num_inner, dtype=np.int64), np.arange(self.num_units)]
+        )
+        for node in reversed(
+            range(self.num_inner)
+        ):  # breadth-first numbers: children come before their parents
             children = self.children[self.offsets[node] : self.offsets[node + 1]]
-            below, nodes[node] = huffman_rows(nodes[children], weights[children], self.num_units + num_rows)
+            below, nodes[node] = huffman_rows(
+                nodes[children], weights[children], self.num_units + num_rows
+            )
             rows.append(below)
             num_rows += len(below)
         children = breadth_first(np.concatenate(rows))
-        return Tree(f"{self.kind}_binary", self.units, children, self.frequencies, dict(self.options))
+        return Tree(
+            f"{self.kind}_binary", self.units, children, self.frequencies, dict(self.options)
+        )
 
 
 def load_tree(path: Path | str) -> Tree | NaryTree:
@@ -273,7 +309,9 @@ def load_tree(path: Path | str) -> Tree | NaryTree:
     try:
         if file.kind != CLASSES and all(len(row) == 2 for row in file.children):
             return Tree(file.kind, units, np.array(file.children), frequencies, file.options)
-        return NaryTree.from_rows(file.children, frequencies, units=units, kind=file.kind, options=file.options)
+        return NaryTree.from_rows(
+            file.children, frequencies, units=units, kind=file.kind, options=file.options
+        )
     except ValueError as error:
         raise DataError(path, str(error)) from error
 

@@ -42,12 +42,16 @@ class UnitTree:
     """(V,) the counts or relative frequencies it was built from, finite, ≥ 0."""
     options: dict[str, Any] = field(default_factory=dict)
     """What else the builder recorded; JSON values."""
-    offsets: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False)
+    offsets: NDArray[np.int64] = field(
+        default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False
+    )
     """(I+1,) where the row of each inner node starts in the flat `children`; a `Tree` sets it to 0, 2, 4, …."""
 
     def __post_init__(self) -> None:
         frequencies, units = check_frequencies(self.frequencies), tuple(self.units)
-        offsets, children = (np.array(array, dtype=np.int64) for array in (self.offsets, self.children))
+        offsets, children = (
+            np.array(array, dtype=np.int64) for array in (self.offsets, self.children)
+        )
         check_names(self.kind, units, len(frequencies))
         check_children(offsets, children.reshape(-1), len(units))
         for array in (offsets, children, frequencies):
@@ -155,7 +159,10 @@ class UnitTree:
 
     def path_sums(self, values: NDArray[Any]) -> NDArray[Any]:
         """Values (I,), one per inner node, summed along the path to each unit: (V,)."""
-        sums, children = np.zeros(self.num_inner + self.num_units, dtype=values.dtype), self.children.reshape(-1)
+        sums, children = (
+            np.zeros(self.num_inner + self.num_units, dtype=values.dtype),
+            self.children.reshape(-1),
+        )
         for _, edges in self.levels():
             nodes = self.edge_nodes[edges]
             sums[children[edges]] = sums[nodes] + values[nodes]
@@ -163,7 +170,10 @@ class UnitTree:
 
     def sum_leaves(self, values: NDArray[Any]) -> NDArray[Any]:
         """Values (V,), one per unit, summed over the leaves under each node: (I+V,); integers wrap around."""
-        sums, children = np.concatenate([np.zeros(self.num_inner, values.dtype), values]), self.children.reshape(-1)
+        sums, children = (
+            np.concatenate([np.zeros(self.num_inner, values.dtype), values]),
+            self.children.reshape(-1),
+        )
         for nodes, edges in reversed(list(self.levels())):
             sums[nodes] = np.add.reduceat(sums[children[edges]], self.offsets[nodes] - edges.start)
         return sums
@@ -173,7 +183,9 @@ class UnitTree:
         largest = self.frequencies.max()
         if largest == 0:
             return np.full(self.num_units, 1.0 / self.num_units)
-        scaled = self.frequencies / largest  # otherwise subnormal counts would lose digits in the division
+        scaled = (
+            self.frequencies / largest
+        )  # otherwise subnormal counts would lose digits in the division
         return np.asarray(scaled / scaled.sum())
 
     def entropy(self) -> float:
@@ -205,20 +217,27 @@ class UnitTree:
             "frequencies": self.frequencies.tolist(),
             "options": self.options,
         }
-        lines = [f"{json.dumps(k)}: {json.dumps(v, ensure_ascii=False, allow_nan=False)}" for k, v in fields.items()]
+        lines = [
+            f"{json.dumps(k)}: {json.dumps(v, ensure_ascii=False, allow_nan=False)}"
+            for k, v in fields.items()
+        ]
         write_atomic(path, "{" + ",\n ".join(lines) + "}\n")
 
     def has_same_structure(self, other: "UnitTree") -> bool:
         """Whether the weights of a tree head mean the same with both trees."""
         is_equal = type(self) is type(other) and self.units == other.units
-        return is_equal and all(np.array_equal(getattr(self, n), getattr(other, n)) for n in ("offsets", "children"))
+        return is_equal and all(
+            np.array_equal(getattr(self, n), getattr(other, n)) for n in ("offsets", "children")
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, UnitTree) or type(self) is not type(other):
             return NotImplemented
         is_equal = (self.kind, self.units, self.options) == (other.kind, other.units, other.options)
         arrays = ("offsets", "children", "frequencies")
-        return is_equal and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in arrays)
+        return is_equal and all(
+            np.array_equal(getattr(self, name), getattr(other, name)) for name in arrays
+        )
 
     def __hash__(self) -> int:
         return hash((self.kind, self.units, self.offsets.tobytes(), self.children.tobytes()))

@@ -41,7 +41,9 @@ def unit_frequencies(
         units is unknown.
     """
     if weighting not in get_args(Weighting):
-        raise ValueError(f"weighting: must be one of {', '.join(get_args(Weighting))}, got {weighting!r}")
+        raise ValueError(
+            f"weighting: must be one of {', '.join(get_args(Weighting))}, got {weighting!r}"
+        )
     num_units, eos = len(tokenizer.table), tokenizer.table.special.eos
     counters: defaultdict[str | None, Counter[int]] = defaultdict(Counter)
     for utterance in utterances:
@@ -50,10 +52,17 @@ def unit_frequencies(
             raise DataError(where, found, "add `lang`, or use --weighting pooled")
         counters[utterance.lang].update([*tokenizer.encode(utterance.txt), eos])
     if not counters:
-        raise DataError("data list", "no utterances to count units in", "run the stage that prepares the data again")
+        raise DataError(
+            "data list",
+            "no utterances to count units in",
+            "run the stage that prepares the data again",
+        )
     frequencies, pooled = np.zeros(num_units), np.zeros(num_units)
     for lang in sorted(counters, key=str):  # a fixed order of summation
-        ids, counts = list(counters[lang]), np.array(list(counters[lang].values()), dtype=np.float64)
+        ids, counts = (
+            list(counters[lang]),
+            np.array(list(counters[lang].values()), dtype=np.float64),
+        )
         pooled[ids] += counts
         frequencies[ids] += counts / counts.sum()
     unk, total = tokenizer.table.special.unk, pooled.sum()
@@ -71,7 +80,9 @@ def unit_frequencies(
     return pooled if weighting == "pooled" else frequencies
 
 
-def with_blank_share(frequencies: NDArray[np.float64], blank: int, share: float) -> NDArray[np.float64]:
+def with_blank_share(
+    frequencies: NDArray[np.float64], blank: int, share: float
+) -> NDArray[np.float64]:
     """The frequencies (V,) for a tree under CTC, where blank has `share` of the total.
 
     Raises ConfigError unless 0 < share < 1.
@@ -103,9 +114,13 @@ def language_costs(
     by_language: defaultdict[str, list[Utterance]] = defaultdict(list)
     for utterance in utterances:
         by_language[utterance.lang or "(none)"].append(utterance)
-    counts = {lang: unit_frequencies(spoken, tokenizer) for lang, spoken in sorted(by_language.items())}
+    counts = {
+        lang: unit_frequencies(spoken, tokenizer) for lang, spoken in sorted(by_language.items())
+    }
     if len(counts) != 1:
-        counts[ALL] = np.sum(list(counts.values()), axis=0) if counts else unit_frequencies((), tokenizer)
+        counts[ALL] = (
+            np.sum(list(counts.values()), axis=0) if counts else unit_frequencies((), tokenizer)
+        )
     rows: list[tuple[str, ...]] = [HEADINGS]
     for lang, counts_V in counts.items():
         own, shown = Tree.huffman(counts_V[counts_V > 0]), replace(tree, frequencies=counts_V)

@@ -30,7 +30,11 @@ logger = logging.getLogger(__name__)
 MAX_VECTORS = 20_000
 """The most units with a vector: all their distances take 1.6 GB, twice while they are clustered."""
 _NO_DIRECTION = 2.0**-32  # the largest value is near one, so a shorter vector is rounding noise
-_SOFTMAX_LAYERS = ("head.output.weight", "decoder.output_layer.weight", "decoder.left_decoder.output_layer.weight")
+_SOFTMAX_LAYERS = (
+    "head.output.weight",
+    "decoder.output_layer.weight",
+    "decoder.left_decoder.output_layer.weight",
+)
 """The output layer of the attention decoder in our checkpoints and in WeNet's."""
 
 
@@ -47,7 +51,9 @@ def read_embeddings(path: Path | str, units: Sequence[str]) -> NDArray[np.float6
     rows = _read_text(path, set(names))
     found = [row for row in map(rows.get, names) if row is not None]
     if not found:
-        raise DataError(path, f"has none of the {len(units)} units", "its names must be those of units.txt")
+        raise DataError(
+            path, f"has none of the {len(units)} units", "its names must be those of units.txt"
+        )
     vectors = np.array([rows.get(name, np.full(len(found[0]), np.nan)) for name in names])
     log_without_vector(vectors, units, f"have no vector in {path}")
     return vectors
@@ -57,7 +63,9 @@ def write_embeddings(path: Path | str, units: Sequence[str], vectors: NDArray[np
     """Write the units that have a vector in word2vec's text format; `read_embeddings` reads the same values."""
     present = np.flatnonzero(~np.isnan(vectors).all(axis=1)).tolist()
     lines = [f"{len(present)} {vectors.shape[1]}"]
-    lines += [" ".join([units[unit_id], *map(repr, vectors[unit_id].tolist())]) for unit_id in present]
+    lines += [
+        " ".join([units[unit_id], *map(repr, vectors[unit_id].tolist())]) for unit_id in present
+    ]
     write_atomic(path, "\n".join(lines) + "\n")
 
 
@@ -81,7 +89,9 @@ def _read_text(path: Path, wanted: set[str]) -> dict[str, NDArray[np.float64]]:
         with path.open(encoding="utf-8-sig", newline="\n") as file:
             for number, line in enumerate(file, start=1):
                 # Only a space separates, because U+3000 may be a unit.
-                name, *numbers = [field for field in line.rstrip("\r\n").split(" ") if field] or [""]
+                name, *numbers = [field for field in line.rstrip("\r\n").split(" ") if field] or [
+                    ""
+                ]
                 if (
                     number == 1
                     and len(numbers) == 1
@@ -94,7 +104,9 @@ def _read_text(path: Path, wanted: set[str]) -> dict[str, NDArray[np.float64]]:
                     expected = f"a unit and {dim or 'its'} numbers, separated by spaces"
                     raise ValueError(f"{len(numbers)} numbers, expected {expected}")
                 if dim == 1:
-                    raise ValueError("vectors of one number; a table of units is no file of vectors")
+                    raise ValueError(
+                        "vectors of one number; a table of units is no file of vectors"
+                    )
                 name = unicodedata.normalize("NFC", name)
                 if name not in wanted:
                     continue
@@ -102,9 +114,13 @@ def _read_text(path: Path, wanted: set[str]) -> dict[str, NDArray[np.float64]]:
                     raise ValueError(f"{name!r} occurs a second time; keep one")
                 rows[name] = np.array([_to_float(text) for text in numbers])
                 if not np.isfinite(rows[name]).all():
-                    raise ValueError("a value is NaN or infinite; leave the unit out if it has no vector")
+                    raise ValueError(
+                        "a value is NaN or infinite; leave the unit out if it has no vector"
+                    )
     except UnicodeDecodeError as error:
-        raise DataError(path, "not UTF-8 text", "save the vectors in word2vec's text form") from error
+        raise DataError(
+            path, "not UTF-8 text", "save the vectors in word2vec's text form"
+        ) from error
     except ValueError as error:
         raise DataError(f"{path}:{number}", str(error)) from error
     except OSError as error:
@@ -119,10 +135,14 @@ def _to_float(text: str) -> float:
     try:
         return float(text)
     except ValueError as error:
-        raise ValueError(f"{text[:40]!r} is not a number; expected a unit and its vector") from error
+        raise ValueError(
+            f"{text[:40]!r} is not a number; expected a unit and its vector"
+        ) from error
 
 
-def checkpoint_vectors(state: "Mapping[str, Tensor]", num_units: int, where: str) -> NDArray[np.float64]:
+def checkpoint_vectors(
+    state: "Mapping[str, Tensor]", num_units: int, where: str
+) -> NDArray[np.float64]:
     """The rows of the output layer of a trained softmax model, without its bias, which encodes the frequency.
 
     Args:
@@ -134,14 +154,18 @@ def checkpoint_vectors(state: "Mapping[str, Tensor]", num_units: int, where: str
     """
     name = next((name for name in _SOFTMAX_LAYERS if name in state), None)
     if name is None:
-        raise CheckpointError(where, "has no flat softmax", "give the checkpoint of a model with decoder and softmax")
+        raise CheckpointError(
+            where, "has no flat softmax", "give the checkpoint of a model with decoder and softmax"
+        )
     weight = state[name]
     if weight.dim() != 2 or len(weight) != num_units:
         found = f"{name} has shape {tuple(weight.shape)}, but there are {num_units} units"
         raise CheckpointError(where, found, "use the units.txt that the model was trained with")
     vectors: NDArray[np.float64] = weight.detach().cpu().double().numpy()
     if not np.isfinite(vectors).all():
-        raise CheckpointError(where, f"{name} has a value that is NaN or infinite", "use an earlier checkpoint")
+        raise CheckpointError(
+            where, f"{name} has a value that is NaN or infinite", "use an earlier checkpoint"
+        )
     return vectors
 
 
@@ -169,17 +193,25 @@ def ward_children(
     """
     rows_VF = np.asarray(vectors, dtype=np.float64)
     if rows_VF.ndim != 2 or len(rows_VF) != len(frequencies):
-        raise ValueError(f"vectors: shape {rows_VF.shape} for {len(frequencies)} units; expected one row per unit")
+        raise ValueError(
+            f"vectors: shape {rows_VF.shape} for {len(frequencies)} units; expected one row per unit"
+        )
     absent_VF = np.isnan(rows_VF)
     is_absent = absent_VF.all(axis=1) if rows_VF.shape[1] else np.zeros(len(rows_VF), dtype=bool)
     wrong = np.flatnonzero((absent_VF.any(axis=1) & ~is_absent) | np.isinf(rows_VF).any(axis=1))
     if len(wrong):
-        raise ValueError(f"vectors: unit {wrong[0]} has NaN or infinite values; only a whole row may be NaN")
+        raise ValueError(
+            f"vectors: unit {wrong[0]} has NaN or infinite values; only a whole row may be NaN"
+        )
     placed = np.flatnonzero(~is_absent)
     if len(placed) > MAX_VECTORS:
         found = f"{len(placed):,} units have one, clustering takes at most {MAX_VECTORS:,}"
         raise ConfigError("vectors", found, "use --kind brown")
-    rows = _ward_rows(_prepared(rows_VF[placed], cosine), placed, frequencies) if len(placed) > 1 else NO_ROWS
+    rows = (
+        _ward_rows(_prepared(rows_VF[placed], cosine), placed, frequencies)
+        if len(placed) > 1
+        else NO_ROWS
+    )
     return add_unplaced(rows, placed, frequencies)
 
 
@@ -202,9 +234,13 @@ def _ward_rows(
     from scipy.spatial.distance import pdist
 
     distances = pdist(rows_SF if rows_SF.shape[1] else np.zeros((len(rows_SF), 1)))
-    merges = linkage(distances, method="ward")  # given vectors, it may take a square matrix for distances and warn
+    merges = linkage(
+        distances, method="ward"
+    )  # given vectors, it may take a square matrix for distances and warn
     clusters, is_identical = merges[:, :2].astype(np.int64), merges[:, 2] == 0
-    groups = list(unit_ids.reshape(-1, 1))  # the units of each cluster of identical vectors; such merges come first
+    groups = list(
+        unit_ids.reshape(-1, 1)
+    )  # the units of each cluster of identical vectors; such merges come first
     for first, second in clusters[is_identical]:
         groups.append(np.sort(np.concatenate([groups[first], groups[second]])))
         groups[first] = groups[second] = unit_ids[:0]

@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 
 from wenet_hs.text.articulatory import articulatory_vectors
 from wenet_hs.tree.errors import ConfigError
-from wenet_hs.tree.huffman import alphabetical_order, balanced_children, huffman_children, least_depth, random_order
+from wenet_hs.tree.huffman import (
+    alphabetical_order,
+    balanced_children,
+    huffman_children,
+    least_depth,
+    random_order,
+)
 from wenet_hs.tree.tree import CLASSES, NaryTree, Tree
 from wenet_hs.tree_kinds.embedding import log_without_vector, ward_children
 
@@ -65,7 +71,9 @@ class TreeKind:
     """The field of the source that it is built from besides the frequencies."""
 
 
-def build_tree(kind: str, source: TreeSource, record: Mapping[str, Any] | None = None) -> Tree | NaryTree:
+def build_tree(
+    kind: str, source: TreeSource, record: Mapping[str, Any] | None = None
+) -> Tree | NaryTree:
     """Build the tree of one kind over the units; its options are `record` and those of the kind, as JSON values.
 
     Raises ConfigError: unknown kind, an option that the kind does not use or a wrong value, a package that is missing.
@@ -90,11 +98,15 @@ def check_kind_options(kind: str, options: Mapping[str, Any], num_units: int) ->
         raise ConfigError("--kind", f"must be one of {', '.join(KINDS)}, got {kind!r}")
     used = {**KINDS[kind].options, **KINDS[binary_kind(kind, options)].options}
     for name, value in options.items():
-        if name == "seed" and name not in used:  # so that a script need not know which kinds are random
+        if (
+            name == "seed" and name not in used
+        ):  # so that a script need not know which kinds are random
             continue
         if name not in used:
             users = " or ".join(user for user, entry in KINDS.items() if name in entry.options)
-            raise ConfigError(f"--{name}", f"--kind {kind} does not use it, {users} does", "leave it out")
+            raise ConfigError(
+                f"--{name}", f"--kind {kind} does not use it, {users} does", "leave it out"
+            )
         limits = used[name].limits
         least, most = limits(num_units) if limits else (value, None)
         if value < least or (most is not None and value > most):
@@ -102,7 +114,9 @@ def check_kind_options(kind: str, options: Mapping[str, Any], num_units: int) ->
             raise ConfigError(f"--{name}", f"must be {allowed} with {num_units} units, got {value}")
     sources = [f"--{name}" for name in ("embeddings", "checkpoint") if name in options]
     if len(sources) == 2:
-        raise ConfigError("--embeddings and --checkpoint", "each gives the vectors", "leave one out")
+        raise ConfigError(
+            "--embeddings and --checkpoint", "each gives the vectors", "leave one out"
+        )
     for name in ("seed", "save_embeddings"):
         if sources and name in options:
             found = f"{sources[0]} gives the vectors, so none are trained"
@@ -140,7 +154,10 @@ def _permuted(source: TreeSource) -> Tree:
 
 
 def _embedding(source: TreeSource) -> Tree:
-    options = {name: str(value) if isinstance(value, Path) else value for name, value in source.options.items()}
+    options = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in source.options.items()
+    }
     vectors = source.vectors
     assert vectors is not None  # `build_tree` checks it
     return source.tree("embedding", lambda f: ward_children(vectors, f, cosine=True), **options)
@@ -166,7 +183,8 @@ def _classes(source: TreeSource) -> NaryTree:
 
 
 _SEED = KindOption(
-    "random, permuted, and embedding if it trains: seed; other kinds ignore it (default: 0)", limits=lambda _: (0, None)
+    "random, permuted, and embedding if it trains: seed; other kinds ignore it (default: 0)",
+    limits=lambda _: (0, None),
 )
 _EMBEDDING_OPTIONS = {
     "seed": _SEED,
@@ -177,7 +195,9 @@ _EMBEDDING_OPTIONS = {
         "FILE",
     ),
     "checkpoint": KindOption(
-        "embedding: use the output rows of this trained softmax model, ours or WeNet's", Path, "MODEL_DIR_OR_PT"
+        "embedding: use the output rows of this trained softmax model, ours or WeNet's",
+        Path,
+        "MODEL_DIR_OR_PT",
     ),
     "save_embeddings": KindOption(
         "embedding: write the trained vectors into this file, in word2vec's text format for --embeddings",
@@ -186,7 +206,9 @@ _EMBEDDING_OPTIONS = {
     ),
 }
 _CLASSES_OPTIONS = {
-    "num_classes": KindOption("classes: children of the root (default: √V)", metavar="C", limits=lambda v: (2, v)),
+    "num_classes": KindOption(
+        "classes: children of the root (default: √V)", metavar="C", limits=lambda v: (2, v)
+    ),
     "by": KindOption(
         "classes: bins of equal frequency, or the top of a binary tree of KIND (default: frequency)",
         str,
@@ -197,18 +219,29 @@ KINDS: dict[str, TreeKind] = {
     "huffman": TreeKind(
         lambda s: Tree.huffman(s.frequencies, s.units, s.options.get("max_depth")),
         "their frequencies are similar; shortest mean code",
-        {"max_depth": KindOption("huffman: no code is longer than N bits", limits=lambda v: (least_depth(v), None))},
+        {
+            "max_depth": KindOption(
+                "huffman: no code is longer than N bits", limits=lambda v: (least_depth(v), None)
+            )
+        },
     ),
     "fano": TreeKind(lambda s: Tree.fano(s.frequencies, s.units), "the same, split from the top"),
     "balanced": TreeKind(lambda s: Tree.balanced(s.frequencies, s.units), "their ids are near"),
     "alphabetical": TreeKind(
-        lambda s: s.tree("alphabetical", lambda _: balanced_children(alphabetical_order(s.units))), "they sort together"
+        lambda s: s.tree("alphabetical", lambda _: balanced_children(alphabetical_order(s.units))),
+        "they sort together",
     ),
     "random": TreeKind(
-        lambda s: Tree.random(s.frequencies, s.units, s.options.get("seed", 0)), "chance", {"seed": _SEED}
+        lambda s: Tree.random(s.frequencies, s.units, s.options.get("seed", 0)),
+        "chance",
+        {"seed": _SEED},
     ),
-    "permuted": TreeKind(_permuted, "chance; Huffman's shape with permuted units, a control", {"seed": _SEED}),
-    "brown": TreeKind(_brown, "they have the same neighbours in the transcripts", needs="sequences"),
+    "permuted": TreeKind(
+        _permuted, "chance; Huffman's shape with permuted units, a control", {"seed": _SEED}
+    ),
+    "brown": TreeKind(
+        _brown, "they have the same neighbours in the transcripts", needs="sequences"
+    ),
     "embedding": TreeKind(
         _embedding,
         "their embeddings are similar",

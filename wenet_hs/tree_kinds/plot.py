@@ -78,14 +78,18 @@ class TreeLayout:
 def tree_svg(tree: UnitTree, *, max_leaves: int = 60) -> str:
     """The drawing as one self-contained `<svg>` element in the colour of the surrounding text (`currentColor`)."""
     layout = layout_tree(tree, max_leaves=max_leaves)
-    return _render_template("tree.svg", layout=layout, width=f"{layout.width:.0f}", height=f"{layout.height:.0f}")
+    return _render_template(
+        "tree.svg", layout=layout, width=f"{layout.width:.0f}", height=f"{layout.height:.0f}"
+    )
 
 
 def _render_template(template: str, **values: Any) -> str:
     import jinja2  # not needed by most commands that import this module
 
     loader = jinja2.FileSystemLoader(Path(__file__).with_name("templates"))
-    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined
+    )
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     return environment.get_template(template).render(values) + "\n"
 
@@ -95,14 +99,20 @@ def tree_png(tree: UnitTree, *, max_leaves: int = 60) -> bytes:
 
     Fonts for all scripts are taken from this machine. A character without a font is written as U+….
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # matplotlib takes half a second to import
+    from matplotlib.backends.backend_agg import (
+        FigureCanvasAgg,
+    )  # matplotlib takes half a second to import
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
 
     layout = layout_tree(tree, max_leaves=max_leaves)
     max_side = 2**16 - 1  # Matplotlib's limit of a picture's side
-    scale = min(2, max_side / max(layout.width, layout.height))  # PNG pixels per pixel of the layout
-    figure = Figure(figsize=(round(layout.width) / 100, round(layout.height) / 100), facecolor=PAPER)
+    scale = min(
+        2, max_side / max(layout.width, layout.height)
+    )  # PNG pixels per pixel of the layout
+    figure = Figure(
+        figsize=(round(layout.width) / 100, round(layout.height) / 100), facecolor=PAPER
+    )
     FigureCanvasAgg(figure)
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.set(xlim=(0, layout.width), ylim=(layout.height, 0))
@@ -110,17 +120,30 @@ def tree_png(tree: UnitTree, *, max_leaves: int = 60) -> bytes:
     point = 72 / 100  # a pixel of the layout in points
     bent = [[(e.x, e.y_parent), (e.x, e.y), (e.x_end, e.y)] for e in layout.edges]
     widths = [edge.thickness * point for edge in layout.edges]
-    axes.add_collection(LineCollection(bent, colors=INK, linewidths=widths, capstyle="butt", joinstyle="miter"))
+    axes.add_collection(
+        LineCollection(bent, colors=INK, linewidths=widths, capstyle="butt", joinstyle="miter")
+    )
     straight = [[(row.x, row.y), (layout.x_end, row.y)] for row in layout.rows]
-    axes.add_collection(LineCollection(straight, colors=FAINT, linewidths=0.8 * point, linestyles=(0, (1, 4))))
+    axes.add_collection(
+        LineCollection(straight, colors=FAINT, linewidths=0.8 * point, linestyles=(0, (1, 4)))
+    )
     families, missing = _fonts(row.label for row in layout.rows)
-    common: dict[str, Any] = {"fontsize": 13 * point, "parse_math": False, "verticalalignment": "baseline"}
+    common: dict[str, Any] = {
+        "fontsize": 13 * point,
+        "parse_math": False,
+        "verticalalignment": "baseline",
+    }
     for row in layout.rows:
-        label = "".join(f"U+{ord(character):04X}" if character in missing else character for character in row.label)
+        label = "".join(
+            f"U+{ord(character):04X}" if character in missing else character
+            for character in row.label
+        )
         slant, colour = ("normal", INK) if row.is_unit else ("italic", QUIET)
         y = row.y + 4.5
         axes.text(layout.x_label, y, label, family=families, style=slant, color=colour, **common)
-        axes.text(layout.x_share, y, row.percent, family=families, color=QUIET, ha="right", **common)
+        axes.text(
+            layout.x_share, y, row.percent, family=families, color=QUIET, ha="right", **common
+        )
         axes.text(layout.x_code, y, row.code, family="DejaVu Sans Mono", color=QUIET, **common)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=100 * scale, metadata={"Title": layout.title})
@@ -182,37 +205,61 @@ def layout_tree(tree: UnitTree, *, max_leaves: int) -> TreeLayout:
     rows = []
     for node in ends:
         num_branches, num_units = len(branches[node]), int(num_leaves[branches[node]].sum())
-        label = f"… {num_units:,} units" + (f" in {num_branches:,} branches" if num_units > num_branches > 1 else "")
+        label = f"… {num_units:,} units" + (
+            f" in {num_branches:,} branches" if num_units > num_branches > 1 else ""
+        )
         if node >= tree.num_inner:
             label = unit_label(tree.units[node - tree.num_inner])
         code = "" if node in hidden else _cut(tree.code(node), MAX_CODE)
-        rows.append(TreeRow(label, format_share(shares[node]), code, node >= tree.num_inner, x[node], y[node]))
+        rows.append(
+            TreeRow(
+                label, format_share(shares[node]), code, node >= tree.num_inner, x[node], y[node]
+            )
+        )
     edges = []
-    for node in sorted(shown, reverse=True):  # breadth-first numbers: children come before their parents
+    for node in sorted(
+        shown, reverse=True
+    ):  # breadth-first numbers: children come before their parents
         y[node] = (y[shown[node][0]] + y[shown[node][-1]]) / 2
         for child in shown[node]:
-            edges.append(TreeEdge(x[node], y[node], y[child], x[child], 0.75 + 3.25 * shares[child] ** 0.5))
+            edges.append(
+                TreeEdge(x[node], y[node], y[child], x[child], 0.75 + 3.25 * shares[child] ** 0.5)
+            )
     x_end = MARGIN + deepest * step + 4
     x_label = x_end + 6
     x_share = x_label + max(cell_len(row.label) for row in rows) * CHARACTER_WIDTH + 70
     x_code = x_share + 14
     width = x_code + max(len(row.code) for row in rows) * CHARACTER_WIDTH + MARGIN
     title = f"{tree.kind} tree of {tree.num_units:,} units, depth {tree.depth}"
-    return TreeLayout(title, rows, edges, x_end, x_label, x_share, x_code, width, len(rows) * ROW_HEIGHT + 2 * MARGIN)
+    return TreeLayout(
+        title,
+        rows,
+        edges,
+        x_end,
+        x_label,
+        x_share,
+        x_code,
+        width,
+        len(rows) * ROW_HEIGHT + 2 * MARGIN,
+    )
 
 
 def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-def _open_branches(tree: UnitTree, max_leaves: int) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+def _open_branches(
+    tree: UnitTree, max_leaves: int
+) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
     """The opened nodes with the children that are drawn, and the children that are not.
 
     The most probable closed branch is opened next. The children of node n that are not drawn are one row with the
     number ~n; it is the last of the node's drawn children and the key of the second dictionary.
     """
     whole = tree.num_units <= max_leaves
-    most = max_leaves if whole else max(2, max_leaves // 3)  # children of one node, so that some of them are opened too
+    most = (
+        max_leaves if whole else max(2, max_leaves // 3)
+    )  # children of one node, so that some of them are opened too
     closed = [(-float(tree.shares[0]), 0)] if tree.num_inner else []
     shown: dict[int, list[int]] = {}
     hidden: dict[int, list[int]] = {}
@@ -224,7 +271,9 @@ def _open_branches(tree: UnitTree, max_leaves: int) -> tuple[dict[int, list[int]
         if len(children) > max_children and (isinstance(tree, Tree) or max_children < 2):
             continue
         number = len(children) if len(children) <= max_children else max_children - 1
-        best = set(sorted(children, key=lambda child: -tree.shares[child])[:number])  # ties by index
+        best = set(
+            sorted(children, key=lambda child: -tree.shares[child])[:number]
+        )  # ties by index
         shown[node] = [child for child in children if child in best]
         for child in shown[node]:
             if child < tree.num_inner:
@@ -268,11 +317,15 @@ def tree_page(tree: UnitTree, summary: str, table: Sequence[Sequence[str]] = ())
 
 def _page_data(tree: UnitTree) -> dict[str, Any]:
     """The data that the page's script draws. `labels`: by unit id, where a name is not readable."""
-    labels = {unit_id: unit_label(unit, longest=MAX_PAGE_LABEL) for unit_id, unit in enumerate(tree.units)}
+    labels = {
+        unit_id: unit_label(unit, longest=MAX_PAGE_LABEL) for unit_id, unit in enumerate(tree.units)
+    }
     return {
         "binary": isinstance(tree, Tree),
         "rows": tree.rows(),
         "names": tree.units,
         "shares": [float(f"{share:.4g}") for share in tree.shares[tree.num_inner :]],
-        "labels": {unit_id: label for unit_id, label in labels.items() if label != tree.units[unit_id]},
+        "labels": {
+            unit_id: label for unit_id, label in labels.items() if label != tree.units[unit_id]
+        },
     }

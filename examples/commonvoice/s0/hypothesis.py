@@ -29,7 +29,12 @@ FAMILIES = ("Romance: ca es fr it pt", "Slavic: be cs pl ru uk", "Turkic: ba ky 
 Counts = Mapping[str, Counter[str]]
 """Of each language: how often each of its letters occurs."""
 Pair = tuple[str, str]
-TREES = ("own tree", "its family's tree", "tree of the others of its family", "another family's tree")
+TREES = (
+    "own tree",
+    "its family's tree",
+    "tree of the others of its family",
+    "another family's tree",
+)
 PAIRS = ("all within a family", "all across families")
 NUM_RESAMPLES = 10_000
 
@@ -40,10 +45,18 @@ def read_families(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         name, colon, langs = text.partition(":")
         if not colon or len(langs.split()) < 2:
-            raise ConfigError(f"--families {text!r}", "not a family", 'write "Turkic: tr uz", at least two languages')
+            raise ConfigError(
+                f"--families {text!r}",
+                "not a family",
+                'write "Turkic: tr uz", at least two languages',
+            )
         for lang in langs.split():
             if lang in families:
-                raise ConfigError(f"--families {text!r}", f"{lang} is there twice", "give each language one family")
+                raise ConfigError(
+                    f"--families {text!r}",
+                    f"{lang} is there twice",
+                    "give each language one family",
+                )
             families[lang] = name.strip()
     if len({*families.values()}) < 2:
         raise ConfigError("--families", "one family", "give at least two, each in quotation marks")
@@ -55,16 +68,24 @@ def count_letters(sources: Sequence[Path], langs: Sequence[str]) -> dict[str, Co
     counts: dict[str, Counter[str]] = {lang: Counter() for lang in langs}
     for source in sources:
         if source.is_dir():
-            utterances = [sentence for lang in langs for sentence in _read_language(source / f"{lang}.txt", lang)]
+            utterances = [
+                sentence
+                for lang in langs
+                for sentence in _read_language(source / f"{lang}.txt", lang)
+            ]
         else:
             utterances = read_data_list(source)
         for utterance in utterances:
             if utterance.lang in counts:
-                counts[utterance.lang].update(filter(str.isalpha, normalize(utterance.txt, utterance.lang)))
+                counts[utterance.lang].update(
+                    filter(str.isalpha, normalize(utterance.txt, utterance.lang))
+                )
     for lang, counted in counts.items():
         if not counted:
             names = ", ".join(map(str, sources))
-            raise DataError(names, f"no letters of {lang}", "add its transcripts, or leave it out of --families")
+            raise DataError(
+                names, f"no letters of {lang}", "add its transcripts, or leave it out of --families"
+            )
     return counts
 
 
@@ -87,9 +108,13 @@ def compare_pairs(counts: Counts, min_shared: int) -> dict[Pair, tuple[float, fl
     return found
 
 
-def relative_frequencies(counts: Counts, langs: Sequence[str], letters: Sequence[str]) -> np.ndarray:
+def relative_frequencies(
+    counts: Counts, langs: Sequence[str], letters: Sequence[str]
+) -> np.ndarray:
     """(V,) the relative frequencies of the letters, each language with the same weight."""
-    counted = [np.array([counts[lang][letter] for letter in letters], dtype=np.float64) for lang in langs]
+    counted = [
+        np.array([counts[lang][letter] for letter in letters], dtype=np.float64) for lang in langs
+    ]
     return np.mean([of_lang / of_lang.sum() for of_lang in counted], axis=0)
 
 
@@ -106,10 +131,19 @@ def compare_trees(counts: Counts, families: Mapping[str, str], lang: str) -> lis
     """
     letters = sorted(set().union(*counts.values()))
     p = relative_frequencies(counts, [lang], letters)
-    members = {name: [other for other in families if families[other] == name] for name in families.values()}
+    members = {
+        name: [other for other in families if families[other] == name] for name in families.values()
+    }
     family = members.pop(families[lang])
-    groups = [[[lang]], [family], [[other for other in family if other != lang]], [*members.values()]]
-    frequencies = [[relative_frequencies(counts, langs, letters) for langs in group] for group in groups]
+    groups = [
+        [[lang]],
+        [family],
+        [[other for other in family if other != lang]],
+        [*members.values()],
+    ]
+    frequencies = [
+        [relative_frequencies(counts, langs, letters) for langs in group] for group in groups
+    ]
     bits = [float(np.mean([code_length(p, of_tree) for of_tree in group])) for group in frequencies]
     return [*bits, float(np.mean([p[of_tree > 0].sum() for of_tree in frequencies[-1]]))]
 
@@ -140,34 +174,58 @@ def permutation_test(
 
 
 def format_pairs(
-    found: Mapping[Pair, tuple[float, float]], families: Mapping[str, str], generator: np.random.Generator
+    found: Mapping[Pair, tuple[float, float]],
+    families: Mapping[str, str],
+    generator: np.random.Generator,
 ) -> str:
     """A row per family, one for all pairs within families and one for those across; the differences of the last two."""
-    groups: dict[str, list[tuple[float, float]]] = {name: [] for name in [*families.values(), *PAIRS]}
+    groups: dict[str, list[tuple[float, float]]] = {
+        name: [] for name in [*families.values(), *PAIRS]
+    }
     for (a, b), values in found.items():
         for name in [families[a], PAIRS[0]] if families[a] == families[b] else PAIRS[1:]:
             groups[name].append(values)
     rows = [
-        [name, str(len(group)), *(interval(column, generator) for column in zip(*group, strict=True))]
+        [
+            name,
+            str(len(group)),
+            *(interval(column, generator) for column in zip(*group, strict=True)),
+        ]
         for name, group in groups.items()
         if group
     ]
-    header = ["pairs of languages", "pairs", "Spearman, mean [95 %]", "additional bits per letter, mean [95 %]"]
+    header = [
+        "pairs of languages",
+        "pairs",
+        "Spearman, mean [95 %]",
+        "additional bits per letter, mean [95 %]",
+    ]
     lines = [markdown_table(header, rows), ""]
     if groups[PAIRS[0]] and groups[PAIRS[1]]:
         for column, name in enumerate(("Spearman", "additional bits per letter")):
             values = {pair: both[column] for pair, both in found.items()}
             difference, p = permutation_test(values, families, generator)
-            lines.append(f"- {name}, within minus across: {difference:+.3f}; p of permuted families {p:.4f}.")
+            lines.append(
+                f"- {name}, within minus across: {difference:+.3f}; p of permuted families {p:.4f}."
+            )
     return "\n".join(lines)
 
 
 def format_trees(counts: Counts, families: Mapping[str, str]) -> str:
     """A row per language, and the mean."""
     found = {lang: compare_trees(counts, families, lang) for lang in counts}
-    rows = [[lang, f"{counts[lang].total():,}", str(len(counts[lang])), *_cells(of)] for lang, of in found.items()]
+    rows = [
+        [lang, f"{counts[lang].total():,}", str(len(counts[lang])), *_cells(of)]
+        for lang, of in found.items()
+    ]
     mean = _cells([float(np.mean(column)) for column in zip(*found.values(), strict=True)])
-    header = ["language", "letters", "different letters", *TREES, "its letters that another family has, %"]
+    header = [
+        "language",
+        "letters",
+        "different letters",
+        *TREES,
+        "its letters that another family has, %",
+    ]
     return markdown_table(header, [*rows, ["mean", "", "", *mean]])
 
 
@@ -177,11 +235,24 @@ def _cells(values: Sequence[float]) -> list[str]:
 
 def main() -> None:
     """Print both tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", type=Path, nargs="+", help="a folder with LANG.txt, or data lists")
-    parser.add_argument("--families", nargs="+", default=FAMILIES, help='"NAME: LANG LANG …" (default: the paper\'s)')
-    parser.add_argument("--min_shared", type=int, default=10, help="letters that a pair must share (default: 10)")
-    parser.add_argument("--seed", type=int, default=1, help="of bootstrap and permutations (default: 1)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "source", type=Path, nargs="+", help="a folder with LANG.txt, or data lists"
+    )
+    parser.add_argument(
+        "--families",
+        nargs="+",
+        default=FAMILIES,
+        help='"NAME: LANG LANG …" (default: the paper\'s)',
+    )
+    parser.add_argument(
+        "--min_shared", type=int, default=10, help="letters that a pair must share (default: 10)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, help="of bootstrap and permutations (default: 1)"
+    )
     args = parser.parse_args()
     try:
         families = read_families(args.families)
@@ -189,7 +260,9 @@ def main() -> None:
     except WenetHsError as error:
         sys.exit(str(error))
     found = compare_pairs(counts, max(2, args.min_shared))
-    print(f"{format_pairs(found, families, np.random.default_rng(args.seed))}\n\n{format_trees(counts, families)}")
+    print(
+        f"{format_pairs(found, families, np.random.default_rng(args.seed))}\n\n{format_trees(counts, families)}"
+    )
 
 
 if __name__ == "__main__":

@@ -43,10 +43,14 @@ def rows_of_lists(path: Path) -> dict[str, dict[str, float]]:
     }
 
 
-def rows_of_statistics(path: Path, langs: list[str], alpha: float, ratio: float) -> dict[str, dict[str, float]]:
+def rows_of_statistics(
+    path: Path, langs: list[str], alpha: float, ratio: float
+) -> dict[str, dict[str, float]]:
     """The columns of each language from official statistics."""
     found = read_statistics(path, langs)
-    ratios = sampling_ratios({lang: hours for lang, (hours, *_) in found.items()}, alpha=alpha, ratio=ratio)
+    ratios = sampling_ratios(
+        {lang: hours for lang, (hours, *_) in found.items()}, alpha=alpha, ratio=ratio
+    )
     rows = {}
     for lang, (hours, mean_h, num_validated, num_released) in found.items():
         test_h = min(int(num_validated * TEST_SHARE), MAX_TEST) * mean_h
@@ -63,10 +67,23 @@ def format_table(rows: dict[str, dict[str, float]]) -> str:
     """A row per language, and the sums."""
     for lang, row in rows.items():
         row["λ × validated h"] = row["λ"] * row["validated h"]
-        row |= dict(zip(("the paper's training h", "the paper's test h"), PAPER_HOURS.get(lang, ()), strict=False))
-    columns = {name: digits for name, digits in COLUMNS.items() if any(name in row for row in rows.values())}
+        row |= dict(
+            zip(
+                ("the paper's training h", "the paper's test h"),
+                PAPER_HOURS.get(lang, ()),
+                strict=False,
+            )
+        )
+    columns = {
+        name: digits
+        for name, digits in COLUMNS.items()
+        if any(name in row for row in rows.values())
+    }
     cells = [
-        [lang, *(f"{row[name]:.{digits}f}" if name in row else "" for name, digits in columns.items())]
+        [
+            lang,
+            *(f"{row[name]:.{digits}f}" if name in row else "" for name, digits in columns.items()),
+        ]
         for lang, row in rows.items()
     ]
     sums = [
@@ -78,9 +95,15 @@ def format_table(rows: dict[str, dict[str, float]]) -> str:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=Path, help="stats.json of stage 0, or the statistics of a release")
-    parser.add_argument("--langs", default=" ".join(PAPER_HOURS), help="of the statistics (default: the paper's)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "file", type=Path, help="stats.json of stage 0, or the statistics of a release"
+    )
+    parser.add_argument(
+        "--langs", default=" ".join(PAPER_HOURS), help="of the statistics (default: the paper's)"
+    )
     parser.add_argument("--alpha", type=float, default=0.5, help="as in run.sh (default: 0.5)")
     parser.add_argument("--ratio", type=float, default=0.082, help="as in run.sh (default: 0.082)")
     args = parser.parse_args()
@@ -92,7 +115,9 @@ def main() -> None:
     except WenetHsError as error:
         sys.exit(str(error))
     except (OSError, ValueError, TypeError, KeyError) as error:
-        sys.exit(f"{args.file}: neither a stats.json of `prepare commonvoice` nor statistics of a release ({error})")
+        sys.exit(
+            f"{args.file}: neither a stats.json of `prepare commonvoice` nor statistics of a release ({error})"
+        )
     print(format_table(rows))
 
 

@@ -189,10 +189,17 @@ class Row:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
     add("--audited", type=Path, required=True, help="table of keys, languages and audited phones")
-    add("--public", type=Path, required=True, help="table of the error rates of public models by word")
+    add(
+        "--public",
+        type=Path,
+        required=True,
+        help="table of the error rates of public models by word",
+    )
     add("--study", type=Path, required=True, help="folder of the study with our texts")
     add("--out", type=Path, required=True, help="write OUT.md and OUT.json")
     args = parser.parse_args()
@@ -207,8 +214,14 @@ def main() -> None:
     rows = make_rows(ours, public, implausible)
     page = format_page(rows, words, num_implausible=len(implausible), conditions=conditions)
     write_atomic(args.out.with_suffix(".md"), page)
-    record = {"words": len(words), "mode": MODE, "systems": {name: asdict(row) for name, row in rows.items()}}
-    write_atomic(args.out.with_suffix(".json"), json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    record = {
+        "words": len(words),
+        "mode": MODE,
+        "systems": {name: asdict(row) for name, row in rows.items()},
+    }
+    write_atomic(
+        args.out.with_suffix(".json"), json.dumps(record, indent=1, ensure_ascii=False) + "\n"
+    )
     print(page, end="")
 
 
@@ -249,7 +262,11 @@ def read_table(path: Path, columns: Iterable[str]) -> list[dict[str, str]]:
         reader = csv.DictReader(file, delimiter="\t")
         missing = [name for name in columns if name not in (reader.fieldnames or ())]
         if missing:
-            raise DataError(path, f"no column {', '.join(missing)}", "give the file that the docstring describes")
+            raise DataError(
+                path,
+                f"no column {', '.join(missing)}",
+                "give the file that the docstring describes",
+            )
         return list(reader)
 
 
@@ -263,10 +280,17 @@ def read_ours(experiment: Path, words: Iterable[Word]) -> dict[str, LanguageErro
         texts = read_transcripts(path)
         missing = references.keys() - texts.keys()
         if missing:
-            raise DataError(path, f"{len(missing)} test words have no text", "decode the whole test set")
+            raise DataError(
+                path, f"{len(missing)} test words have no text", "decode the whole test set"
+            )
         hypotheses = {key: texts[key] for key in references}
-        report = score(references, hypotheses, rules=Rules(metric="per"), langs=langs, num_resamples=0)
-        counts = {key: (found.counts.errors, found.counts.num_units) for key, found in report.utterances.items()}
+        report = score(
+            references, hypotheses, rules=Rules(metric="per"), langs=langs, num_resamples=0
+        )
+        counts = {
+            key: (found.counts.errors, found.counts.num_units)
+            for key, found in report.utterances.items()
+        }
         errors[str(seed)] = group_by_language(counts, langs)
     return errors
 
@@ -280,16 +304,26 @@ def read_public(path: Path, words: Iterable[Word]) -> dict[str, LanguageErrors]:
         key = row["key"]
         model = row["model"]
         if key not in num_phones or model not in counts:
-            raise DataError(path, f"unknown word or model: {key}, {model}", "use the file with the words of --audited")
+            raise DataError(
+                path,
+                f"unknown word or model: {key}, {model}",
+                "use the file with the words of --audited",
+            )
         if key in counts[model]:
             raise DataError(path, f"{key}, {model}: twice", "remove one of the rows")
         num_errors = read_rate(path, row) * num_phones[key]
         if abs(num_errors - round(num_errors)) > 0.01:
-            raise DataError(path, f"{key}, {model}: {num_errors} errors", "the labels are other ones than --audited")
+            raise DataError(
+                path,
+                f"{key}, {model}: {num_errors} errors",
+                "the labels are other ones than --audited",
+            )
         counts[model][key] = (round(num_errors), num_phones[key])
     for model, of_model in counts.items():
         if of_model.keys() != num_phones.keys():
-            raise DataError(path, f"{model} has {len(of_model)} of {len(num_phones)} words", "complete the file")
+            raise DataError(
+                path, f"{model} has {len(of_model)} of {len(num_phones)} words", "complete the file"
+            )
     return {model: group_by_language(of_model, langs) for model, of_model in counts.items()}
 
 
@@ -297,10 +331,14 @@ def read_rate(path: Path, row: Mapping[str, str]) -> float:
     try:
         return float(row["PER"])
     except ValueError:
-        raise DataError(path, f"{row['key']}, {row['model']}: PER {row['PER']!r} is no number", "correct it") from None
+        raise DataError(
+            path, f"{row['key']}, {row['model']}: PER {row['PER']!r} is no number", "correct it"
+        ) from None
 
 
-def group_by_language(counts: Mapping[str, tuple[int, int]], langs: Mapping[str, str]) -> LanguageErrors:
+def group_by_language(
+    counts: Mapping[str, tuple[int, int]], langs: Mapping[str, str]
+) -> LanguageErrors:
     """The words by language, from errors and phones of each word by key."""
     keys_of_language: dict[str, list[str]] = {}
     for key in sorted(counts):
@@ -334,13 +372,16 @@ def leave_out(errors: LanguageErrors, keys: set[str]) -> LanguageErrors:
 def mean_of(errors_of_seed: Mapping[str, LanguageErrors]) -> SeedMean:
     """The mean rate over the seeds, with its interval."""
     arrays = {
-        seed: {lang: words.errors_C2 for lang, words in errors.items()} for seed, errors in errors_of_seed.items()
+        seed: {lang: words.errors_C2 for lang, words in errors.items()}
+        for seed, errors in errors_of_seed.items()
     }
     return mean_over_seeds(arrays)
 
 
 def make_rows(
-    ours: Mapping[str, dict[str, LanguageErrors]], public: Mapping[str, LanguageErrors], implausible: set[str]
+    ours: Mapping[str, dict[str, LanguageErrors]],
+    public: Mapping[str, LanguageErrors],
+    implausible: set[str],
 ) -> dict[str, Row]:
     """All recognisers, ours first, the public ones by their error rate. `implausible`: keys of words."""
     reference = ours[REFERENCE]
@@ -364,12 +405,19 @@ def make_row(recogniser: Recogniser, mean: SeedMean, difference: Difference | No
     )
 
 
-def compare_with_ours(public: LanguageErrors, ours: Mapping[str, LanguageErrors], implausible: set[str]) -> Difference:
+def compare_with_ours(
+    public: LanguageErrors, ours: Mapping[str, LanguageErrors], implausible: set[str]
+) -> Difference:
     """A public recogniser minus a system of ours on the same words. It is the same for each seed of ours."""
     gaps = {seed: subtract(public, of_seed) for seed, of_seed in ours.items()}
     mean = mean_of(gaps)
-    plausible_mean = mean_of({seed: leave_out(of_seed, implausible) for seed, of_seed in gaps.items()})
-    total_gaps = [sum(int(of_seed[lang].errors_C2[:, 0].sum()) for of_seed in gaps.values()) for lang in public]
+    plausible_mean = mean_of(
+        {seed: leave_out(of_seed, implausible) for seed, of_seed in gaps.items()}
+    )
+    total_gaps = [
+        sum(int(of_seed[lang].errors_C2[:, 0].sum()) for of_seed in gaps.values())
+        for lang in public
+    ]
     return Difference(
         mean=mean.mean,
         interval=mean.interval,
@@ -379,8 +427,17 @@ def compare_with_ours(public: LanguageErrors, ours: Mapping[str, LanguageErrors]
     )
 
 
-def format_page(rows: Mapping[str, Row], words: list[Word], *, num_implausible: int, conditions: str) -> str:
-    header = ["recogniser", "trained on", "PER, % [95 %]", "difference [95 %]", "plausible [95 %]", "better in"]
+def format_page(
+    rows: Mapping[str, Row], words: list[Word], *, num_implausible: int, conditions: str
+) -> str:
+    header = [
+        "recogniser",
+        "trained on",
+        "PER, % [95 %]",
+        "difference [95 %]",
+        "plausible [95 %]",
+        "better in",
+    ]
     return PAGE.format(
         table=markdown_table(header, [format_row(row) for row in rows.values()]),
         num_words=len(words),
@@ -401,7 +458,9 @@ def format_row(row: Row) -> list[str]:
     else:
         of_row = row.difference
         cells.append(f"{format_points(of_row.mean)} {format_signed(of_row.interval)}")
-        cells.append(f"{format_points(of_row.plausible_mean)} {format_signed(of_row.plausible_interval)}")
+        cells.append(
+            f"{format_points(of_row.plausible_mean)} {format_signed(of_row.plausible_interval)}"
+        )
         cells.append(str(of_row.num_better_languages))
     return [*cells[:2], *(cell.replace(" ", NO_BREAK) for cell in cells[2:])]
 

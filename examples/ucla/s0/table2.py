@@ -25,7 +25,15 @@ def format_table(stats: dict[str, Any]) -> str:
         cells += [f"{phones['types'][split]}", f"{phones['tokens'][split]:,}"]
         cells.append(f"{len(phones['unseen_in_test'])}" if split == "test" else "")
         rows.append([split, *cells, *PAPER.get(split, ("", ""))])
-    header = ["set", "languages", "hours", "utterances", "distinct phones", "phones", "distinct phones not in training"]
+    header = [
+        "set",
+        "languages",
+        "hours",
+        "utterances",
+        "distinct phones",
+        "phones",
+        "distinct phones not in training",
+    ]
     return markdown_table([*header, "the paper's languages", "the paper's hours"], rows)
 
 

@@ -22,7 +22,9 @@ def confident_search(batch: EncodedBatch) -> list[list[Hypothesis]]:
         values_T = values_BTK[row, :length, 0].tolist()
         ids_T = ids_BTK[row, :length, 0].tolist()
         blank = batch.model.ctc.blank
-        units_T = [unit if value >= LEAST else blank for value, unit in zip(values_T, ids_T, strict=True)]
+        units_T = [
+            unit if value >= LEAST else blank for value, unit in zip(values_T, ids_T, strict=True)
+        ]
         kept = tuple(unit for unit, _ in groupby(units_T) if unit != blank)
         nbests.append([Hypothesis(kept, sum(values_T))])
     return nbests

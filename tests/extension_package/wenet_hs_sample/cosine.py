@@ -26,7 +26,9 @@ class CosineHead(OutputHead):
         cosines_NV = F.linear(F.normalize(hidden_ND, dim=-1), units_VD)
         return F.log_softmax(self.scale * cosines_NV, dim=-1)
 
-    def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:
+    def _cross_entropy(
+        self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float
+    ) -> Tensor:
         return weighted_cost(self._log_probs(hidden_ND), targets_N, on_target, on_all)
 
 

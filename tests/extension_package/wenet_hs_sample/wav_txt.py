@@ -28,7 +28,9 @@ def prepare(options: WavTxtOptions) -> dict[str, Any]:
         text = audio.with_suffix(".txt")
         if text.is_file():
             txt = " ".join(text.read_text("utf-8").split())
-            utterances.append(Utterance(key=key, wav=str(audio), txt=txt, lang=lang, speaker=speaker))
+            utterances.append(
+                Utterance(key=key, wav=str(audio), txt=txt, lang=lang, speaker=speaker)
+            )
         else:
             rejected.append(Rejected(key, str(audio), f"missing: no {text.name} beside it", lang))
     checker = options.make_checker()
@@ -37,4 +39,6 @@ def prepare(options: WavTxtOptions) -> dict[str, Any]:
     facts: dict[str, Any] = {"corpus": "wav_txt", "options": recorded_options(options)}
     facts["num_incomplete"] = checker.count_incomplete(splits)
     langs: dict[str, dict[str, Any]] = {utterance.lang or "": {} for utterance in usable}
-    return write_corpus(options.out, splits, rejected + unusable, facts, langs, max_rejected=options.max_rejected)
+    return write_corpus(
+        options.out, splits, rejected + unusable, facts, langs, max_rejected=options.max_rejected
+    )

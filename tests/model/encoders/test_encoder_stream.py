@@ -23,9 +23,20 @@ from wenet_hs.tree.errors import ConfigError
 STREAMING: dict[str, Any] = {"causal": True, "use_dynamic_chunk": True}
 ENCODERS: dict[str, dict[str, Any]] = {
     "conformer": {"encoder_conf": {**STREAMING, "cnn_module_kernel": 6}},
-    "layer_norm": {"encoder_conf": {**STREAMING, "cnn_module_norm": "layer_norm", "input_layer": "conv2d6"}},
-    "abs_pos": {"encoder_conf": {**STREAMING, "pos_enc_layer_type": "abs_pos", "selfattention_layer_type": "selfattn"}},
-    "transformer": {"encoder": "transformer", "encoder_conf": {"use_dynamic_chunk": True, "input_layer": "linear"}},
+    "layer_norm": {
+        "encoder_conf": {**STREAMING, "cnn_module_norm": "layer_norm", "input_layer": "conv2d6"}
+    },
+    "abs_pos": {
+        "encoder_conf": {
+            **STREAMING,
+            "pos_enc_layer_type": "abs_pos",
+            "selfattention_layer_type": "selfattn",
+        }
+    },
+    "transformer": {
+        "encoder": "transformer",
+        "encoder_conf": {"use_dynamic_chunk": True, "input_layer": "linear"},
+    },
 }
 MODELS = {name: small_model(**sections) for name, sections in ENCODERS.items()}
 WENET_MODELS = ["causal_batchnorm_bitransformer", "causal_layernorm"]
@@ -50,7 +61,11 @@ def test_any_division_gives_the_memory_of_the_whole(
 ) -> None:
     features = torch.randn(90, NUM_BINS, generator=torch.Generator().manual_seed(seed))
     stream, ends = EncoderStream(MODELS[name].encoder, Chunk(size, left)), [*sorted(cuts), 90]
-    parts = [part for start, end in zip([0, *ends], ends, strict=False) for part in stream.advance(features[start:end])]
+    parts = [
+        part
+        for start, end in zip([0, *ends], ends, strict=False)
+        for part in stream.advance(features[start:end])
+    ]
     torch.testing.assert_close(
         torch.cat([*parts, stream.finish()]), whole(name, features, stream.chunk), atol=1e-5, rtol=0
     )
@@ -62,7 +77,9 @@ def test_a_new_utterance_begins_with_the_features_that_are_left() -> None:
     first = torch.cat([*stream.advance(features[:70])])
     stream.restart()
     rest = torch.cat([*stream.advance(features[70:]), stream.finish()])
-    torch.testing.assert_close(rest, whole("conformer", features[4 * len(first) :], Chunk(4, 1)), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        rest, whole("conformer", features[4 * len(first) :], Chunk(4, 1)), atol=1e-5, rtol=0
+    )
 
 
 @pytest.mark.parametrize("left", [-1, 1])
@@ -105,7 +122,9 @@ def test_an_hour_needs_no_more_memory_than_a_minute_and_no_longer_table() -> Non
     assert stream.num_frames == 89_984
     later = EncoderStream(encoder, chunk)
     later.num_frames = stream.num_frames - 64 * 15
-    tail = torch.cat([*later.advance(part.repeat(2, 1)[-(60 * 6000 - later.num_frames * encoder.stride) :])])
+    tail = torch.cat(
+        [*later.advance(part.repeat(2, 1)[-(60 * 6000 - later.num_frames * encoder.stride) :])]
+    )
     torch.testing.assert_close(tail[-64:], last[-64:], atol=1e-5, rtol=0)
 
 
@@ -115,37 +134,58 @@ def test_causal_models_of_wenet_whole_and_streamed(shared_dir: Path, name: str) 
     yaml, weights, arrays = wenet_reference(shared_dir / "golden" / "wenet_causal", name)
     model = load_wenet_model(yaml, weights)
     for row in range(3):
-        features, lengths = arrays[f"{row}.feats"][None], torch.tensor([len(arrays[f"{row}.feats"])])
+        features, lengths = (
+            arrays[f"{row}.feats"][None],
+            torch.tensor([len(arrays[f"{row}.feats"])]),
+        )
         decoded = decode(
-            model, features, lengths, modes := ["ctc_greedy_search", "attention"], DecodeOptions(beam_size=4)
+            model,
+            features,
+            lengths,
+            modes := ["ctc_greedy_search", "attention"],
+            DecodeOptions(beam_size=4),
         )
         for mode in modes:
             assert list(decoded[mode][0][0].ids) == arrays[f"{row}.{mode}.tokens"].tolist()
         for size, left in GOLDEN:
             expected = f"{row}.chunk{size}.left{left}"
             memory, _ = model.encode(features, lengths, size, left)
-            torch.testing.assert_close(memory[0], arrays[f"{expected}.encoder_out"], atol=1e-4, rtol=0)
+            torch.testing.assert_close(
+                memory[0], arrays[f"{expected}.encoder_out"], atol=1e-4, rtol=0
+            )
             for is_streamed, kind in ((False, "masked"), (True, "streamed")):
                 options = DecodeOptions(
-                    beam_size=4, decoding_chunk_size=size, num_decoding_left_chunks=left, simulate_streaming=is_streamed
+                    beam_size=4,
+                    decoding_chunk_size=size,
+                    num_decoding_left_chunks=left,
+                    simulate_streaming=is_streamed,
                 )
-                decoded = decode(model, features, lengths, ["ctc_greedy_search", "attention_rescoring"], options)
+                decoded = decode(
+                    model, features, lengths, ["ctc_greedy_search", "attention_rescoring"], options
+                )
                 for mode, [[best, *_]] in decoded.items():
                     assert list(best.ids) == arrays[f"{expected}.{mode}.{kind}.tokens"].tolist()
             streamed = EncoderStream(model.encoder, Chunk(size, left))
             parts = torch.cat([*streamed.advance(features[0]), streamed.finish()])
-            torch.testing.assert_close(parts, arrays[f"{expected}.streamed_encoder_out"], atol=1e-4, rtol=0)
+            torch.testing.assert_close(
+                parts, arrays[f"{expected}.streamed_encoder_out"], atol=1e-4, rtol=0
+            )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WENET_MODELS)
 @torch.inference_mode()
-def test_wenet_draws_the_chunk_of_its_forward_in_evaluation_too(shared_dir: Path, name: str) -> None:
+def test_wenet_draws_the_chunk_of_its_forward_in_evaluation_too(
+    shared_dir: Path, name: str
+) -> None:
     yaml, weights, arrays = wenet_reference(shared_dir / "golden" / "wenet_causal", name)
     model = load_wenet_model(yaml, weights)
     drawn = [None, *(Chunk(size, left) for size in range(1, 26) for left in range(-1, 5))]
     for row in range(3):
-        features, lengths = arrays[f"{row}.feats"][None], torch.tensor([len(arrays[f"{row}.feats"])])
+        features, lengths = (
+            arrays[f"{row}.feats"][None],
+            torch.tensor([len(arrays[f"{row}.feats"])]),
+        )
         found = [model.encoder(features, lengths, (), chunk)[0][0] for chunk in drawn]
         assert min(float((one - arrays[f"{row}.encoder_out"]).abs().max()) for one in found) < 1e-4
 
@@ -160,7 +200,10 @@ def test_chunks_of_training_are_drawn_by_wenets_distribution(left: bool, most: i
     lefts = {chunk.left for chunk in drawn if chunk is not None and chunk.size == 4}
     assert lefts == ({*range(9)} if left else {-1})
     assert most in {chunk.left for chunk in drawn if chunk is not None}
-    assert all(ChunkRule(None, draws_left=True).draw(length) in (None, Chunk(2, 0)) for length in (0, 1, 2, 3))
+    assert all(
+        ChunkRule(None, draws_left=True).draw(length) in (None, Chunk(2, 0))
+        for length in (0, 1, 2, 3)
+    )
 
 
 @torch.no_grad()
@@ -191,11 +234,21 @@ def test_training_sees_chunks_and_evaluation_everything_or_static_chunks() -> No
             {"decoding_chunk_size": 8},
             "decoding_chunk_size 8: this model was trained with chunks of 4; use that size",
         ),
-        (MODELS["conformer"], {"num_decoding_left_chunks": 2}, "num_decoding_left_chunks: has no effect without"),
-        (MODELS["conformer"], {"simulate_streaming": True}, "simulate_streaming: has no effect without decoding_chunk"),
+        (
+            MODELS["conformer"],
+            {"num_decoding_left_chunks": 2},
+            "num_decoding_left_chunks: has no effect without",
+        ),
+        (
+            MODELS["conformer"],
+            {"simulate_streaming": True},
+            "simulate_streaming: has no effect without decoding_chunk",
+        ),
     ],
 )
-def test_a_model_that_cannot_stream_says_so(model: Any, options: dict[str, Any], message: str) -> None:
+def test_a_model_that_cannot_stream_says_so(
+    model: Any, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         check_options(model, DecodeOptions(**options), ["ctc_greedy_search"])
 
@@ -203,9 +256,15 @@ def test_a_model_that_cannot_stream_says_so(model: Any, options: dict[str, Any],
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"decoding_chunk_size": 0}, "decoding_chunk_size 0: must be at least 1, or -1: whole utterances"),
+        (
+            {"decoding_chunk_size": 0},
+            "decoding_chunk_size 0: must be at least 1, or -1: whole utterances",
+        ),
         ({"decoding_chunk_size": -2}, "decoding_chunk_size -2: must be at least 1, or -1"),
-        ({"decoding_chunk_size": 4, "num_decoding_left_chunks": -2}, "num_decoding_left_chunks -2: must be at least 0"),
+        (
+            {"decoding_chunk_size": 4, "num_decoding_left_chunks": -2},
+            "num_decoding_left_chunks -2: must be at least 0",
+        ),
     ],
 )
 def test_chunks_out_of_range(options: dict[str, Any], message: str) -> None:

@@ -29,7 +29,9 @@ XLSR_53 = (
 
 
 def write_fairseq(path: Path) -> None:
-    torch.save({"args": None, "cfg": {}, "model": {"w2v_encoder.proj.weight": torch.zeros(3, 3)}}, path)
+    torch.save(
+        {"args": None, "cfg": {}, "model": {"w2v_encoder.proj.weight": torch.zeros(3, 3)}}, path
+    )
 
 
 def write_fairseq_folder(path: Path) -> None:
@@ -125,7 +127,9 @@ FORMS: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_the_same_line_everywhere(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
+def test_the_same_line_everywhere(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
+) -> None:
     """In `train` and run.sh, which read the description of an encoder, `import`, `transcribe` and `load_model`."""
     monkeypatch.chdir(tmp_path)
     write, message = FORMS[name]
@@ -143,24 +147,28 @@ def test_the_same_line_everywhere(name: str, tmp_path: Path, monkeypatch: pytest
     assert {*lines} == {lines[0]} and lines[0].startswith(f"{name}: {message}")
 
 
-def test_a_name_of_the_hub_that_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_of_the_hub_that_is_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     name = Path("facebook/mms-300m")
-    expected = (
-        "facebook/mms-300m: no such folder; if it is a name on the Hugging Face Hub, `hf download facebook/mms-300m"
-    )
+    expected = "facebook/mms-300m: no such folder; if it is a name on the Hugging Face Hub, `hf download facebook/mms-300m"
     for read in (read_description, lambda path: import_model(path, Path("out"), None, command=())):
         with pytest.raises(WenetHsError, match=f"^{expected} --local-dir mms-300m` downloads it$"):
             read(name)
     expected = "no such file or folder; give the --model_dir of a training, or hf://facebook/mms-300m if it is a packed"
-    with pytest.raises(CheckpointError, match=f"^facebook/mms-300m: {expected} model on the Hugging Face Hub$"):
+    with pytest.raises(
+        CheckpointError, match=f"^facebook/mms-300m: {expected} model on the Hugging Face Hub$"
+    ):
         wenet_hs.load_model(name)
     for written in ("hf://facebook/mms-300m", "https://huggingface.co/facebook/mms-300m/"):
         assert hub_name_of(Path(written)) == "facebook/mms-300m"
     assert hub_name_of("exp/of/mms-300m") is None
     Path("facebook").mkdir()  # then it is the path of a folder that is missing
     assert recognise_other_form(name) is None
-    with pytest.raises(CheckpointError, match="no such file or folder; give the --model_dir of a training$"):
+    with pytest.raises(
+        CheckpointError, match="no such file or folder; give the --model_dir of a training$"
+    ):
         wenet_hs.load_model(name)
 
 
@@ -177,7 +185,9 @@ def test_the_remedies_name_what_can_be_read(tmp_path: Path) -> None:
 def test_model_folders_and_their_files(tmp_path: Path) -> None:
     """Where an encoder is expected, and a file or a folder in Hugging Face's layout where a model folder is."""
     folder = write_model_folder(tmp_path / "exp")
-    expected = "exp: is a model folder of wenet_hs or WeNet; give it as --checkpoint, in run.sh as --base"
+    expected = (
+        "exp: is a model folder of wenet_hs or WeNet; give it as --checkpoint, in run.sh as --base"
+    )
     with pytest.raises(CheckpointError, match=expected):
         read_description(folder)
     with pytest.raises(
@@ -185,7 +195,9 @@ def test_model_folders_and_their_files(tmp_path: Path) -> None:
         match=r"final.pt: is a file of the model folder .*exp; give that as --checkpoint",
     ):
         read_description(folder / "final.pt")
-    with pytest.raises(CheckpointError, match=r"final.pt: a file of a model folder; give --model_dir .*exp$"):
+    with pytest.raises(
+        CheckpointError, match=r"final.pt: a file of a model folder; give --model_dir .*exp$"
+    ):
         wenet_hs.load_model(folder / "final.pt")
     write_parent(tmp_path / "hf")
     encoder = tmp_path / "hf/whisper-base"

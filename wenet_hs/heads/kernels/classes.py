@@ -84,7 +84,9 @@ class _LogSoftmax(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (log_probs_NE,) = ctx.saved_tensors
         use_torch_threads()
-        found = _log_softmax_gradient(log_probs_NE.numpy(), grads[0].contiguous().numpy(), ctx.offsets)
+        found = _log_softmax_gradient(
+            log_probs_NE.numpy(), grads[0].contiguous().numpy(), ctx.offsets
+        )
         return torch.from_numpy(found), None
 
 
@@ -138,7 +140,12 @@ def _costs_of_all_edges(scores_NE, tables, targets_N, weights):  # type: ignore[
 
 
 def cost_of_all_edges(
-    hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, tables: Iterable[Tensor], weights: CostWeights
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    targets: Tensor,
+    tables: Iterable[Tensor],
+    weights: CostWeights,
 ) -> Tensor:
     """(N,) nats from the scores of all edges.
 
@@ -149,7 +156,10 @@ def cost_of_all_edges(
     arrays, targets_N = tuple(table.numpy() for table in tables), targets.contiguous().numpy()
     numbers = tuple(map(np.float32, weights))
     return cost_of_scores(
-        hidden, weight, bias, on_arrays(lambda z_NE: _costs_of_all_edges(z_NE, arrays, targets_N, numbers))
+        hidden,
+        weight,
+        bias,
+        on_arrays(lambda z_NE: _costs_of_all_edges(z_NE, arrays, targets_N, numbers)),
     )
 
 
@@ -166,7 +176,11 @@ def _costs_of_decisions(hidden_MD, weight_ED, bias_E, decisions_M5, scores_S, gr
     costs, dim = np.empty(len(decisions_M5), np.float32), hidden_MD.shape[1]
     for index in prange(len(decisions_M5)):
         start, edge, degree, choice, is_product = decisions_M5[index]
-        scores, hidden_D, grad_D = scores_S[start : start + degree], hidden_MD[index], grad_MD[index]
+        scores, hidden_D, grad_D = (
+            scores_S[start : start + degree],
+            hidden_MD[index],
+            grad_MD[index],
+        )
         if not is_product:
             for child in range(degree):
                 vector_D = weight_ED[edge + child]
@@ -204,7 +218,10 @@ def _vector_gradients(grad_TD, grad_E, scaled_MD, upstream_M, groups_G6, score_g
         for child in range(degree):
             grad_D = grad_TD[out + child]
             for index in range(size):
-                score_grad, scaled_D = score_grads_S[start + index * degree + child], scaled_MD[first + index]
+                score_grad, scaled_D = (
+                    score_grads_S[start + index * degree + child],
+                    scaled_MD[first + index],
+                )
                 grad_E[edge + child] += score_grad * upstream_M[first + index]
                 for d in range(dim):
                     grad_D[d] += score_grad * scaled_D[d]
@@ -217,14 +234,23 @@ class _CostOfDecisions(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, hidden_ND: Tensor, weight_ED: Tensor, bias_E: Tensor, *plan: Any) -> Tensor:
+    def forward(
+        ctx: Any, hidden_ND: Tensor, weight_ED: Tensor, bias_E: Tensor, *plan: Any
+    ) -> Tensor:
         groups, smoothing, ctx.sparse = plan
         weight_ED, bias_E = weight_ED.contiguous(), bias_E.contiguous()
-        ctx.groups, ctx.rows_M, ctx.num_edges = groups, torch.from_numpy(groups.rows), len(weight_ED)
+        ctx.groups, ctx.rows_M, ctx.num_edges = (
+            groups,
+            torch.from_numpy(groups.rows),
+            len(weight_ED),
+        )
         hidden_MD = hidden_ND.index_select(0, ctx.rows_M)
         num_scores_G = groups.sizes * groups.degrees
         starts_G = np.cumsum(num_scores_G) - num_scores_G
-        score_grads_S, grad_MD = hidden_ND.new_empty(int(num_scores_G.sum())), torch.empty_like(hidden_MD)
+        score_grads_S, grad_MD = (
+            hidden_ND.new_empty(int(num_scores_G.sum())),
+            torch.empty_like(hidden_MD),
+        )
         is_product_G = (groups.sizes >= MIN_PRODUCT_ROWS) & (num_scores_G >= MIN_PRODUCT_SCORES)
         # The first row of a group in the weight's gradient: its first edge; in a sparse gradient, which has only the
         # edges of the groups, the number of the edges of all groups before.
@@ -232,7 +258,11 @@ class _CostOfDecisions(torch.autograd.Function):
         ctx.groups_G6 = np.column_stack([*groups[2:], starts_G, outs_G])
         ctx.is_product_G, ctx.score_grads_S, ctx.products = is_product_G, score_grads_S, []
         for first, size, edge, degree, start, out in ctx.groups_G6[is_product_G].tolist():
-            decisions, edges, outs = slice(first, first + size), slice(edge, edge + degree), slice(out, out + degree)
+            decisions, edges, outs = (
+                slice(first, first + size),
+                slice(edge, edge + degree),
+                slice(out, out + degree),
+            )
             # It contains the scores until `_costs_of_decisions` replaces them by the derivatives.
             score_grads_RC = score_grads_S[start : start + size * degree].view(size, degree)
             torch.addmm(bias_E[edges], hidden_MD[decisions], weight_ED[edges].T, out=score_grads_RC)
@@ -242,12 +272,19 @@ class _CostOfDecisions(torch.autograd.Function):
         if len(groups.rows):
             group_M = np.repeat(np.arange(len(groups.sizes)), groups.sizes)
             degrees_M = groups.degrees[group_M]
-            columns = np.cumsum(degrees_M) - degrees_M, groups.edges[group_M], degrees_M, groups.choices
+            columns = (
+                np.cumsum(degrees_M) - degrees_M,
+                groups.edges[group_M],
+                degrees_M,
+                groups.choices,
+            )
             decisions_M5 = np.column_stack([*columns, is_product_G[group_M]])
             use_torch_threads()
             arrays = (tensor.numpy() for tensor in (hidden_MD, weight_ED, bias_E))
             results = score_grads_S.numpy(), grad_MD.numpy()
-            costs_M = torch.from_numpy(_costs_of_decisions(*arrays, decisions_M5, *results, np.float32(smoothing)))
+            costs_M = torch.from_numpy(
+                _costs_of_decisions(*arrays, decisions_M5, *results, np.float32(smoothing))
+            )
             for decisions, edges, _, score_grads_RC in ctx.products:
                 torch.mm(score_grads_RC, weight_ED[edges], out=grad_MD[decisions])
             costs_N.index_add_(0, ctx.rows_M, costs_M)
@@ -321,12 +358,16 @@ def _search_class_row(hidden_D, edges, root_C, best_K, budget):  # type: ignore[
                 return False
             scores = scratch[:degree]
             for child in range(degree):
-                scores[child] = keys.dot_product(hidden_D, weight_ED[start + child]) + bias_E[start + child]
+                scores[child] = (
+                    keys.dot_product(hidden_D, weight_ED[start + child]) + bias_E[start + child]
+                )
         top, log_sum = _max_and_log_sum(scores)
         if log_sum != log_sum:
             return False
         for child in range(degree):
-            key = keys.make_key(keys.cost_of(here) + (log_sum - (scores[child] - top)), children[start + child])
+            key = keys.make_key(
+                keys.cost_of(here) + (log_sum - (scores[child] - top)), children[start + child]
+            )
             if key & _NUMBER >= num_inner:
                 keys.keep_best(best_K, key)
             elif key >> _HALF <= best_K[last] >> _HALF:
@@ -348,7 +389,14 @@ def _search_class_rows(hidden_ND, edges, root_NC, found, budget):  # type: ignor
 
 
 def best_units(
-    hidden: Tensor, weight: Tensor, bias: Tensor, root_scores: Tensor, *, tree: NaryTree, k: int, budget: int
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    root_scores: Tensor,
+    *,
+    tree: NaryTree,
+    k: int,
+    budget: int,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Best-first search for the k most probable units; a node's log-probability is a bound for its leaves.
 

@@ -125,7 +125,9 @@ def backward_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
     frame = log_probs + (utterance * max_frames + t) * num_classes
     row = alphas + (utterance * max_frames + t) * max_states
     buffer = betas + utterance * 2 * max_states
-    rest_S = tl.where(is_state_S & (state_S >= num_states - 2), tl.zeros((BLOCK,), tl.float32), NEVER)
+    rest_S = tl.where(
+        is_state_S & (state_S >= num_states - 2), tl.zeros((BLOCK,), tl.float32), NEVER
+    )
     while t >= 0:
         alpha_S = tl.load(row + state_S, mask=is_state_S, other=NEVER)
         share_S = tl.where(cost != 0.0, tl.exp(tl.minimum(alpha_S + rest_S + cost, 0.0)), 0.0)
@@ -144,14 +146,29 @@ def backward_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
 
 class _CtcCost(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, log_probs: Tensor, frames: Tensor, targets: Tensor, labels: Tensor) -> Tensor:
-        log_probs, given = log_probs.contiguous(), (frames.contiguous(), targets.contiguous(), labels.contiguous())
+    def forward(
+        ctx: Any, log_probs: Tensor, frames: Tensor, targets: Tensor, labels: Tensor
+    ) -> Tensor:
+        log_probs, given = (
+            log_probs.contiguous(),
+            (frames.contiguous(), targets.contiguous(), labels.contiguous()),
+        )
         num_rows, max_frames, num_classes = log_probs.shape
         max_states = 2 * targets.size(1) + 1
-        alphas_BTS, costs_B = log_probs.new_zeros(num_rows, max_frames, max_states), log_probs.new_empty(num_rows)
+        alphas_BTS, costs_B = (
+            log_probs.new_zeros(num_rows, max_frames, max_states),
+            log_probs.new_empty(num_rows),
+        )
         sizes = max_frames, num_classes, targets.size(1), max_states
         launch(
-            forward_kernel, (num_rows,), log_probs, *given, alphas_BTS, costs_B, *sizes, BLOCK=block_size(max_states)
+            forward_kernel,
+            (num_rows,),
+            log_probs,
+            *given,
+            alphas_BTS,
+            costs_B,
+            *sizes,
+            BLOCK=block_size(max_states),
         )
         ctx.save_for_backward(log_probs, *given, alphas_BTS, costs_B)
         return costs_B

@@ -29,7 +29,9 @@ _LARGEST = np.float32(87.0)  # exp(-87) is still a normal number
 _INVERSE_LN2 = np.float32(1.4426950408889634)
 _LN2_HIGH = np.float32(0.693359375)  # few bits, so that n · _LN2_HIGH is exact
 _LN2_LOW = np.float32(-2.12194440e-4)
-_ROUNDER = np.float32(12582912.0)  # 1.5 · 2^23: adding it leaves the nearest integer in the low bits
+_ROUNDER = np.float32(
+    12582912.0
+)  # 1.5 · 2^23: adding it leaves the nearest integer in the low bits
 _ONE = np.float32(1.0)
 _E2, _E3, _E4, _E5, _E6 = (
     np.float32(value) for value in (0.49999992, 0.1666642, 0.041668226, 0.008374822, 0.0013836838)
@@ -55,7 +57,9 @@ def use_torch_threads() -> None:
         torch.set_num_threads(num_threads)
 
 
-def on_arrays(compute: Callable[[NDArray[np.float32]], NDArray[np.float32]]) -> Callable[[Tensor], Tensor]:
+def on_arrays(
+    compute: Callable[[NDArray[np.float32]], NDArray[np.float32]],
+) -> Callable[[Tensor], Tensor]:
     """A function of arrays as one of tensors on the CPU, with torch's number of threads."""
 
     def run(values: Tensor) -> Tensor:
@@ -101,11 +105,16 @@ def best_of_rows(scores_NV: Tensor, k: int) -> tuple[Tensor, Tensor] | None:
 
     Returns None if there is a NaN. `scores_NV` is float32, contiguous and without gradient.
     """
-    values_NK, ids_NK = np.empty((len(scores_NV), k), np.float32), np.empty((len(scores_NV), k), np.int64)
+    values_NK, ids_NK = (
+        np.empty((len(scores_NV), k), np.float32),
+        np.empty((len(scores_NV), k), np.int64),
+    )
     is_parallel = scores_NV.numel() > SERIAL_MAX_VALUES
     if is_parallel:
         use_torch_threads()
-    with_nan = (_best_parallel if is_parallel else _best_serial)(scores_NV.numpy(), values_NK, ids_NK)
+    with_nan = (_best_parallel if is_parallel else _best_serial)(
+        scores_NV.numpy(), values_NK, ids_NK
+    )
     return None if with_nan else (torch.from_numpy(values_NK), torch.from_numpy(ids_NK))
 
 

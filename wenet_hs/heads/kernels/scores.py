@@ -22,7 +22,9 @@ parts, whose scores are computed again there."""
 
 class _CostOfScores(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, compute: Any) -> Tensor:
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, compute: Any
+    ) -> Tensor:
         slopes_NI = linear(hidden, weight, bias).contiguous()
         costs: Tensor = compute(slopes_NI)
         ctx.save_for_backward(hidden, weight, slopes_NI)
@@ -53,7 +55,9 @@ class _CostOfScores(torch.autograd.Function):
         return grad_hidden, grad_weight, grad_bias, None
 
 
-def cost_of_scores(hidden: Tensor, weight: Tensor, bias: Tensor | None, compute: Callable[[Tensor], Tensor]) -> Tensor:
+def cost_of_scores(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, compute: Callable[[Tensor], Tensor]
+) -> Tensor:
     """(N,) costs from the scores of all nodes, edges or units; differentiable once in hidden, weight and bias.
 
     Args:
@@ -67,12 +71,18 @@ def cost_of_scores(hidden: Tensor, weight: Tensor, bias: Tensor | None, compute:
 
 
 def cost_in_parts(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, compute: Callable[[Tensor, Tensor], Tensor]
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    compute: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
     """As `cost_of_scores`, with targets (N,) as the second argument of `compute`, within MAX_SCORES."""
 
     def cost(hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
-        return cost_of_scores(hidden_ND, weight, bias, lambda scores_NI: compute(scores_NI, targets_N))
+        return cost_of_scores(
+            hidden_ND, weight, bias, lambda scores_NI: compute(scores_NI, targets_N)
+        )
 
     num_rows, targets = max(1, MAX_SCORES // len(weight)), targets.contiguous()
     if len(hidden) <= num_rows:

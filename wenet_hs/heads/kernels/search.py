@@ -29,7 +29,11 @@ width 256, Huffman trees over Zipf frequencies, k = 10)."""
 
 def can_use_kernels(rows: Tensor) -> bool:
     """Whether Numba kernels compute with this tensor: float32 on a CPU, and torch.compile or export does not trace."""
-    return rows.device.type == "cpu" and rows.dtype == torch.float32 and not torch.compiler.is_compiling()
+    return (
+        rows.device.type == "cpu"
+        and rows.dtype == torch.float32
+        and not torch.compiler.is_compiling()
+    )
 
 
 def is_search_faster(num_rows: int, num_units: int, k: int) -> bool:
@@ -50,10 +54,14 @@ def limits(num_units: int, k: int) -> tuple[int, int]:
     nodes on average and 1.7 times that at most. In a balanced tree with initial weights the units are about equally
     probable. There the search is given up, which costs 5 to 50 % extra, more for one row.
     """
-    return min(num_units, 32 + int(2 * expected_opened(num_units, k)) + num_units // 32), 32 + num_units // 64
+    return min(
+        num_units, 32 + int(2 * expected_opened(num_units, k)) + num_units // 32
+    ), 32 + num_units // 64
 
 
-def best_first(hidden: Tensor, weight: Tensor, bias: Tensor | None, children: Tensor, k: int) -> Found:
+def best_first(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, children: Tensor, k: int
+) -> Found:
     """Numba's search. No gradients. `HSoftmaxHead` checks whether it can run.
 
     Args:
@@ -94,7 +102,9 @@ def topk_lowest_id_first(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     if can_use_kernels(scores) and k <= KERNEL_MAX_K and not carries_gradient:
         from wenet_hs.heads.kernels import numba_common
 
-        found = numba_common.best_of_rows(scores.detach().reshape(-1, scores.shape[-1]).contiguous(), k)
+        found = numba_common.best_of_rows(
+            scores.detach().reshape(-1, scores.shape[-1]).contiguous(), k
+        )
         if found is not None:
             shape = (*scores.shape[:-1], k)
             return found[0].view(shape), found[1].view(shape)
@@ -103,7 +113,9 @@ def topk_lowest_id_first(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     if scores.device.type == "cpu" and not bool((best[..., 1:] == best[..., :-1]).any()):
         return best[..., :k], ids[..., :k]
     with torch.no_grad():
-        ranked = scores.nan_to_num(torch.inf, torch.inf, -torch.inf)  # a NaN is neither above nor equal to anything
+        ranked = scores.nan_to_num(
+            torch.inf, torch.inf, -torch.inf
+        )  # a NaN is neither above nor equal to anything
         last = best[..., k - 1 : k].nan_to_num(torch.inf, torch.inf, -torch.inf)
         above, equal = ranked > last, ranked == last
         num_equal_kept = k - above.sum(-1, keepdim=True)

@@ -33,7 +33,13 @@ _ZERO = np.float32(0.0)
 
 
 def search(
-    hidden_ND: Tensor, weight_ID: Tensor, bias_I: Tensor | None, children_I2: Tensor, *, k: int, limits: tuple[int, int]
+    hidden_ND: Tensor,
+    weight_ID: Tensor,
+    bias_I: Tensor | None,
+    children_I2: Tensor,
+    *,
+    k: int,
+    limits: tuple[int, int],
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Best-first search. All tensors on the CPU and contiguous, without gradient, float32 and int32; V ≥ 2.
 
@@ -43,12 +49,18 @@ def search(
     """
     num_rows = len(hidden_ND)
     # NumPy allocates three times as fast as torch, and a search of one row at V = 150 takes 2 µs.
-    found = np.empty((num_rows, k), np.float32), np.empty((num_rows, k), np.int64), np.empty(num_rows, np.int32)
+    found = (
+        np.empty((num_rows, k), np.float32),
+        np.empty((num_rows, k), np.int64),
+        np.empty(num_rows, np.int32),
+    )
     bias = _NO_BIAS if bias_I is None else bias_I.numpy()
     if num_rows > SERIAL_MAX_ROWS:
         use_torch_threads()
     kernel = _search_binary_parts if num_rows > SERIAL_MAX_ROWS else _search_binary_rows
-    given_up = kernel(hidden_ND.numpy(), (weight_ID.numpy(), bias, children_I2.numpy()), found, limits)
+    given_up = kernel(
+        hidden_ND.numpy(), (weight_ID.numpy(), bias, children_I2.numpy()), found, limits
+    )
     values_NK, ids_NK, opened_N = (torch.from_numpy(array) for array in found)
     return values_NK, ids_NK, (opened_N < 0).nonzero()[:, 0] if given_up else None
 
@@ -58,7 +70,10 @@ _NO_BIAS = np.empty(0, np.float32)
 
 def scan(scores_NI: Tensor, children_I2: Tensor, k: int) -> tuple[Tensor, Tensor] | None:
     """The k best of all leaves (N, K), from the scores of all nodes; tensors as in `search`. None if there is a NaN."""
-    values_NK, ids_NK = np.empty((len(scores_NI), k), np.float32), np.empty((len(scores_NI), k), np.int64)
+    values_NK, ids_NK = (
+        np.empty((len(scores_NI), k), np.float32),
+        np.empty((len(scores_NI), k), np.int64),
+    )
     use_torch_threads()
     with_nan = _scan_parts(scores_NI.numpy(), children_I2.numpy(), values_NK, ids_NK)
     return None if with_nan else (torch.from_numpy(values_NK), torch.from_numpy(ids_NK))
@@ -131,7 +146,9 @@ def _search_binary_row(hidden_D, nodes, best_K, heap_H, max_before_leaf):  # typ
     num_inner, last = len(children_I2), len(best_K) - 1
     best_K[:] = NO_KEY
     here, size = np.int64(0), 0  # the root, at cost 0
-    for opened in range(1, len(heap_H) + 1):  # a node adds at most one open node: the heap is large enough
+    for opened in range(
+        1, len(heap_H) + 1
+    ):  # a node adds at most one open node: the heap is large enough
         node = here & NUMBER
         z = dot_product(hidden_D, weight_ID[node])
         if len(bias_I) > 0:
@@ -146,7 +163,9 @@ def _search_binary_row(hidden_D, nodes, best_K, heap_H, max_before_leaf):  # typ
             if key & NUMBER >= num_inner:
                 keep_best(best_K, key)
             elif here == NO_KEY:
-                here = key  # the better child is often the cheapest open node and then skips the heap
+                here = (
+                    key  # the better child is often the cheapest open node and then skips the heap
+                )
             elif key >> HALF <= best_K[last] >> HALF:
                 push(heap_H, size, key)
                 size += 1
@@ -173,7 +192,9 @@ def _search_binary_rows(hidden_ND, nodes, found, limits):  # type: ignore[no-unt
         if given_up >= 2 and 2 * given_up > row:
             opened_N[row] = -1
         else:
-            opened_N[row] = _search_binary_row(hidden_ND[row], nodes, ids_NK[row], heap_H, limits[1])
+            opened_N[row] = _search_binary_row(
+                hidden_ND[row], nodes, ids_NK[row], heap_H, limits[1]
+            )
             decode_keys(ids_NK[row], values_NK[row], len(nodes[2]))
         given_up += opened_N[row] < 0
     return given_up

@@ -32,7 +32,9 @@ def softmax_kernel(scores, targets, costs, num_units, on_target, on_all, BLOCK: 
     start = 0
     while start < num_units:
         unit_B = start + tl.arange(0, BLOCK)
-        score_B = tl.load(scores + unit_B, mask=unit_B < num_units, other=float("-inf")).to(tl.float32)
+        score_B = tl.load(scores + unit_B, mask=unit_B < num_units, other=float("-inf")).to(
+            tl.float32
+        )
         higher = tl.maximum(top, tl.max(score_B, axis=0))
         total = total * tl.exp(top - higher) + tl.sum(tl.exp(score_B - higher), axis=0)
         plain += tl.sum(tl.where(unit_B < num_units, score_B, 0.0), axis=0)
@@ -47,8 +49,14 @@ def softmax_kernel(scores, targets, costs, num_units, on_target, on_all, BLOCK: 
     start = 0
     while start < num_units:
         unit_B = start + tl.arange(0, BLOCK)
-        score_B = tl.load(scores + unit_B, mask=unit_B < num_units, other=float("-inf")).to(tl.float32)
-        slope_B = weight * tl.exp(score_B - log_total) - on_all - tl.where(unit_B == target, on_target, 0.0)
+        score_B = tl.load(scores + unit_B, mask=unit_B < num_units, other=float("-inf")).to(
+            tl.float32
+        )
+        slope_B = (
+            weight * tl.exp(score_B - log_total)
+            - on_all
+            - tl.where(unit_B == target, on_target, 0.0)
+        )
         tl.store(scores + unit_B, slope_B.to(scores.dtype.element_ty), mask=unit_B < num_units)
         start += BLOCK
 
@@ -59,7 +67,12 @@ def block_size(num_units: int) -> int:
 
 
 def softmax_cost(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, on_target: float, on_all: float
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    on_target: float,
+    on_all: float,
 ) -> Tensor:
     """(N,) float32: -on_target·log p(target) - on_all·Σ_v log p(v) of softmax(W·h + b).
 

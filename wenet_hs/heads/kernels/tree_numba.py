@@ -19,7 +19,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from wenet_hs.heads.kernels.numba_common import SUMS, exp_minus, log1p_unit, on_arrays, use_torch_threads
+from wenet_hs.heads.kernels.numba_common import (
+    SUMS,
+    exp_minus,
+    log1p_unit,
+    on_arrays,
+    use_torch_threads,
+)
 from wenet_hs.heads.kernels.scores import cost_of_scores
 from wenet_hs.heads.node_head import CostWeights, sparse_rows
 from wenet_hs.tree.compiled import njit, prange
@@ -85,9 +91,13 @@ def _hidden_gradient(grad_N, weight_ID, starts, nodes, slopes):  # type: ignore[
     return grad_ND
 
 
-def sort_by_node(nodes: NDArray[np.int32], num_inner: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def sort_by_node(
+    nodes: NDArray[np.int32], num_inner: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The decisions (M,) sorted by node, then by row, and the start of each node's decisions (U+1,)."""
-    order = np.argsort(nodes.astype(np.uint16), kind="stable")  # a radix sort; NumPy has none for 32 bits
+    order = np.argsort(
+        nodes.astype(np.uint16), kind="stable"
+    )  # a radix sort; NumPy has none for 32 bits
     if num_inner > 1 << 16:
         order = order[np.argsort((nodes >> 16).astype(np.uint16)[order], kind="stable")]
     nodes = nodes[order]
@@ -105,7 +115,9 @@ def _weight_gradient(hidden_ND, grad_N, decisions, order, starts, out_U, grad_KD
     rows, slopes = decisions
     num_touched, dim = len(out_U), hidden_ND.shape[1]
     share = (len(order) + _TASKS - 1) // _TASKS
-    bounds = np.empty(_TASKS + 1, np.int64)  # the nodes of each task: those whose decisions start in its share
+    bounds = np.empty(
+        _TASKS + 1, np.int64
+    )  # the nodes of each task: those whose decisions start in its share
     bounds[0] = task = 0
     for node in range(num_touched):
         while starts[node] >= (task + 1) * share:
@@ -130,13 +142,17 @@ def _weight_gradient(hidden_ND, grad_N, decisions, order, starts, out_U, grad_KD
 
 class _CostOfPaths(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *rest: Any) -> Tensor:
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *rest: Any
+    ) -> Tensor:
         tables, per_decision, ctx.sparse = rest
         hidden, weight = hidden.contiguous(), weight.contiguous()
         bias_I = np.empty(0, np.float32) if bias is None else bias.contiguous().numpy()
         arrays = hidden.numpy(), weight.numpy(), bias_I, targets.contiguous().numpy()
         use_torch_threads()
-        costs, *ctx.decisions = _costs_of_paths(*arrays, *(table.numpy() for table in tables), np.float32(per_decision))
+        costs, *ctx.decisions = _costs_of_paths(
+            *arrays, *(table.numpy() for table in tables), np.float32(per_decision)
+        )
         ctx.save_for_backward(hidden, weight)
         return torch.from_numpy(costs)
 
@@ -149,7 +165,9 @@ class _CostOfPaths(torch.autograd.Function):
         grad_hidden = grad_weight = grad_bias = None
         use_torch_threads()
         if ctx.needs_input_grad[0]:
-            grad_hidden = torch.from_numpy(_hidden_gradient(grad_N, weight.numpy(), starts, nodes, slopes))
+            grad_hidden = torch.from_numpy(
+                _hidden_gradient(grad_N, weight.numpy(), starts, nodes, slopes)
+            )
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             grad_weight, grad_bias = _vector_gradients(ctx, grad_N)
         return grad_hidden, grad_weight, grad_bias, None, None, None, None
@@ -172,7 +190,9 @@ def _vector_gradients(ctx: Any, grad_N: NDArray[np.float32]) -> tuple[Tensor | N
         grad_weight = sparse_rows(touched, grad_weight, weight.shape)
         if ctx.needs_input_grad[2]:
             grad_bias = grad_bias.new_zeros(len(weight)).index_copy_(0, touched, grad_bias)
-    return grad_weight if ctx.needs_input_grad[1] else None, grad_bias if ctx.needs_input_grad[2] else None
+    return grad_weight if ctx.needs_input_grad[1] else None, grad_bias if ctx.needs_input_grad[
+        2
+    ] else None
 
 
 def cost_of_paths(
@@ -291,7 +311,12 @@ def _leaf_log_probs_gradient(z_NI, grad_NV, children_I2):  # type: ignore[no-unt
 
 
 def cost_of_all_nodes(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, tables: Iterable[Tensor], weights: CostWeights
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    tables: Iterable[Tensor],
+    weights: CostWeights,
 ) -> Tensor:
     """(N,) nats from the scores of all nodes; arguments as in `cost_of_paths`.
 
@@ -299,7 +324,9 @@ def cost_of_all_nodes(
     """
     arrays = [tensor.numpy() for tensor in (targets.contiguous(), *tables)]
     numbers = tuple(np.float32(value) for value in weights)
-    return cost_of_scores(hidden, weight, bias, on_arrays(lambda z_NI: _costs_of_all_nodes(z_NI, *arrays, numbers)))
+    return cost_of_scores(
+        hidden, weight, bias, on_arrays(lambda z_NI: _costs_of_all_nodes(z_NI, *arrays, numbers))
+    )
 
 
 class _TreeLogProbs(torch.autograd.Function):

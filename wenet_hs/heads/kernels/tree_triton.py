@@ -131,7 +131,9 @@ def sum_by_node_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
             slope_R = tl.load(slopes + decision_R, mask=same_R, other=0.0)
             slope_R *= tl.load(grad + row_R, mask=same_R, other=0.0)
             mask_RB = same_R[:, None] & (column_B < DIM)[None, :]
-            hidden_RB = tl.load(hidden + row_R[:, None] * DIM + column_B[None, :], mask=mask_RB, other=0.0)
+            hidden_RB = tl.load(
+                hidden + row_R[:, None] * DIM + column_B[None, :], mask=mask_RB, other=0.0
+            )
             total_B += tl.sum(slope_R[:, None] * hidden_RB, axis=0)
             total += tl.sum(slope_R, axis=0)
             start += ROWS
@@ -153,7 +155,9 @@ def walk_scores_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
     edge = tl.load(up + num_inner + tl.load(targets + row))
     while edge >= 0:
         node = edge >> 1
-        added, slope = _decision(tl.load(scores + row * num_inner + node), edge, on_target, per_decision)
+        added, slope = _decision(
+            tl.load(scores + row * num_inner + node), edge, on_target, per_decision
+        )
         cost += added
         tl.store(slopes + place, slope)
         tl.store(nodes + place, node)
@@ -181,7 +185,9 @@ def all_leaves_kernel(scores, leaves, parts, num_inner, num_blocks, on_all, BLOC
     tl.store(parts + row * num_blocks + tl.program_id(1), on_all * tl.sum(cost_B, axis=0))
     small_B = tl.exp(-tl.abs(score_B))
     chance_B = tl.where(score_B > 0, 1.0, small_B) / (1.0 + small_B)  # σ(score)
-    tl.store(scores + row * num_inner + node_B, on_all * (both_B * chance_B - left_B), mask=inside_B)
+    tl.store(
+        scores + row * num_inner + node_B, on_all * (both_B * chance_B - left_B), mask=inside_B
+    )
 
 
 @triton.jit
@@ -201,13 +207,17 @@ def add_path_kernel(slopes_of_all, slopes, nodes, num_inner, depth, BLOCK: tl.co
 
 class _CostOfPaths(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *rest: Any) -> Tensor:
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *rest: Any
+    ) -> Tensor:
         (up, depth), weights, ctx.sparse = rest
         hidden, weight = hidden.contiguous(), weight.contiguous()
         num_rows, dim = hidden.shape
         costs_N, grad_ND = hidden.new_empty(num_rows), torch.empty_like(hidden)
         slopes_NP = hidden.new_empty(num_rows, depth)
-        nodes_NP = torch.full((num_rows, depth), len(weight), dtype=torch.int32, device=hidden.device)  # padding
+        nodes_NP = torch.full(
+            (num_rows, depth), len(weight), dtype=torch.int32, device=hidden.device
+        )  # padding
         tensors = hidden, weight, weight if bias is None else bias, targets.contiguous(), up
         constants = walk_constants(dim, has_bias=bias is not None)
         found = costs_N, slopes_NP, nodes_NP, grad_ND
@@ -243,11 +253,22 @@ def _vector_gradients(
         rows_U = nodes_M[is_first_M].long()  # its size has to be read
         num_rows = len(rows_U)
     has_bias = bool(ctx.needs_input_grad[2])
-    grad_UD, grad_I = weight.new_zeros(num_rows, weight.size(1)), weight.new_zeros(len(weight) if has_bias else 1)
+    grad_UD, grad_I = (
+        weight.new_zeros(num_rows, weight.size(1)),
+        weight.new_zeros(len(weight) if has_bias else 1),
+    )
     constants = sum_constants(weight.size(1), has_bias=has_bias)
     tensors = hidden, grad_N, slopes_NP, order_M, nodes_M, places_M, grad_UD, grad_I
     grid = len(nodes_M), triton.cdiv(weight.size(1), constants["BLOCK_D"])
-    launch(sum_by_node_kernel, grid, *tensors, len(nodes_M), len(weight), slopes_NP.size(1), **constants)
+    launch(
+        sum_by_node_kernel,
+        grid,
+        *tensors,
+        len(nodes_M),
+        len(weight),
+        slopes_NP.size(1),
+        **constants,
+    )
     grad_weight = grad_UD if rows_U is None else sparse_rows(rows_U, grad_UD, weight.shape)
     return grad_weight if ctx.needs_input_grad[1] else None, grad_I if has_bias else None
 
@@ -301,10 +322,14 @@ def cost_of_all_nodes(
     def compute(scores_NI: Tensor, targets_N: Tensor) -> Tensor:
         num_rows, num_inner = scores_NI.shape
         costs_N, slopes_NP = scores_NI.new_empty(num_rows), scores_NI.new_empty(num_rows, depth)
-        nodes_NP = torch.full((num_rows, depth), num_inner, dtype=torch.int32, device=scores_NI.device)
+        nodes_NP = torch.full(
+            (num_rows, depth), num_inner, dtype=torch.int32, device=scores_NI.device
+        )
         path, sizes = (costs_N, slopes_NP, nodes_NP), (num_inner, depth)
         numbers = *sizes, weights.on_target, weights.per_decision
-        launch(walk_scores_kernel, (num_rows,), scores_NI, targets_N, up, *path, *numbers, num_warps=1)
+        launch(
+            walk_scores_kernel, (num_rows,), scores_NI, targets_N, up, *path, *numbers, num_warps=1
+        )
         if weights.on_all:
             parts_NB = scores_NI.new_empty(num_rows, triton.cdiv(num_inner, SCORES_BLOCK))
             arguments = scores_NI, leaves_2I, parts_NB, num_inner, parts_NB.size(1), weights.on_all
@@ -313,7 +338,16 @@ def cost_of_all_nodes(
         else:
             scores_NI.zero_()
         block = triton.next_power_of_2(min(depth, 128))
-        launch(add_path_kernel, (num_rows,), scores_NI, slopes_NP, nodes_NP, *sizes, BLOCK=block, num_warps=1)
+        launch(
+            add_path_kernel,
+            (num_rows,),
+            scores_NI,
+            slopes_NP,
+            nodes_NP,
+            *sizes,
+            BLOCK=block,
+            num_warps=1,
+        )
         return costs_N
 
     return cost_in_parts(hidden, weight, bias, targets, compute)

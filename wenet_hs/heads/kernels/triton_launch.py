@@ -22,7 +22,9 @@ def can_use_triton(rows: Tensor) -> bool:
     return is_float32_on_gpu and has_triton() and not torch.compiler.is_compiling()
 
 
-def launch(kernel: Any, grid: tuple[int, ...], *arguments: Tensor | float, **constants: Any) -> None:
+def launch(
+    kernel: Any, grid: tuple[int, ...], *arguments: Tensor | float, **constants: Any
+) -> None:
     """Start a kernel on the device of its first tensor; Triton itself would take the current device."""
     device = next(value.device for value in arguments if isinstance(value, Tensor))
     is_interpreted = not is_gpu(device)
@@ -31,5 +33,7 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Tensor | float, **con
             _start(kernel, grid, arguments, constants)
 
 
-def _start(kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], constants: dict[str, Any]) -> None:
+def _start(
+    kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], constants: dict[str, Any]
+) -> None:
     kernel[grid](*arguments, **constants)

@@ -38,7 +38,9 @@ class ChunkRule:
         if size > length // 2:
             return None
         size = size % _LARGEST_DRAWN + 1
-        return Chunk(size, int(torch.randint(0, max(1, (length - 1) // size), ())) if self.draws_left else -1)
+        return Chunk(
+            size, int(torch.randint(0, max(1, (length - 1) // size), ())) if self.draws_left else -1
+        )
 
 
 class SpeechEncoder(nn.Module, ABC):
@@ -67,7 +69,11 @@ class SpeechEncoder(nn.Module, ABC):
 
     @abstractmethod
     def forward(
-        self, inputs: Tensor, lengths: Tensor, layers: Sequence[int] = (), chunk: Chunk | None = None
+        self,
+        inputs: Tensor,
+        lengths: Tensor,
+        layers: Sequence[int] = (),
+        chunk: Chunk | None = None,
     ) -> tuple[Tensor, Tensor, dict[int, Tensor]]:
         """inputs (B, T, F) float32, lengths (B,) in input frames → (memory (B, T', D), lengths (B,) in T', outputs).
 

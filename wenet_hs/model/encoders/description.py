@@ -29,7 +29,12 @@ _RATE = 16000
 _ADAPTER_LAYERS = {"wav2vec2": 3, "wavlm": 3, "wav2vec2-bert": 1}
 """How many layers `add_adapter` adds where `config.json` gives no number; the other kinds have none."""
 _FIXED: dict[str, dict[str, Any]] = {
-    "wav2vec2-bert": {"feature_projection_input_dim": 160, "num_mel_bins": 80, "feature_size": 80, "stride": 2},
+    "wav2vec2-bert": {
+        "feature_projection_input_dim": 160,
+        "num_mel_bins": 80,
+        "feature_size": 80,
+        "stride": 2,
+    },
     "whisper": {"max_source_positions": WINDOW_FRAMES // 2, "n_fft": 400, "hop_length": 160},
 }
 """Kind → settings of both files that must have this value, or be absent."""
@@ -82,14 +87,18 @@ class EncoderDescription:
     def output_size(self) -> int:
         """Width of the last output."""
         return (
-            int(self.config.get("output_hidden_size") or self.hidden_size) if self.adapter_layers else self.hidden_size
+            int(self.config.get("output_hidden_size") or self.hidden_size)
+            if self.adapter_layers
+            else self.hidden_size
         )
 
     @cached_property
     def convolutions(self) -> list[tuple[int, int]]:
         """(kernel, stride) of each convolution over samples."""
         kernels, strides = self.config.get("conv_kernel"), self.config.get("conv_stride")
-        found = list(zip(kernels or (10, 3, 3, 3, 3, 2, 2), strides or (5, 2, 2, 2, 2, 2, 2), strict=True))
+        found = list(
+            zip(kernels or (10, 3, 3, 3, 3, 2, 2), strides or (5, 2, 2, 2, 2, 2, 2), strict=True)
+        )
         if not all(isinstance(number, int) and number > 0 for pair in found for number in pair):
             raise ValueError(f"conv_kernel {kernels}, conv_stride {strides}")
         return found
@@ -107,7 +116,9 @@ class EncoderDescription:
         """What computes the input of the encoder. `silence_s`: after the audio, for Whisper."""
         if self.kind in WAVEFORM_KINDS:
             return Waveform(_RATE)
-        if self.kind == "wav2vec2-bert":  # in float64 as there: its encoder enlarges what is rounded in a silence
+        if (
+            self.kind == "wav2vec2-bert"
+        ):  # in float64 as there: its encoder enlarges what is rounded in a silence
             return Fbank(_RATE, dtype=torch.float64)
         return WhisperMel(int(self.config.get("num_mel_bins", 80)), silence_s=silence_s)
 
@@ -131,16 +142,23 @@ class EncoderDescription:
         """Raises ConfigError for an encoder that would be computed in another way than it was trained."""
         if self.kind not in KINDS:
             known = ", ".join(KINDS)
-            raise ConfigError("config.json", f"model_type {self.kind!r} is not supported", f"use one of {known}")
+            raise ConfigError(
+                "config.json", f"model_type {self.kind!r} is not supported", f"use one of {known}"
+            )
         fixed = {"sampling_rate": _RATE, **_FIXED.get(self.kind, {})}
         if self.adapter_layers:
             fixed |= {"adapter_kernel_size": 3, "adapter_stride": 2}
         if self.kind == "whisper":
             fixed["feature_size"] = self.config.get("num_mel_bins", 80)
-        for file, settings in (("config.json", self.config), ("preprocessor_config.json", self.preprocessor)):
+        for file, settings in (
+            ("config.json", self.config),
+            ("preprocessor_config.json", self.preprocessor),
+        ):
             for name, value in fixed.items():
                 if settings.get(name) not in (None, value):
-                    raise ConfigError(file, f"{name} {settings[name]!r}", f"only {value} is supported")
+                    raise ConfigError(
+                        file, f"{name} {settings[name]!r}", f"only {value} is supported"
+                    )
         if not isinstance(self.preprocessor.get("do_normalize"), bool | None):
             found = f"do_normalize {self.preprocessor['do_normalize']!r}"
             raise ConfigError("preprocessor_config.json", found, "must be true or false")
@@ -158,17 +176,30 @@ def read_description(path: Path) -> EncoderDescription:
     try:
         if not path.is_dir():
             return EncoderDescription(content["config"], content["preprocessor"], file)
-        names = ("preprocessor_config.json", "processor_config.json")  # the second one of transformers 5
-        preprocessor = next((path / name for name in names if (path / name).exists()), path / names[0])
+        names = (
+            "preprocessor_config.json",
+            "processor_config.json",
+        )  # the second one of transformers 5
+        preprocessor = next(
+            (path / name for name in names if (path / name).exists()), path / names[0]
+        )
         found = read_encoder_json(preprocessor) if preprocessor.exists() else None
         if found is None and content.get("model_type") in WAVEFORM_KINDS:
-            to_do = "download it too: it says whether the encoder was trained on normalized waveforms"
+            to_do = (
+                "download it too: it says whether the encoder was trained on normalized waveforms"
+            )
             raise CheckpointError(preprocessor, "no such file", to_do)
-        return EncoderDescription(content, (found or {}).get("feature_extractor", found or {}), file)
+        return EncoderDescription(
+            content, (found or {}).get("feature_extractor", found or {}), file
+        )
     except ConfigError as error:
-        raise ConfigError(file if error.where == "config.json" else preprocessor, error.found, error.to_do) from None
+        raise ConfigError(
+            file if error.where == "config.json" else preprocessor, error.found, error.to_do
+        ) from None
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise CheckpointError(file, f"does not describe an encoder ({error!r})", "download the folder again") from error
+        raise CheckpointError(
+            file, f"does not describe an encoder ({error!r})", "download the folder again"
+        ) from error
 
 
 def refuse_other_form(path: Path) -> None:
@@ -178,7 +209,8 @@ def refuse_other_form(path: Path) -> None:
 
 
 def read_encoder_json(
-    path: Path, to_do: str = "encoder_conf.path is a folder in Hugging Face's layout, with config.json and weights"
+    path: Path,
+    to_do: str = "encoder_conf.path is a folder in Hugging Face's layout, with config.json and weights",
 ) -> dict[str, Any]:
     """The object in a file. Raises CheckpointError, which says what to do without the file."""
     try:

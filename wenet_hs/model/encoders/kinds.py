@@ -23,9 +23,25 @@ from wenet_hs.model.encoders.pretrained import PretrainedEncoder, additive_mask
 from wenet_hs.tree.errors import ConfigError, list_names, one_line
 
 _COMPUTED = (
-    *("do_stable_layer_norm", "feat_extract_norm", "conv_stride", "hidden_act", "activation_function"),
-    *("feat_extract_activation", "layer_norm_eps", "num_attention_heads", "encoder_attention_heads"),
-    *("position_embeddings_type", "max_bucket_distance", "num_conv_pos_embedding_groups", "rotary_embedding_base"),
+    *(
+        "do_stable_layer_norm",
+        "feat_extract_norm",
+        "conv_stride",
+        "hidden_act",
+        "activation_function",
+    ),
+    *(
+        "feat_extract_activation",
+        "layer_norm_eps",
+        "num_attention_heads",
+        "encoder_attention_heads",
+    ),
+    *(
+        "position_embeddings_type",
+        "max_bucket_distance",
+        "num_conv_pos_embedding_groups",
+        "rotary_embedding_base",
+    ),
     *("left_max_position_embeddings", "right_max_position_embeddings", "adapter_act"),
 )
 """Settings of `config.json` that no shape of a weight shows, but that change the outputs."""
@@ -42,7 +58,9 @@ class WaveformEncoder(PretrainedEncoder):
         x_BCT = self._normalize_wave(inputs, lengths)[:, None]
         for number, layer in enumerate(module.feature_extractor.conv_layers):
             norm = getattr(layer, "layer_norm", None)
-            if isinstance(norm, nn.GroupNorm):  # statistics over the frames of the clip, not over its padding
+            if isinstance(
+                norm, nn.GroupNorm
+            ):  # statistics over the frames of the clip, not over its padding
                 kernel, stride = self.description.convolutions[number]
                 frames_B = ((lengths - kernel) // stride + 1).clamp(min=1)
                 x_BCT = layer.activation(_group_norm(norm, layer.conv(x_BCT), frames_B))
@@ -53,7 +71,9 @@ class WaveformEncoder(PretrainedEncoder):
         valid_BT = length_mask(self._layer_length(lengths), x_BTD.size(1))
         x_BTD = self._mask(x_BTD).masked_fill(~valid_BT[:, :, None], 0.0)
         x_BTD = x_BTD + self._convolve_positions(module.encoder.pos_conv_embed, x_BTD, valid_BT)
-        return module.encoder.dropout(x_BTD if self._is_stable else module.encoder.layer_norm(x_BTD)), valid_BT
+        return module.encoder.dropout(
+            x_BTD if self._is_stable else module.encoder.layer_norm(x_BTD)
+        ), valid_BT
 
     def _convolve_positions(self, embed: Any, x_BTD: Tensor, valid_BT: Tensor) -> Tensor:
         """The convolution that encodes positions. mHuBERT has a batch norm before it: its running statistics are always
@@ -62,21 +82,33 @@ class WaveformEncoder(PretrainedEncoder):
         if norm is None:
             return embed(x_BTD)
         statistics = (norm.running_mean, norm.running_var, norm.weight, norm.bias)
-        normed_BDT = F.batch_norm(x_BTD.transpose(1, 2), *statistics, eps=norm.eps) * valid_BT[:, None]
+        normed_BDT = (
+            F.batch_norm(x_BTD.transpose(1, 2), *statistics, eps=norm.eps) * valid_BT[:, None]
+        )
         return embed.activation(embed.padding(embed.conv(normed_BDT))).transpose(1, 2)
 
     def _normalize_wave(self, wave_BN: Tensor, lengths: Tensor) -> Tensor:
         """Waveforms with mean 0 and variance 1 over their samples, if the encoder was trained so; padding is 0."""
-        is_audio_BN, samples_B1 = length_mask(lengths, wave_BN.size(1)), lengths.clamp(min=1)[:, None]
+        is_audio_BN, samples_B1 = (
+            length_mask(lengths, wave_BN.size(1)),
+            lengths.clamp(min=1)[:, None],
+        )
         wave_BN = torch.where(is_audio_BN, wave_BN, 0.0)
         if not self.description.is_normalized:
             return wave_BN
-        centered_BN = torch.where(is_audio_BN, wave_BN - wave_BN.sum(1, keepdim=True) / samples_B1, 0.0)
+        centered_BN = torch.where(
+            is_audio_BN, wave_BN - wave_BN.sum(1, keepdim=True) / samples_B1, 0.0
+        )
         variance_B1 = centered_BN.square().sum(1, keepdim=True) / samples_B1
         return centered_BN / (variance_B1 + _EPS).sqrt()
 
     def _call_layer(
-        self, block: nn.Module, x_BTD: Tensor, valid_BT: Tensor, visible_B11T: Tensor, shared: Tensor | None
+        self,
+        block: nn.Module,
+        x_BTD: Tensor,
+        valid_BT: Tensor,
+        visible_B11T: Tensor,
+        shared: Tensor | None,
     ) -> Tensor:
         if self.description.kind != "wavlm":
             return super()._call_layer(block, x_BTD, valid_BT, visible_B11T, shared)
@@ -85,7 +117,9 @@ class WaveformEncoder(PretrainedEncoder):
     def _positions(self, x_BTD: Tensor) -> Tensor | None:
         if self.description.kind != "wavlm":
             return None
-        bias_HTT = self.pretrained.encoder.layers[0].attention.compute_bias(x_BTD.size(1), x_BTD.size(1))
+        bias_HTT = self.pretrained.encoder.layers[0].attention.compute_bias(
+            x_BTD.size(1), x_BTD.size(1)
+        )
         return bias_HTT.repeat(x_BTD.size(0), 1, 1)
 
     @property
@@ -118,8 +152,13 @@ class BertEncoder(PretrainedEncoder):
 
     def _embed(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         module = self.pretrained
-        is_audio_BT1, frames_B11 = length_mask(lengths, inputs.size(1))[:, :, None], lengths[:, None, None]
-        sum_B1F = (inputs * is_audio_BT1).sum(1, keepdim=True, dtype=torch.float64)  # so that padding changes no bit
+        is_audio_BT1, frames_B11 = (
+            length_mask(lengths, inputs.size(1))[:, :, None],
+            lengths[:, None, None],
+        )
+        sum_B1F = (inputs * is_audio_BT1).sum(
+            1, keepdim=True, dtype=torch.float64
+        )  # so that padding changes no bit
         centered_BTF = torch.where(is_audio_BT1, inputs - sum_B1F / frames_B11.clamp(min=1), 0.0)
         variance_B1F = centered_BTF.square().sum(1, keepdim=True) / (frames_B11 - 1).clamp(min=1)
         features_BTF = (centered_BTF / (variance_B1F + _EPS).sqrt()).float()
@@ -131,10 +170,18 @@ class BertEncoder(PretrainedEncoder):
         return module.encoder.dropout(x_BTD), valid_BT
 
     def _call_layer(
-        self, block: nn.Module, x_BTD: Tensor, valid_BT: Tensor, visible_B11T: Tensor, shared: Tensor | None
+        self,
+        block: nn.Module,
+        x_BTD: Tensor,
+        valid_BT: Tensor,
+        visible_B11T: Tensor,
+        shared: Tensor | None,
     ) -> Tensor:
         return block(
-            x_BTD, attention_mask=visible_B11T, relative_position_embeddings=shared, conv_attention_mask=valid_BT
+            x_BTD,
+            attention_mask=visible_B11T,
+            relative_position_embeddings=shared,
+            conv_attention_mask=valid_BT,
         )
 
     def _positions(self, x_BTD: Tensor) -> Tensor | None:
@@ -152,7 +199,9 @@ class BertEncoder(PretrainedEncoder):
         for layer in adapter.layers:
             is_speech_BT1 = length_mask(lengths_B, output_BTD.size(1))[:, :, None]
             residual_BTD, x_BTD = (
-                layer.activation(convolution((norm(output_BTD) * is_speech_BT1).transpose(1, 2))).transpose(1, 2)
+                layer.activation(
+                    convolution((norm(output_BTD) * is_speech_BT1).transpose(1, 2))
+                ).transpose(1, 2)
                 for norm, convolution in (
                     (layer.residual_layer_norm, layer.residual_conv),
                     (layer.self_attn_layer_norm, layer.self_attn_conv),
@@ -234,9 +283,15 @@ def differences(own: EncoderDescription, other: EncoderDescription) -> list[str]
     """The settings of another description with which the same weights would give other outputs."""
     if own.kind != other.kind:
         return [f"model_type {own.kind!r}, not {other.kind!r}"]
-    settings, others = (_config(one).to_dict() | {"do_normalize": one.is_normalized} for one in (own, other))
+    settings, others = (
+        _config(one).to_dict() | {"do_normalize": one.is_normalized} for one in (own, other)
+    )
     pairs = {name: (settings.get(name), others.get(name)) for name in (*_COMPUTED, "do_normalize")}
-    return [f"{name} {found!r}, not {expected!r}" for name, (found, expected) in pairs.items() if found != expected]
+    return [
+        f"{name} {found!r}, not {expected!r}"
+        for name, (found, expected) in pairs.items()
+        if found != expected
+    ]
 
 
 def _config(description: EncoderDescription) -> Any:
@@ -251,7 +306,9 @@ def _config(description: EncoderDescription) -> Any:
     try:
         default = AutoConfig.for_model(description.kind)
         known = default.to_dict().keys() - {"model_type", "auto_map", "quantization_config"}
-        return type(default)(**{key: value for key, value in description.config.items() if key in known})
+        return type(default)(
+            **{key: value for key, value in description.config.items() if key in known}
+        )
     except Exception as error:  # a downloaded file may have any values
         raise _no_encoder(description, error) from error
 
@@ -270,7 +327,9 @@ def _build(description: EncoderDescription) -> nn.Module:
     # torch.nn.functional.multi_head_attention_forward, which WavLM calls with a mask of numbers and one of booleans
     warnings.filterwarnings("ignore", message="Support for mismatched key_padding_mask")
     try:
-        return _make_module(WhisperModule if description.kind == "whisper" else AutoModel.from_config, config)
+        return _make_module(
+            WhisperModule if description.kind == "whisper" else AutoModel.from_config, config
+        )
     except Exception as error:  # a downloaded file may have any values
         raise _no_encoder(description, error) from error
 
@@ -286,7 +345,12 @@ def _make_module(make: Callable[[Any], nn.Module], config: Any) -> nn.Module:
 def _group_norm(norm: nn.GroupNorm, x_BCT: Tensor, frames_B: Tensor) -> Tensor:
     """Group normalization with one group per channel, over the first `frames_B` frames."""
     x_BCT = x_BCT.float()
-    is_frame_B1T, number_B11 = length_mask(frames_B, x_BCT.size(2))[:, None], frames_B[:, None, None]
+    is_frame_B1T, number_B11 = (
+        length_mask(frames_B, x_BCT.size(2))[:, None],
+        frames_B[:, None, None],
+    )
     centered_BCT = x_BCT - (x_BCT * is_frame_B1T).sum(2, keepdim=True) / number_B11
     variance_BC1 = (centered_BCT.square() * is_frame_B1T).sum(2, keepdim=True) / number_B11
-    return centered_BCT * (variance_BC1 + norm.eps).rsqrt() * norm.weight[:, None] + norm.bias[:, None]
+    return (
+        centered_BCT * (variance_BC1 + norm.eps).rsqrt() * norm.weight[:, None] + norm.bias[:, None]
+    )

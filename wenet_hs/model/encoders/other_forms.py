@@ -104,7 +104,9 @@ def _form_of_folder(folder: Path) -> OtherForm | None:
     if (folder / "snapshots").is_dir():
         return _cache_form(folder)
     if cached := sorted(folder.glob("models--*/snapshots/*/config.json")):
-        return OtherForm("is the Hugging Face Hub's cache", f"give a model in it, such as {cached[0].parent}")
+        return OtherForm(
+            "is the Hugging Face Hub's cache", f"give a model in it, such as {cached[0].parent}"
+        )
     inner = sorted(file.parent for file in folder.glob("*/config.json"))
     if len(inner) == 1:
         return OtherForm("has no config.json, but a folder in it has one", f"give {inner[0]}")

@@ -31,8 +31,14 @@ class EncoderOutputs(Frontend):
         device = self._encoder.device
         inputs, frames = self._inner.compute(wave_N).to(device), int(self.length(len(wave_N)))
         with torch.autocast(device.type, enabled=False):
-            outputs_TF = self._encoder.states(inputs[None], torch.tensor([len(inputs)], device=device))[0, :frames]
+            outputs_TF = self._encoder.states(
+                inputs[None], torch.tensor([len(inputs)], device=device)
+            )[0, :frames]
         outputs_TF = outputs_TF.half().cpu()
         if not outputs_TF.isfinite().all():
-            raise DataError("encoder_conf.cache", "an output is too large for float16", "set encoder_conf.cache: null")
+            raise DataError(
+                "encoder_conf.cache",
+                "an output is too large for float16",
+                "set encoder_conf.cache: null",
+            )
         return outputs_TF.float()

@@ -81,11 +81,18 @@ class PretrainedEncoder(SpeechEncoder):
         if rule == "all":
             return ["encoder.pretrained"]
         if rule == "all_but_adapters":
-            parts = [name for name, _ in self.pretrained.named_parameters() if ".adapter_layer." not in name]
+            parts = [
+                name
+                for name, _ in self.pretrained.named_parameters()
+                if ".adapter_layer." not in name
+            ]
         elif rule != "none":
             parts = list(self._convolutions)
         if isinstance(rule, int):
-            parts += [*self._parts_below_layers(), *(f"{self._blocks_name}.{number}" for number in range(rule))]
+            parts += [
+                *self._parts_below_layers(),
+                *(f"{self._blocks_name}.{number}" for number in range(rule)),
+            ]
         return [f"encoder.pretrained.{part}" for part in parts]
 
     def train(self, mode: bool = True) -> "PretrainedEncoder":
@@ -112,7 +119,11 @@ class PretrainedEncoder(SpeechEncoder):
         return length
 
     def forward(
-        self, inputs: Tensor, lengths: Tensor, layers: Sequence[int] = (), chunk: Chunk | None = None
+        self,
+        inputs: Tensor,
+        lengths: Tensor,
+        layers: Sequence[int] = (),
+        chunk: Chunk | None = None,
     ) -> tuple[Tensor, Tensor, dict[int, Tensor]]:
         """inputs: those of `own_frontend`, (B, N) or (B, T, F); see the base class. There are no chunks."""
         if unknown := [layer for layer in layers if not 1 <= layer <= self.num_layers]:
@@ -146,10 +157,14 @@ class PretrainedEncoder(SpeechEncoder):
     ) -> tuple[list[Tensor], dict[int, Tensor]]:
         """The outputs that the memory is computed from, and those of `layers`, by number."""
         missing = self.min_frames - inputs.size(1)
-        inputs = F.pad(inputs, (0, 0) * (inputs.dim() - 2) + (0, missing)) if missing > 0 else inputs
+        inputs = (
+            F.pad(inputs, (0, 0) * (inputs.dim() - 2) + (0, missing)) if missing > 0 else inputs
+        )
         x_BTD, valid_BT = self._embed(inputs, lengths)
         of_layers = dict[int, Tensor]()
-        states = [self._drop_silence(_unit_variance(x_BTD), inputs.size(0))] if self.is_weighted else []
+        states = (
+            [self._drop_silence(_unit_variance(x_BTD), inputs.size(0))] if self.is_weighted else []
+        )
         shared = self._positions(x_BTD)
         visible_B11T = additive_mask(valid_BT, x_BTD.dtype)
         for number, block in enumerate(self._blocks(), start=1):
@@ -170,18 +185,28 @@ class PretrainedEncoder(SpeechEncoder):
         if not self.pretrained.training:
             return x_BTD
         return mask_spans(
-            x_BTD, self.conf.mask_time, self.conf.mask_feature, getattr(self.pretrained, "masked_spec_embed", None)
+            x_BTD,
+            self.conf.mask_time,
+            self.conf.mask_feature,
+            getattr(self.pretrained, "masked_spec_embed", None),
         )
 
     def _call_or_checkpoint(
-        self, block: nn.Module, x_BTD: Tensor, valid_BT: Tensor, visible_B11T: Tensor, shared: Tensor | None
+        self,
+        block: nn.Module,
+        x_BTD: Tensor,
+        valid_BT: Tensor,
+        visible_B11T: Tensor,
+        shared: Tensor | None,
     ) -> Tensor:
         is_trained = torch.is_grad_enabled() and (
             x_BTD.requires_grad or any(p.requires_grad for p in block.parameters())
         )
         if not (self.conf.gradient_checkpointing and is_trained and self.training):
             return self._attend(block, x_BTD, valid_BT, visible_B11T, shared)
-        return checkpoint(self._attend, block, x_BTD, valid_BT, visible_B11T, shared, use_reentrant=False)
+        return checkpoint(
+            self._attend, block, x_BTD, valid_BT, visible_B11T, shared, use_reentrant=False
+        )
 
     def _attend(self, block: nn.Module, x_BTD: Tensor, *given: Any) -> Tensor:
         with attention_kernels(x_BTD.device):
@@ -191,14 +216,31 @@ class PretrainedEncoder(SpeechEncoder):
         conf, total, section = self.conf, self.description.num_layers, "encoder_conf"
         for name, value in (("layers", conf.layers), ("freeze", conf.freeze)):
             if isinstance(value, int) and value > total:
-                raise ConfigError(f"{section}.{name}", f"{value}, but the encoder has {total} layers", "use fewer")
+                raise ConfigError(
+                    f"{section}.{name}", f"{value}, but the encoder has {total} layers", "use fewer"
+                )
             total = value if isinstance(value, int) else total
-        if self.description.kind != "whisper" and conf.silence_s != PretrainedConf.model_fields["silence_s"].default:
-            raise ConfigError(f"{section}.silence_s", "has an effect with Whisper only", "remove it")
+        if (
+            self.description.kind != "whisper"
+            and conf.silence_s != PretrainedConf.model_fields["silence_s"].default
+        ):
+            raise ConfigError(
+                f"{section}.silence_s", "has an effect with Whisper only", "remove it"
+            )
         has_adapters = self.description.has_language_adapters
-        if has_adapters != (conf.adapter is not None) or (conf.freeze == "all_but_adapters" and not has_adapters):
-            found = "the encoder has adapters for languages" if has_adapters else "the encoder has no adapters"
-            to_do = "name the language, or `new`" if has_adapters else "remove it, and freeze: all_but_adapters"
+        if has_adapters != (conf.adapter is not None) or (
+            conf.freeze == "all_but_adapters" and not has_adapters
+        ):
+            found = (
+                "the encoder has adapters for languages"
+                if has_adapters
+                else "the encoder has no adapters"
+            )
+            to_do = (
+                "name the language, or `new`"
+                if has_adapters
+                else "remove it, and freeze: all_but_adapters"
+            )
             raise ConfigError(f"{section}.adapter", found, to_do)
 
     # ---- what differs between the kinds
@@ -220,7 +262,12 @@ class PretrainedEncoder(SpeechEncoder):
         """The input of the first layer (B, T, D), and which frames it sees (B, T) bool."""
 
     def _call_layer(
-        self, block: nn.Module, x_BTD: Tensor, valid_BT: Tensor, visible_B11T: Tensor, shared: Tensor | None
+        self,
+        block: nn.Module,
+        x_BTD: Tensor,
+        valid_BT: Tensor,
+        visible_B11T: Tensor,
+        shared: Tensor | None,
     ) -> Tensor:
         """The output of a layer. `shared`: what `_positions` returned."""
         return block(x_BTD, attention_mask=visible_B11T)
@@ -276,9 +323,13 @@ def mask_spans(x_BTD: Tensor, time: float, feature: float, hidden: Tensor | None
     """
     if time:
         hidden_BT1 = _draw_spans(x_BTD.shape[:2], time, x_BTD.device)[:, :, None]
-        x_BTD = torch.where(hidden_BT1, x_BTD.new_zeros(()) if hidden is None else hidden.to(x_BTD.dtype), x_BTD)
+        x_BTD = torch.where(
+            hidden_BT1, x_BTD.new_zeros(()) if hidden is None else hidden.to(x_BTD.dtype), x_BTD
+        )
     if feature:
-        x_BTD = x_BTD.masked_fill(_draw_spans((x_BTD.size(0), x_BTD.size(2)), feature, x_BTD.device)[:, None], 0.0)
+        x_BTD = x_BTD.masked_fill(
+            _draw_spans((x_BTD.size(0), x_BTD.size(2)), feature, x_BTD.device)[:, None], 0.0
+        )
     return x_BTD
 
 

@@ -49,7 +49,11 @@ class EncoderStack(SpeechEncoder):
         return self.embed.output_length(length)
 
     def forward(
-        self, inputs: Tensor, lengths: Tensor, layers: Sequence[int] = (), chunk: Chunk | None = None
+        self,
+        inputs: Tensor,
+        lengths: Tensor,
+        layers: Sequence[int] = (),
+        chunk: Chunk | None = None,
     ) -> tuple[Tensor, Tensor, dict[int, Tensor]]:
         if unknown := [layer for layer in layers if not 1 <= layer <= self.num_layers]:
             raise ValueError(f"layers: {unknown[0]}: must be from 1 to {self.num_layers}")
@@ -60,7 +64,11 @@ class EncoderStack(SpeechEncoder):
         out_lengths_B = self.output_length(lengths)
         is_speech_BT = length_mask(out_lengths_B, x_BTD.size(1))
         visible_BTT = is_speech_BT[:, None]
-        if chunk is None and self.chunk_rule is not None and (self.training or self.chunk_rule.size is not None):
+        if (
+            chunk is None
+            and self.chunk_rule is not None
+            and (self.training or self.chunk_rule.size is not None)
+        ):
             chunk = self.chunk_rule.draw(x_BTD.size(1))
         if chunk is not None:
             # A padded frame sees itself: a row without any key is NaN in some kernels.
@@ -68,11 +76,17 @@ class EncoderStack(SpeechEncoder):
             visible_BTT = (visible_BTT & chunk.mask(x_BTD.size(1), x_BTD.device)) | itself_TT
         outputs: dict[int, Tensor] = {}
         for number, layer in enumerate(self.encoders, start=1):
-            x_BTD = run_layer(layer, x_BTD, is_speech_BT, visible_BTT, positions_1TD, recompute=self.recompute)
+            x_BTD = run_layer(
+                layer, x_BTD, is_speech_BT, visible_BTT, positions_1TD, recompute=self.recompute
+            )
             if number in layers:
                 outputs[number] = x_BTD
         memory_BTD = self._normalize(x_BTD)
-        return memory_BTD, out_lengths_B, {number: self._normalize(output) for number, output in outputs.items()}
+        return (
+            memory_BTD,
+            out_lengths_B,
+            {number: self._normalize(output) for number, output in outputs.items()},
+        )
 
     def forward_chunk(
         self, inputs: Tensor, caches: Sequence[LayerMemory], offset: int | Tensor, visible: Tensor
@@ -101,7 +115,9 @@ class EncoderStack(SpeechEncoder):
             convolution = cast(ConvolutionModule | None, getattr(layer, "conv_module", None))
             num_before = 0 if convolution is None else convolution.num_before
             keys_values = weight.new_zeros(1, attention.num_heads, 0, 2 * attention.head_size)
-            caches.append(LayerMemory(keys_values, weight.new_zeros(1, num_before, self.output_size)))
+            caches.append(
+                LayerMemory(keys_values, weight.new_zeros(1, num_before, self.output_size))
+            )
         return caches
 
     def _normalize(self, output_BTD: Tensor) -> Tensor:

@@ -15,7 +15,9 @@ from wenet_hs.tree.errors import CheckpointError, list_names
 
 _PREFIXES = ("", "wav2vec2.", "hubert.", "wavlm.", "wav2vec2_bert.", "encoder.", "model.encoder.")
 """What the names of a whole model begin with, before those of its encoder."""
-_PARTS = re.compile(r"(feature_(extractor|projection)|encoder|adapter|conv[12]|layers|layer_norm|embed_positions)\.")
+_PARTS = re.compile(
+    r"(feature_(extractor|projection)|encoder|adapter|conv[12]|layers|layer_norm|embed_positions)\."
+)
 """What the names of an encoder's own parts begin with."""
 _RENAMED = {
     ".conv.weight_g": ".conv.parametrizations.weight.original0",
@@ -50,7 +52,10 @@ def load_pretrained(module: Any, folder: Path, adapter: str | None = None) -> di
     if "masked_spec_embed" in own:  # a model that was fine-tuned without masks has none
         state.setdefault("masked_spec_embed", own["masked_spec_embed"])
     try:
-        floats = {name: value.float() if value.is_floating_point() else value for name, value in state.items()}
+        floats = {
+            name: value.float() if value.is_floating_point() else value
+            for name, value in state.items()
+        }
         load_weights(module, floats, str(files[0]))
     except CheckpointError as error:
         to_do = "config.json and the weights are not of one model: download both again"
@@ -75,10 +80,24 @@ def weight_files(folder: Path) -> list[Path]:
         index = folder / f"{name}.index.json"
         if index.is_file():
             try:
-                parts = sorted({str(one) for one in json.loads(index.read_text("utf-8"))["weight_map"].values()})
-            except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+                parts = sorted(
+                    {
+                        str(one)
+                        for one in json.loads(index.read_text("utf-8"))["weight_map"].values()
+                    }
+                )
+            except (
+                OSError,
+                ValueError,
+                KeyError,
+                TypeError,
+                AttributeError,
+                RecursionError,
+            ) as error:
                 raise CheckpointError(index, "is damaged", "download it again") from error
-            if not parts or any(part in ("", "..") or Path(part).name != part for part in parts):  # none elsewhere
+            if not parts or any(
+                part in ("", "..") or Path(part).name != part for part in parts
+            ):  # none elsewhere
                 raise CheckpointError(index, "names no files of this folder", "download it again")
             for part in parts:
                 refuse_lfs_pointer(folder / part)
@@ -98,7 +117,11 @@ def _with_names_of(module: Any, state: Mapping[str, Tensor]) -> dict[str, Tensor
         end = next((old for old in _RENAMED if name.endswith(old)), "")
         renamed[name.removesuffix(end) + _RENAMED.get(end, "")] = value
     found = (
-        {name.removeprefix(prefix): value for name, value in renamed.items() if name.startswith(prefix)}
+        {
+            name.removeprefix(prefix): value
+            for name, value in renamed.items()
+            if name.startswith(prefix)
+        }
         for prefix in _PREFIXES
     )
     names = max(found, key=lambda one: sum(name in own for name in one))
@@ -107,7 +130,9 @@ def _with_names_of(module: Any, state: Mapping[str, Tensor]) -> dict[str, Tensor
         layer = re.match(r"(?:encoder\.)?layers\.(\d+)\.", name)
         if layer and int(layer[1]) < config.num_hidden_layers:
             return not any(one.startswith(layer[0]) for one in own)
-        return not _PARTS.match(name) or (name.startswith("adapter.") and bool(getattr(config, "add_adapter", False)))
+        return not _PARTS.match(name) or (
+            name.startswith("adapter.") and bool(getattr(config, "add_adapter", False))
+        )
 
     return {name: value for name, value in names.items() if name in own or not is_left_out(name)}
 
@@ -117,7 +142,9 @@ def adapter_file(folder: Path, language: str) -> Path:
     path = folder / f"adapter.{Path(language).name}.safetensors"
     if not path.is_file():
         others = sorted(one.name.split(".")[1] for one in folder.glob("adapter.*.safetensors"))
-        to_do = f"use one of {list_names(others)}, or `new`" if others else "download it, or use `new`"
+        to_do = (
+            f"use one of {list_names(others)}, or `new`" if others else "download it, or use `new`"
+        )
         raise CheckpointError(path, "no such adapter", to_do)
     refuse_lfs_pointer(path)
     return path
