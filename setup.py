@@ -1,4 +1,7 @@
-"""Package metadata. Tool settings stand in pyproject.toml; the tested versions in constraints.txt."""
+"""Package metadata.
+
+Tool settings stand in pyproject.toml; the tested versions in constraints.txt.
+"""
 
 import runpy
 from pathlib import Path
@@ -58,7 +61,10 @@ VERSION = runpy.run_path(str(Path(__file__).parent / "wenet_hs" / "version.py"))
 
 
 class BuildWithConfigs(build_py):
-    """Also copies conf/*.yaml into the package, as wenet_hs/conf/. An editable package uses conf/ itself."""
+    """Also copies conf/*.yaml into the package, as wenet_hs/conf/.
+
+    An editable package uses conf/ itself.
+    """
 
     def run(self) -> None:
         super().run()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processor time and memory from a data list to the first epoch's plan, per number of utterances.
 
-The lists are synthetic: five languages, 1 to 20 s per utterance, transcripts of 10 to 60 letters. The audio does not
-exist; it is not read. Each length is measured in a process of its own, which opens the list, makes the dataset, and
-plans an epoch with drawn speeds and balanced languages.
+The lists are synthetic: five languages, 1 to 20 s per utterance, transcripts of 10 to 60 letters.
+The audio does not exist; it is not read. Each length is measured in a process of its own, which
+opens the list, makes the dataset, and plans an epoch with drawn speeds and balanced languages.
 
 Example: python benchmarks/epoch_plan.py --millions 0.1 1 --out benchmarks/notes/epoch_plan
 """

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exported models: do the runtimes find what PyTorch finds, and how fast are they on one thread?
 
-Real-time factor (seconds per second of audio) of encoder, CTC and greedy search, one clip at a time, features not
-counted: the median over the rounds, in which PyTorch, onnxruntime and onnxruntime with 8-bit weights alternate. Texts:
-how many clips have the same text in the runtime and here. sherpa-onnx adds dither to the features of its slot
-`wenet_ctc`; beside it stands how often five decodes of ours with that dither find the text of ours without it, and how
-often two of them agree.
+Real-time factor (seconds per second of audio) of encoder, CTC and greedy search, one clip at a
+time, features not counted: the median over the rounds, in which PyTorch, onnxruntime and
+onnxruntime with 8-bit weights alternate. Texts: how many clips have the same text in the runtime
+and here. sherpa-onnx adds dither to the features of its slot `wenet_ctc`; beside it stands how
+often five decodes of ours with that dither find the text of ours without it, and how often two of
+them agree.
 
 Example: python benchmarks/export.py --whole exp/softmax --stream exp/causal --test_data data/test/data.list \\
              --threads 1 --out benchmarks/notes/export_cpu
@@ -145,13 +146,18 @@ def online_text(model: Model, wave: np.ndarray) -> str:
 
 
 def share(one: Sequence[str], other: Sequence[str]) -> str:
-    """How many texts are equal. Spaces at the ends and between are those of each side's own rules."""
+    """How many texts are equal.
+
+    Spaces at the ends and between are those of each side's own rules.
+    """
     equal = sum(a.split() == b.split() for a, b in zip(one, other, strict=True))
     return f"{equal} of {len(one)} ({equal / len(one):.1%})"
 
 
 def dithered_agreement(model: Model, ours: Sequence[str]) -> str:
-    """Decodes of ours with the dither of sherpa-onnx's wenet_ctc, against ours without, and against each other."""
+    """Decodes of ours with the dither of sherpa-onnx's wenet_ctc, against ours without, and against
+    each other.
+    """
     frontend, side = model.experiment.frontend, model.sides(streaming=False)["PyTorch"]
     assert isinstance(frontend, Fbank)
     profile = model.experiment.config.dataset_conf.fbank_conf.profile
@@ -174,7 +180,9 @@ def dithered_agreement(model: Model, ours: Sequence[str]) -> str:
 
 
 def rescoring_agreement(model: Model, num_clips: int = 30) -> str:
-    """Attention rescoring with decoder.onnx against ours: texts, and the largest difference of a score."""
+    """Attention rescoring with decoder.onnx against ours: texts, and the largest difference of a
+    score.
+    """
     whole, decoder = (
         OnnxFile(model.out / "onnxruntime" / name) for name in ("model.onnx", "decoder.onnx")
     )

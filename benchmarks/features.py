@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Seconds of audio that one core prepares per second, from clips to features, with the settings of a config.
+"""Seconds of audio that one core prepares per second, from clips to features, with the settings of
+a config.
 
-The clips are made up: noise of 1 to 10 s at 48 kHz, in mp3 (wav where libsndfile writes no mp3). `worker`: decoding,
-resampling, speed, features with dither, masks; `device`: the same without features, which the device of the model
-computes, and without dither. Processor time of one thread, the median over the rounds. Core-hours are those of
-`--hours` in each epoch of the config.
+The clips are made up: noise of 1 to 10 s at 48 kHz, in mp3 (wav where libsndfile writes no mp3).
+`worker`: decoding, resampling, speed, features with dither, masks; `device`: the same without
+features, which the device of the model computes, and without dither. Processor time of one thread,
+the median over the rounds. Core-hours are those of `--hours` in each epoch of the config.
 
 Example: python benchmarks/features.py --threads 1 --out benchmarks/notes/features_cpu
 """

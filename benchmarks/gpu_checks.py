@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks of gpu.sh: heads, CTC, search, training steps, recognition and commands on a GPU against a CPU.
+"""The checks of gpu.sh: heads, CTC, search, training steps, recognition and commands on a GPU
+against a CPU.
 
-Each part writes OUT/PART.json as soon as it ends: `ok` or `failed`, seconds, and what was found. A part that fails does
-not end the others; the exit code is then 1. `--device cpu --small` shows whether the parts run.
+Each part writes OUT/PART.json as soon as it ends: `ok` or `failed`, seconds, and what was found. A
+part that fails does not end the others; the exit code is then 1. `--device cpu --small` shows
+whether the parts run.
 
 Example: python benchmarks/gpu_checks.py heads search --device cuda --out parts
 """
@@ -114,7 +116,9 @@ def check_steps(args: argparse.Namespace, dtype: str) -> str:
 
 
 def check_one_rank(args: argparse.Namespace) -> str:
-    """DistributedDataParallel and collectives with the backends of training, in a group of one rank."""
+    """DistributedDataParallel and collectives with the backends of training, in a group of one
+    rank.
+    """
     (mini,) = (size for size in sizes(quick=args.small) if size.name == "mini")
     model = make_state(mini, "hsoftmax", "fp32", torch.device(args.device))[0].model
     batch = batch_of(mini).to(args.device)
@@ -150,7 +154,9 @@ def check_one_rank(args: argparse.Namespace) -> str:
 
 
 def make_models(said: Speech, *, quick: bool) -> dict[str, AsrModel]:
-    """Models of random weights that find hypotheses of different lengths, and one with trees everywhere."""
+    """Models of random weights that find hypotheses of different lengths, and one with trees
+    everywhere.
+    """
     models = {
         head: spread_ctc(make_model(300, head=head, device="cpu", quick=quick), said)
         for head in HEADS
@@ -184,7 +190,9 @@ def count_equal(found: list[Hypothesis], expected: list[Hypothesis]) -> np.ndarr
 
 
 def check_recognition(args: argparse.Namespace) -> str:
-    """The hypotheses of every mode on the device and on the CPU, for utterances of different lengths."""
+    """The hypotheses of every mode on the device and on the CPU, for utterances of different
+    lengths.
+    """
     seconds = [2.0, 3.3] if args.small else read_speech(4.0, 4)
     here, there = speech(seconds, "cpu"), speech(seconds, args.device)
     equal = {"fp32": np.zeros(2, int), "bf16": np.zeros(2, int)}
@@ -203,7 +211,9 @@ def check_recognition(args: argparse.Namespace) -> str:
 
 
 def require(equal: np.ndarray) -> None:
-    """Raises AssertionError if fewer than nine in ten are equal: others may be ties of random weights."""
+    """Raises AssertionError if fewer than nine in ten are equal: others may be ties of random
+    weights.
+    """
     if equal[0] < 0.9 * equal[1]:
         raise AssertionError(f"{equal[0]} of {equal[1]} best hypotheses are equal")
 
@@ -236,7 +246,9 @@ def make_lms(num_units: int, device: str) -> Iterator[LanguageModel]:
 
 
 def check_language_models(args: argparse.Namespace) -> str:
-    """The hypotheses of the searches with each kind of language model, on the device and on the CPU."""
+    """The hypotheses of the searches with each kind of language model, on the device and on the
+    CPU.
+    """
     seconds = [2.0, 3.3] if args.small else read_speech(3.0, 3)
     here, there = speech(seconds, "cpu"), speech(seconds, args.device)
     model = spread_ctc(make_model(300, head="hsoftmax", device="cpu", quick=True), here)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks of gpu_checks.py of heads, of CTC over them and of the search: a device against the CPU."""
+"""The checks of gpu_checks.py of heads, of CTC over them and of the search: a device against the
+CPU.
+"""
 
 import argparse
 import copy
@@ -20,14 +22,19 @@ SMOOTHINGS: tuple[tuple[float, SmoothingKind], ...] = ((0.0, "leaf"), (0.1, "lea
 
 
 def difference(found: Tensor, expected: Tensor) -> float:
-    """The largest difference. Raises AssertionError if it is not that of float32 arithmetic in another order."""
+    """The largest difference.
+
+    Raises AssertionError if it is not that of float32 arithmetic in another order.
+    """
     found, expected = found.detach().cpu(), expected.detach().cpu()
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
     return float((found - expected).abs().max())
 
 
 def make_pairs(num_units: int, device: str) -> Iterator[tuple[OutputHead, OutputHead]]:
-    """Each head on the device, with dense and with sparse gradients, and the same on the CPU, there always dense."""
+    """Each head on the device, with dense and with sparse gradients, and the same on the CPU, there
+    always dense.
+    """
     torch.manual_seed(0)
     counts = 1.0 / np.arange(1, num_units + 1)  # Zipf's law
     tree, classes = Tree.huffman(counts), NaryTree.frequency_bins(counts)
@@ -54,7 +61,9 @@ def make_pairs(num_units: int, device: str) -> Iterator[tuple[OutputHead, Output
 def costs_and_gradients(
     head: OutputHead, hidden: Tensor, targets: Tensor, smoothing: float, kind: SmoothingKind
 ) -> list[Tensor]:
-    """The cost of each target, and the gradients of the mean cost: of the states and of all parameters."""
+    """The cost of each target, and the gradients of the mean cost: of the states and of all
+    parameters.
+    """
     hidden = hidden.detach().clone().requires_grad_()
     head.zero_grad()
     costs = head.loss(hidden, targets, smoothing, kind)
@@ -69,7 +78,9 @@ def gradients_of(module: torch.nn.Module, *inputs: Tensor) -> list[Tensor]:
 
 
 def check_heads(args: argparse.Namespace) -> str:
-    """Costs, gradients, log-probabilities and best units of every head, for states of several shapes."""
+    """Costs, gradients, log-probabilities and best units of every head, for states of several
+    shapes.
+    """
     found = []
     shapes = ((1,), (3, 5)) if args.small else ((1,), (7, 9), (500,))
     for num_units, shape in product((150,) if args.small else (300, 10_000), shapes):
@@ -103,7 +114,9 @@ def ctc_loss_and_gradients(head: OutputHead, memory: Tensor, *given: Tensor) -> 
 
 
 def check_ctc(args: argparse.Namespace) -> str:
-    """CTC over every head, of utterances of different lengths; one has more labels than frames, one has no label."""
+    """CTC over every head, of utterances of different lengths; one has more labels than frames, one
+    has no label.
+    """
     found = []
     lengths, labels = torch.tensor([60, 41, 5, 17]), torch.tensor([20, 9, 8, 0])
     for num_units in (

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the note of gpu_trainings.sh: what was changed of the paper's training, errors and speed, and what is missing.
+"""Writes the note of gpu_trainings.sh: what was changed of the paper's training, errors and speed,
+and what is missing.
 
 Example: python benchmarks/gpu_trainings_note.py --out DIR --device cuda --planned "softmax huffman 777" \\
     --changes max_epoch=60

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How often does a descent through the tree find the most probable unit?
 
-The p-tHSM paper (Jiang et al. 2017, section 3.2) descends from the root to the more probable child. A beam of K keeps
-the K most probable nodes of each level. Both are compared with the exact search on the states of a trained language
-model: the share of states with the most probable unit, and the mean difference of the log-probabilities.
+The p-tHSM paper (Jiang et al. 2017, section 3.2) descends from the root to the more probable child.
+A beam of K keeps the K most probable nodes of each level. Both are compared with the exact search
+on the states of a trained language model: the share of states with the most probable unit, and the
+mean difference of the log-probabilities.
 
 Example: python benchmarks/greedy_descent.py --model_dir exp/hsoftmax-huffman-seed1 --text wiki.valid.txt \\
              --out benchmarks/notes/greedy_descent
@@ -28,9 +29,11 @@ BEAMS = (1, 2, 4, 8, 16)
 
 
 def beam_descent(head: HSoftmaxHead, hidden_ND: Tensor, beam: int) -> tuple[Tensor, Tensor]:
-    """Log-probability (N,) and unit (N,) of the best leaf that a beam over the levels of the tree finds.
+    """Log-probability (N,) and unit (N,) of the best leaf that a beam over the levels of the tree
+    finds.
 
-    A leaf stays in the beam with its score while other nodes are extended. With a beam of 1 this is the greedy descent.
+    A leaf stays in the beam with its score while other nodes are extended. With a beam of 1 this is
+    the greedy descent.
     """
     num_inner = head.num_units - 1
     scores_NI = F.linear(hidden_ND, head.inner_vector.weight, head.inner_vector.bias)

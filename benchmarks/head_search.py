@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How much faster does each head find the k best units than a flat softmax layer?
 
-The flat side is `linear`, `log_softmax`, `topk` alone; the others are `head.topk`: exact, sorted, ties by id, float32
-inside. `softmax` is the flat layer under that contract.
-Each call searches other states, as decoding does: one and the same would find its nodes in the cache.
-Weights as initialised (hard for the search: nothing is likely) and ten times larger (as of a trained model).
+The flat side is `linear`, `log_softmax`, `topk` alone; the others are `head.topk`: exact, sorted,
+ties by id, float32 inside. `softmax` is the flat layer under that contract. Each call searches
+other states, as decoding does: one and the same would find its nodes in the cache. Weights as
+initialised (hard for the search: nothing is likely) and ten times larger (as of a trained model).
 
 Example: python benchmarks/head_search.py --out benchmarks/notes/head_search_cpu
 """

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training step of each head: its speed compared with that of a flat softmax.
 
-Forward and backward of N tokens of width 256 with Zipf targets, from V = 150 to 267,735 units; then the same with the
-optimizer's step; then the most memory that the step holds. Every side is what a YAML gives, on its default route; on a
-GPU there is also a softmax whose product is computed in bfloat16, with our Triton kernel for its cost.
+Forward and backward of N tokens of width 256 with Zipf targets, from V = 150 to 267,735 units; then
+the same with the optimizer's step; then the most memory that the step holds. Every side is what a
+YAML gives, on its default route; on a GPU there is also a softmax whose product is computed in
+bfloat16, with our Triton kernel for its cost.
 
 Example: python benchmarks/head_training.py --out benchmarks/notes/head_training_cpu
          python benchmarks/head_training.py --quick --smoothing leaf --sides softmax tree    one pair, without memory
@@ -61,7 +62,9 @@ def frequencies(num_units: int) -> np.ndarray:
 
 
 class FusedSoftmax(SoftmaxHead):
-    """The flat softmax as under autocast: weights of float32, the product in bfloat16, the cost of it in one kernel."""
+    """The flat softmax as under autocast: weights of float32, the product in bfloat16, the cost of
+    it in one kernel.
+    """
 
     def loss(
         self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, kind: SmoothingKind = "leaf"
@@ -150,14 +153,18 @@ def make_step(
 
 
 def applies(side: str, smoothing: str) -> bool:
-    """Leaf smoothing reaches every unit, so there is nothing sparse; the original knows leaf smoothing only."""
+    """Leaf smoothing reaches every unit, so there is nothing sparse; the original knows leaf
+    smoothing only.
+    """
     return not (
         (smoothing == "leaf" and "sparse" in side) or (smoothing == "node" and side == "original")
     )
 
 
 def measure(num_units: int, args: argparse.Namespace) -> list[Facts]:
-    """One record for each smoothing: milliseconds and ratios to softmax of each side, with and without optimizer."""
+    """One record for each smoothing: milliseconds and ratios to softmax of each side, with and
+    without optimizer.
+    """
     data = batch(num_units, args.device)
     heads = {
         side: make_head(side, num_units).to(args.device)

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figure 4 of the p-tHSM paper (Jiang et al. 2017): time of a language model's training step against the vocabulary.
+"""Figure 4 of the p-tHSM paper (Jiang et al.
 
-A step is that of `wenet-hs lm train`: input vectors, one GRU layer of width 256, the output layer, gradients, their
-norm and the optimizer, for 20 × 50 units. Rows: softmax, NCE and BlackOut with V/20 noise units, adaptive softmax,
-cHSM (class head), tHSM (the tree level by level), p-tHSM (all decisions of a path at once, plain PyTorch), and our tree
-(`hsoftmax`) with dense and with sparse gradients. The input vectors of all but "tree, dense" have sparse gradients.
-Frequencies and targets follow Zipf's law.
+2017): time of a language model's training step against the vocabulary.
+
+A step is that of `wenet-hs lm train`: input vectors, one GRU layer of width 256, the output layer,
+gradients, their norm and the optimizer, for 20 × 50 units. Rows: softmax, NCE and BlackOut with
+V/20 noise units, adaptive softmax, cHSM (class head), tHSM (the tree level by level), p-tHSM (all
+decisions of a path at once, plain PyTorch), and our tree (`hsoftmax`) with dense and with sparse
+gradients. The input vectors of all but "tree, dense" have sparse gradients. Frequencies and targets
+follow Zipf's law.
 
 Example: python benchmarks/lm_step.py --out benchmarks/notes/lm_step_cpu
 """

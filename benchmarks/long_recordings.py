@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much time and memory do `wenet-hs transcribe` and `wenet-hs align` need for a recording of an hour?
+"""How much time and memory do `wenet-hs transcribe` and `wenet-hs align` need for a recording of an
+hour?
 
-The recordings are the utterances of data lists in random order, with pauses of 0.3 to 1.5 s of quiet noise before each.
-`transcribe` writes all formats, `align` ELAN files; each runs in a process of its own, on one core. Of the aligned
-words, those are counted that lie within 0.3 s of the utterance that they belong to.
+The recordings are the utterances of data lists in random order, with pauses of 0.3 to 1.5 s of
+quiet noise before each. `transcribe` writes all formats, `align` ELAN files; each runs in a process
+of its own, on one core. Of the aligned words, those are counted that lie within 0.3 s of the
+utterance that they belong to.
 
 Example: python benchmarks/long_recordings.py --model_dir exp/softmax --data_lists data/train/data.list \
              --out benchmarks/notes/long_recordings
@@ -68,7 +70,10 @@ def write_recording(path: Path, utterances: Sequence[Utterance], minutes: float)
 
 
 def run_command(arguments: Sequence[str]) -> dict[str, float]:
-    """Seconds and peak memory of `wenet-hs`. The peak is that of all children, so each call needs its own process."""
+    """Seconds and peak memory of `wenet-hs`.
+
+    The peak is that of all children, so each call needs its own process.
+    """
     start = time.perf_counter()
     subprocess.run(
         ["wenet-hs", *arguments],

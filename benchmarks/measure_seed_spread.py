@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far do two trainings of one system differ if only their seeds differ?
 
-Every pair of seeds of a system with three seeds or more is counted, in each decoding mode, over the results files of
-the recipes. A difference is a share of the mean rate of the two. Each system has the same weight, however many seeds
-it has. Left out are systems that had not learned yet after their few steps, and trainings that another table has too
-and only decodes in another way. The test sets are small, and all phone error rates are of one corpus.
-The verdict of a report quotes these numbers where it has one training per system.
+Every pair of seeds of a system with three seeds or more is counted, in each decoding mode, over the
+results files of the recipes. A difference is a share of the mean rate of the two. Each system has
+the same weight, however many seeds it has. Left out are systems that had not learned yet after
+their few steps, and trainings that another table has too and only decodes in another way. The test
+sets are small, and all phone error rates are of one corpus. The verdict of a report quotes these
+numbers where it has one training per system.
 
 Example: python benchmarks/measure_seed_spread.py --out benchmarks/notes/seed_spread \\
              --package_data wenet_hs/report/seed_spread.json
@@ -98,7 +99,9 @@ def metric_of_signature(signature: str) -> str:
 
 
 def spread_of(systems: Sequence[SystemRates]) -> SeedSpread:
-    """Quantiles of the relative differences over all pairs of seeds; each system has the same weight."""
+    """Quantiles of the relative differences over all pairs of seeds; each system has the same
+    weight.
+    """
     differences = list[float]()
     weights = list[float]()
     for rates in systems:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The algorithm that the paper's code trains with, as a baseline: every unit's path multiplied out at once.
+"""The algorithm that the paper's code trains with, as a baseline: every unit's path multiplied out
+at once.
 
-Written from its description: σ of all node scores, gathered into a table of N × V × P, turned by the signs, clipped to
-[1e-9, 1-1e-9], logarithms summed along P. Its cost is what `HSoftmaxHead` does without.
+Written from its description: σ of all node scores, gathered into a table of N × V × P, turned by
+the signs, clipped to [1e-9, 1-1e-9], logarithms summed along P. Its cost is what `HSoftmaxHead`
+does without.
 
 Dimension key: N rows, D width, V units, I = V-1 inner nodes, P longest path.
 """
@@ -34,7 +36,9 @@ class OriginalHead(nn.Module):
     def loss(
         self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float = 0.0, kind: str = "leaf"
     ) -> Tensor:
-        """(N,) -(1-ε-c)·log p(target) - c·Σ_v log p(v), c = ε/(V-1): the smoothed loss up to its constant."""
+        """(N,) -(1-ε-c)·log p(target) - c·Σ_v log p(v), c = ε/(V-1): the smoothed loss up to its
+        constant.
+        """
         if kind != "leaf":
             raise ValueError("the original smooths over leaves only")
         other = smoothing / (self.num_units - 1)

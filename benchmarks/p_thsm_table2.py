@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Table 2 of the p-tHSM paper (Jiang et al. 2017): milliseconds and memory of a batch of 20 × 50 at 267,735 words.
+"""Table 2 of the p-tHSM paper (Jiang et al.
 
-Rows as there: softmax; cHSM, the two-level class head of √V frequency bins; tHSM, the tree walked level by level;
-p-tHSM, all decisions of the paths at once in plain PyTorch; and below them what this package trains with. Frequencies
-follow Zipf's law in place of WikiText-103's.
+2017): milliseconds and memory of a batch of 20 × 50 at 267,735 words.
+
+Rows as there: softmax; cHSM, the two-level class head of √V frequency bins; tHSM, the tree walked
+level by level; p-tHSM, all decisions of the paths at once in plain PyTorch; and below them what
+this package trains with. Frequencies follow Zipf's law in place of WikiText-103's.
 
 Example: python benchmarks/p_thsm_table2.py --out benchmarks/notes/p_thsm_table2_cpu
 """
@@ -45,7 +47,9 @@ ROWS = (*PUBLISHED, "tree", "tree, sparse", "class, sparse", "adaptive")
 
 
 class LevelByLevel(nn.Module):
-    """tHSM: one decision of every token at a time, from the root down, as the algorithm is usually written."""
+    """tHSM: one decision of every token at a time, from the root down, as the algorithm is usually
+    written.
+    """
 
     def __init__(self, dim: int, tree: Tree) -> None:
         super().__init__()

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every benchmark here shares: sides that alternate in one run, the machine they ran on, tables as text and JSON.
+"""What every benchmark here shares: sides that alternate in one run, the machine they ran on,
+tables as text and JSON.
 
-A figure is a ratio of two sides measured in the same rounds: the median over the rounds of (time of the baseline / time
-of the side), so that a machine that slows down for a while slows both. Absolute times stand beside it for orientation.
+A figure is a ratio of two sides measured in the same rounds: the median over the rounds of (time of
+the baseline / time of the side), so that a machine that slows down for a while slows both. Absolute
+times stand beside it for orientation.
 """
 
 import argparse
@@ -64,10 +66,12 @@ def body_of(doc: str | None) -> str:
 def alternate(
     sides: Mapping[str, Side], rounds: int, *, device: str = "cpu", seconds: float = 0.02
 ) -> dict[str, list[float]]:
-    """Seconds per call of each side, `rounds` times, the sides taking turns; two first calls of each are not counted.
+    """Seconds per call of each side, `rounds` times, the sides taking turns; two first calls of
+    each are not counted.
 
-    Every other round runs in reverse order, so that no side always finds the caches that the same other side filled. A
-    side quicker than `seconds` is called several times per round, so that the clock does not matter.
+    Every other round runs in reverse order, so that no side always finds the caches that the same
+    other side filled. A side quicker than `seconds` is called several times per round, so that the
+    clock does not matter.
     """
     repeats = {}
     for name, side in sides.items():
@@ -108,7 +112,9 @@ def ratios(times: Mapping[str, Sequence[float]], baseline: str) -> dict[str, flo
 def quartiles(
     times: Mapping[str, Sequence[float]], baseline: str
 ) -> dict[str, tuple[float, float]]:
-    """How many times faster than the baseline each side is: the first and third quartile over the rounds."""
+    """How many times faster than the baseline each side is: the first and third quartile over the
+    rounds.
+    """
     found = {}
     for name, values in times.items():
         of_rounds = [base / own for base, own in zip(times[baseline], values, strict=True)]
@@ -126,7 +132,10 @@ def medians_ms(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
 
 
 def peak_extra_bytes(step: Side, device: str) -> int:
-    """The most memory that one call holds above what stood before it. On a CPU of the whole process (Linux)."""
+    """The most memory that one call holds above what stood before it.
+
+    On a CPU of the whole process (Linux).
+    """
     gc.collect()
     if device != "cpu":
         torch.cuda.synchronize()
@@ -152,7 +161,9 @@ def _status(name: str) -> int:
 
 
 def in_a_process_of_its_own(script: Path, *arguments: str) -> str:
-    """The standard output of `python script arguments`: memory is measured where nothing was allocated before."""
+    """The standard output of `python script arguments`: memory is measured where nothing was
+    allocated before.
+    """
     done = subprocess.run(
         [sys.executable, str(script), *arguments], capture_output=True, text=True, check=False
     )
@@ -204,7 +215,10 @@ def publish(
     out: Path | None,
     command: str | None = None,
 ) -> None:
-    """Print a note, and write it as OUT.md and OUT.json where asked. `command`: another one than this program's."""
+    """Print a note, and write it as OUT.md and OUT.json where asked.
+
+    `command`: another one than this program's.
+    """
     where = conditions(device) | ({"command": command} if command else {})
     head = "\n".join(f"- {name}: {value}" for name, value in where.items())
     note = f"# {title}\n\n{head}\n\n{text}\n"

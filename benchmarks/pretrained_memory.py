@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much time and memory does a step need that fine-tunes a pretrained encoder, by what is frozen?
+"""How much time and memory does a step need that fine-tunes a pretrained encoder, by what is
+frozen?
 
-The encoder has the size of XLS-R-300M (24 layers × 1024) and random weights; the model has CTC and no decoder. Each row
-is a process of its own. The peak is the resident memory of that process. What the backward pass needs of a forward pass
-is measured after the optimizer has its state.
+The encoder has the size of XLS-R-300M (24 layers × 1024) and random weights; the model has CTC and
+no decoder. Each row is a process of its own. The peak is the resident memory of that process. What
+the backward pass needs of a forward pass is measured after the optimizer has its state.
 
 Example: python benchmarks/pretrained_memory.py --threads 2 --out benchmarks/notes/pretrained_memory
 """

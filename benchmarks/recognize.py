@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast is recognition: a tree against a softmax, by language, length and vocabulary; and against WeNet's searches?
+"""How fast is recognition: a tree against a softmax, by language, length and vocabulary; and
+against WeNet's searches?
 
-Heads: the same encoder, decoder and CTC, beam 10, every utterance searched for as many units as speech has in its time
-(12 a second), so that both heads take the same number of steps; only the output layer of the decoder differs. `peaked`
-weights are ten times the initial ones, which is about what training makes of them.
+Heads: the same encoder, decoder and CTC, beam 10, every utterance searched for as many units as
+speech has in its time (12 a second), so that both heads take the same number of steps; only the
+output layer of the decoder differs. `peaked` weights are ten times the initial ones, which is about
+what training makes of them.
 
-WeNet: its searches written from their description (wenet_search.py) at equal weights, their encoder ours with torch's
-own products. The weights are random but for two units: blank is best in 60 % of the frames, and the end either never
-comes or comes at another time in each utterance (30 to 90 units). Both sides must find the same best hypotheses and
-scores. The floor beside a whole is its arithmetic: the encoder alone, and the linear layers of the decoder alone for
-the rows that the search needs.
+WeNet: its searches written from their description (wenet_search.py) at equal weights, their encoder
+ours with torch's own products. The weights are random but for two units: blank is best in 60 % of
+the frames, and the end either never comes or comes at another time in each utterance (30 to 90
+units). Both sides must find the same best hypotheses and scores. The floor beside a whole is its
+arithmetic: the encoder alone, and the linear layers of the decoder alone for the rows that the
+search needs.
 
-Features are noise and made beforehand: no audio is read. A real-time factor (RTF) is seconds a second of audio.
+Features are noise and made beforehand: no audio is read. A real-time factor (RTF) is seconds a
+second of audio.
 
 Example: python benchmarks/recognize.py --threads 2 --out benchmarks/notes/recognize_cpu
          python benchmarks/recognize.py --device cuda --parts languages --dtypes fp32 bf16    Table 6's rows

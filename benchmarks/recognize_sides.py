@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What recognize.py compares: models of equal weights, utterances of noise, whole passes, and their arithmetic.
+"""What recognize.py compares: models of equal weights, utterances of noise, whole passes, and their
+arithmetic.
 
 Dimension key: B utterances, T frames, F features, D width, V units, N rows.
 """
@@ -73,9 +74,11 @@ def read_speech(mean_s: float, num: int) -> list[float]:
 def make_model(
     num_units: int, *, head: str = "softmax", scale: float = 1.0, device: str, quick: bool
 ) -> AsrModel:
-    """The paper's size with random weights; those of encoder, decoder and CTC are the same whatever the head.
+    """The paper's size with random weights; those of encoder, decoder and CTC are the same whatever
+    the head.
 
-    `scale` multiplies the weights of the decoder's head: PEAKED is about what training makes of them.
+    `scale` multiplies the weights of the decoder's head: PEAKED is about what training makes of
+    them.
     """
     torch.manual_seed(0)
     config = paper_config(quick=quick)
@@ -94,8 +97,8 @@ def make_model(
 def spread_ctc(model: AsrModel, said: Speech) -> AsrModel:
     """The same with CTC's hypotheses as long as speech has them.
 
-    Random weights give every frame the same unit. Here the mean of the scores is taken out and the rest multiplied by
-    PEAKED; blank is the best of BLANK_SHARE of the frames.
+    Random weights give every frame the same unit. Here the mean of the scores is taken out and the
+    rest multiplied by PEAKED; blank is the best of BLANK_SHARE of the frames.
     """
     memory_BTD = model.encode(said.features, said.lengths)[0]
     output = _peaked(model.ctc.head, memory_BTD)
@@ -108,9 +111,11 @@ def spread_ctc(model: AsrModel, said: Speech) -> AsrModel:
 
 @torch.no_grad()
 def set_end(model: AsrModel, said: Speech, ends: Sequence[float] | None = None) -> AsrModel:
-    """The same with the decoder's states told apart as `spread_ctc` does, and an end, which random weights never see.
+    """The same with the decoder's states told apart as `spread_ctc` does, and an end, which random
+    weights never see.
 
-    Its weights are fitted so that it comes after about `ends` units of each utterance; without them it never comes.
+    Its weights are fitted so that it comes after about `ends` units of each utterance; without them
+    it never comes.
     """
     memory_BTD, lengths_B = model.encode(said.features, said.lengths)
     model.decoder.embed[0].weight.div_(
@@ -139,7 +144,9 @@ def _peaked(head: nn.Module, states_BTD: Tensor) -> nn.Linear:
 
 
 def _fit_end(output: nn.Linear, states_BTD: Tensor, ends_B: Tensor) -> None:
-    """Ridge regression: the end is as likely as the best unit at its time, and rises by a nat in three units."""
+    """Ridge regression: the end is as likely as the best unit at its time, and rises by a nat in
+    three units.
+    """
     wanted_BT = (
         (torch.arange(states_BTD.size(1), device=ends_B.device) - ends_B[:, None]) / 3
     ).clamp(-12, 6)
@@ -191,7 +198,10 @@ def wenets(model: AsrModel, said: Speech, mode: str) -> Whole:
 
 
 def share_equal(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> float:
-    """The share of the lists' places with equal units. Raises RuntimeError where a best hypothesis or score differs."""
+    """The share of the lists' places with equal units.
+
+    Raises RuntimeError where a best hypothesis or score differs.
+    """
     same = total = 0
     for number, (nbest, others) in enumerate(zip(found, expected, strict=True)):
         ours_best, theirs_best = nbest[0], others[0]
@@ -233,7 +243,9 @@ def rows_of_steps(model: AsrModel, whole: Whole) -> list[int]:
 
 
 def products_alone(model: AsrModel, said: Speech, rows: Sequence[int]) -> Side:
-    """The decoder's linear layers, of the memory once and of these rows, and nothing else: no attention, no search."""
+    """The decoder's linear layers, of the memory once and of these rows, and nothing else: no
+    attention, no search.
+    """
     layers = [
         cast(TransformerDecoderLayer, layer)
         for layer in cast(TransformerDecoder, model.decoder).decoders

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a release of Common Voice to the plan of an epoch: time and memory of each command of the recipe's lists.
+"""From a release of Common Voice to the plan of an epoch: time and memory of each command of the
+recipe's lists.
 
-The release is made up: 15 languages of equal size, names that are hard links to short mp3 clips (wav where libsndfile
-writes no mp3), sentences of random letters. `prepare` takes all hours (`--alpha 1 --ratio 1`), so that the training
-list has most of the rows. Time is that of all processes of a command together (processor) and on the clock; memory is
-the peak of its largest process. Each number of rows is measured; the last columns continue the straight line through
-the smallest and the largest to `--millions` rows and are extrapolated.
+The release is made up: 15 languages of equal size, names that are hard links to short mp3 clips
+(wav where libsndfile writes no mp3), sentences of random letters. `prepare` takes all hours
+(`--alpha 1 --ratio 1`), so that the training list has most of the rows. Time is that of all
+processes of a command together (processor) and on the clock; memory is the peak of its largest
+process. Each number of rows is measured; the last columns continue the straight line through the
+smallest and the largest to `--millions` rows and are extrapolated.
 
 Example: python benchmarks/release.py --rows 30000 300000 --out benchmarks/notes/release
 """
@@ -40,7 +42,10 @@ seconds, used = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_
 print(used.ru_utime + used.ru_stime, seconds, used.ru_maxrss / 1024)
 sys.exit(done.stdout[-1000:] if done.returncode else 0)
 """
-"""Runs a command and prints its cost. A small process: the peak of a child begins with the memory of its parent."""
+"""Runs a command and prints its cost.
+
+A small process: the peak of a child begins with the memory of its parent.
+"""
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,9 @@ class Cost:
 
 
 def write_clips(folder: Path, num_clips: int) -> list[tuple[Path, float]]:
-    """Clips of 1 to 10 s and their seconds: noise in mp3 at 48 kHz, a few contents copied to all files."""
+    """Clips of 1 to 10 s and their seconds: noise in mp3 at 48 kHz, a few contents copied to all
+    files.
+    """
     suffix = "mp3" if "MP3" in soundfile.available_formats() else "wav"
     rng = np.random.default_rng(0)
     folder.mkdir()
@@ -153,7 +160,9 @@ def prepare(release: Path, out: Path, check: str) -> Cost:
 
 
 def extrapolate(costs: dict[int, Cost], name: str, num_rows: float) -> float:
-    """The value of a cost at a number of rows, on the line through the fewest and the most rows measured."""
+    """The value of a cost at a number of rows, on the line through the fewest and the most rows
+    measured.
+    """
     fewest, most = min(costs), max(costs)
     low, high = getattr(costs[fewest], name), getattr(costs[most], name)
     slope = high / most if fewest == most else (high - low) / (most - fewest)

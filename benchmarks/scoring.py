@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """How much faster is `wenet-hs score` than a dynamic program in plain Python?
 
-The plain side is written from the description of WeNet's compute-wer.py: a table of cells, each a dictionary with its
-distance and its step, cleared for each utterance; a walk back; counts for each token; every utterance in its layout.
-`lists` is the same with the table as lists of integers: what Python can do.
+The plain side is written from the description of WeNet's compute-wer.py: a table of cells, each a
+dictionary with its distance and its step, cleared for each utterance; a walk back; counts for each
+token; every utterance in its layout. `lists` is the same with the table as lists of integers: what
+Python can do.
 
-Ours: `memory` has the transcripts in memory, makes no intervals and prints nothing; `files` reads them and prints the
-report; `intervals` is that with 1,000 bootstrap resamples, as `wenet-hs score` does by default; `languages` also reads
-the data.list and has a line a language; `layout` is `wenet-hs compute-cer`, the same output as the plain sides.
+Ours: `memory` has the transcripts in memory, makes no intervals and prints nothing; `files` reads
+them and prints the report; `intervals` is that with 1,000 bootstrap resamples, as `wenet-hs score`
+does by default; `languages` also reads the data.list and has a line a language; `layout` is
+`wenet-hs compute-cer`, the same output as the plain sides.
 
-Times are of the processor, not of the wall. Utterances are random words of six scripts, a letter in seven wrong. All
-sides must find the same number of errors.
+Times are of the processor, not of the wall. Utterances are random words of six scripts, a letter in
+seven wrong. All sides must find the same number of errors.
 
 Example: python benchmarks/scoring.py --threads 1 --out benchmarks/notes/scoring_cpu
 """
@@ -98,7 +100,9 @@ def plain_split(text: str) -> list[str]:
 
 
 class DictionarySteps:
-    """The steps of a shortest alignment by cells that are dictionaries, used again from one utterance to the next."""
+    """The steps of a shortest alignment by cells that are dictionaries, used again from one
+    utterance to the next.
+    """
 
     def __init__(self) -> None:
         self.table: list[list[dict[str, Any]]] = []
@@ -216,7 +220,9 @@ def our_sides() -> dict[str, Side]:
 
 
 def cpu_seconds(side: Side) -> float:
-    """Of one call. Everything here runs in one thread, so that other programs on the machine do not count.
+    """Of one call.
+
+    Everything here runs in one thread, so that other programs on the machine do not count.
 
     What the package remembers of words is forgotten first: a command begins without.
     """

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calibration of `wenet_hs.score.seeds`: how often does it find a difference where there is none?
 
-The variances are measured: the trainings of each system over seeds give the variance of training (of all languages
-together, and of each language) and of the residual (training × utterance); several systems give that of system ×
-utterance. Then null experiments are drawn: utterances with replacement from the real ones, new trainings of two equal
-systems with these variances, error counts. In the second null, each utterance favours one of the systems by chance:
-over all utterances the systems are equal, but not on the drawn ones.
+The variances are measured: the trainings of each system over seeds give the variance of training
+(of all languages together, and of each language) and of the residual (training × utterance);
+several systems give that of system × utterance. Then null experiments are drawn: utterances with
+replacement from the real ones, new trainings of two equal systems with these variances, error
+counts. In the second null, each utterance favours one of the systems by chance: over all utterances
+the systems are equal, but not on the drawn ones.
 
 Example: python benchmarks/seed_calibration.py examples/ucla/s0/results/table3 --out benchmarks/notes/seed_calibration
 """
@@ -41,7 +42,9 @@ class Variances:
     utterance: float
     """Of an utterance's rate, within a language."""
     residual: float
-    """Of training × utterance, for one reference unit: an utterance of n units has this divided by sqrt(n)."""
+    """Of training × utterance, for one reference unit: an utterance of n units has this divided by
+    sqrt(n).
+    """
     system_utterance: float | None
     """Of system × utterance; None for one system."""
     macro: float
@@ -53,7 +56,8 @@ def read_errors(
 ) -> tuple[list[dict[str, Floats]], dict[str, Floats]]:
     """Errors (S, C) by language of each system, and the reference units (C,) by language.
 
-    Raises DataError for results without the mode or on different test sets, ConfigError if no system has two seeds.
+    Raises DataError for results without the mode or on different test sets, ConfigError if no
+        system has two seeds.
     """
     systems: dict[str, dict[int, Results]] = {}
     files = [
@@ -170,7 +174,9 @@ def draw_null(
     num_seeds: int,
     system_utterance: float,
 ) -> dict[str, Errors]:
-    """The error counts of two systems without a true difference, over `num_seeds` new seeds and drawn utterances."""
+    """The error counts of two systems without a true difference, over `num_seeds` new seeds and
+    drawn utterances.
+    """
     shift_S2 = rng.normal(0, found.training, (num_seeds, 2))
     errors: dict[str, dict[str, NDArray[np.int64]]] = {str(seed): {} for seed in range(num_seeds)}
     for lang, units_C in units.items():

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Latency, speed and memory of streaming recognition by chunk size, beside sherpa-onnx with the exported model.
+"""Latency, speed and memory of streaming recognition by chunk size, beside sherpa-onnx with the
+exported model.
 
-One thread. The clips of a data list arrive in pieces of 20 ms, as from a microphone: a piece is computed when it is
-complete and the one before it is done. `first partial`: from the first sample above 1 % of the clip's peak to the
-first partial text. `final`: from the last sample to the final text, which is `attention_rescoring` here and the greedy
-text in sherpa-onnx. Both are medians over the clips. `RTF`: seconds of work per second of audio; both sides take turns,
-clip by clip. `memory`: the most that model and stream add to a process that has loaded its libraries and the clips.
-`CER`: of the final texts, over all clips. The context before a chunk is 2,560 ms.
+One thread. The clips of a data list arrive in pieces of 20 ms, as from a microphone: a piece is
+computed when it is complete and the one before it is done. `first partial`: from the first sample
+above 1 % of the clip's peak to the first partial text. `final`: from the last sample to the final
+text, which is `attention_rescoring` here and the greedy text in sherpa-onnx. Both are medians over
+the clips. `RTF`: seconds of work per second of audio; both sides take turns, clip by clip.
+`memory`: the most that model and stream add to a process that has loaded its libraries and the
+clips. `CER`: of the final texts, over all clips. The context before a chunk is 2,560 ms.
 
 Example: python benchmarks/streaming.py --model_dir exp-streaming/softmax --data_list data/test/data.list \
              --out benchmarks/notes/streaming

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Table 6 of Liu et al. (2023) with trained models: is recognition with a tree faster than with a softmax?
+"""Table 6 of Liu et al.
 
-The models take turns on the same utterances, language by language: from features to hypotheses, beam 10, batches of 16.
-Features are computed beforehand, as both heads need the same. A real-time factor (RTF) is seconds per second of speech,
-the median over the rounds. "Tokens" is the mean number of units of a reference.
+(2023) with trained models: is recognition with a tree faster than with a softmax?
+
+The models take turns on the same utterances, language by language: from features to hypotheses,
+beam 10, batches of 16. Features are computed beforehand, as both heads need the same. A real-time
+factor (RTF) is seconds per second of speech, the median over the rounds. "Tokens" is the mean
+number of units of a reference.
 
 Example: python benchmarks/table6.py --model_dir exp/softmax --model_dir exp/hsoftmax --data_list data/test/data.list \\
     --threads 1 --title "UCLA" --out benchmarks/notes/table6_ucla

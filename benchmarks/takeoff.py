@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does every training leave the plateau of CTC, and what decides it?
 
-At first CTC learns only how frequent the units and blank are. Its loss stays at the plateau: the lowest loss of an
-output that does not depend on the speech. The training records it. A training has taken off when its validation loss is
-0.5 nats per target lower. All losses here are per target: the labels, and one end of sentence per utterance.
+At first CTC learns only how frequent the units and blank are. Its loss stays at the plateau: the
+lowest loss of an output that does not depend on the speech. The training records it. A training has
+taken off when its validation loss is 0.5 nats per target lower. All losses here are per target: the
+labels, and one end of sentence per utterance.
 
-The first table: ten seeds on each data set with the recipe's config, after 20 % of its steps. For a recipe in two parts
-these are 20 % of the steps of both parts together, all of them in the first part. The second: what was varied to find
-the cause, on the data set that is hardest. Each run is a folder of WORK; those that are done are kept.
+The first table: ten seeds on each data set with the recipe's config, after 20 % of its steps. For a
+recipe in two parts these are 20 % of the steps of both parts together, all of them in the first
+part. The second: what was varied to find the cause, on the data set that is hardest. Each run is a
+folder of WORK; those that are done are kept.
 
     examples/mini/s0/run.sh --stop_stage 3
     examples/mini/s0/run.sh --stop_stage 3 --langs es --hours 1
@@ -81,7 +83,9 @@ class Run:
 
 
 def recipe_runs(args: argparse.Namespace, mboshi: Path) -> Iterator[Run]:
-    """Ten seeds on each data set, each to a fifth of its recipe's steps; UCLA's recipe trains in two parts."""
+    """Ten seeds on each data set, each to a fifth of its recipe's steps; UCLA's recipe trains in
+    two parts.
+    """
     first_part = (
         f"model_conf.ctc_only_steps={UCLA_FIRST_STEPS}",
         f"scheduler_conf.total_steps={UCLA_FIRST_STEPS}",
@@ -112,7 +116,9 @@ def cause_runs(mboshi: Path) -> Iterator[Run]:
 
 
 def write_mboshi(corpus: Path, folder: Path) -> None:
-    """Write lists, units and statistics of the corpus; MBOSHI_DEV random utterances are for validation."""
+    """Write lists, units and statistics of the corpus; MBOSHI_DEV random utterances are for
+    validation.
+    """
     with (corpus / "mboshi.tsv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     random.Random(0).shuffle(rows)
@@ -196,7 +202,9 @@ def command_of(run: Run, folder: Path) -> list[str]:
 
 
 def read_validation(folder: Path) -> dict[str, float] | None:
-    """The first validation of a run; None without one, and if its plateau is per label (earlier versions)."""
+    """The first validation of a run; None without one, and if its plateau is per label (earlier
+    versions).
+    """
     found = read_curves(folder / "metrics.jsonl").get("valid", [])
     return found[0] if found and "plateau_ctc" in found[0] else None
 
@@ -240,7 +248,9 @@ def tabulate(runs: Sequence[Run], work: Path) -> tuple[str, list[dict[str, Any]]
 
 
 def draw_curves(runs: Sequence[Run], work: Path, out: Path) -> list[str]:
-    """One SVG per data set: the training CTC loss of each seed above the steps. Returns Markdown images.
+    """One SVG per data set: the training CTC loss of each seed above the steps.
+
+    Returns Markdown images.
 
     What is more than a nat above the plateau is left out, so that the plateau can be seen.
     """

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How near to the matrix rate of its device is a training step of the paper's networks, and does it wait for data?
+"""How near to the matrix rate of its device is a training step of the paper's networks, and does it
+wait for data?
 
-Whole steps in bfloat16 and in float32 (on a GPU with TF32, as trainings there) of the networks and batches of
-conf/paper_ucla.yaml (words of 1 s) and conf/paper_cv.yaml (clips of 5 s), random weights, no padding. The share of the
-matrix rate: the multiplications and additions of the products that a step has, per second, as a share of those of a
-product of two 8192 × 8192 matrices of bfloat16 in the same rounds. Then an epoch of the real loop over noise: files,
-speed perturbation, features and masks as the YAML has them, with one thread or four processes that make the batches.
+Whole steps in bfloat16 and in float32 (on a GPU with TF32, as trainings there) of the networks and
+batches of conf/paper_ucla.yaml (words of 1 s) and conf/paper_cv.yaml (clips of 5 s), random
+weights, no padding. The share of the matrix rate: the multiplications and additions of the products
+that a step has, per second, as a share of those of a product of two 8192 × 8192 matrices of
+bfloat16 in the same rounds. Then an epoch of the real loop over noise: files, speed perturbation,
+features and masks as the YAML has them, with one thread or four processes that make the batches.
 
 Example: python benchmarks/training_rate.py --device cuda --out benchmarks/notes/training_rate_gpu
 """
@@ -49,7 +51,9 @@ SMALL = {"num_blocks": 1, "linear_units": 128}
 
 
 def make_sizes(*, quick: bool) -> list[Size]:
-    """The networks of the paper, each with a full batch; networks of one layer and short batches if quick."""
+    """The networks of the paper, each with a full batch; networks of one layer and short batches if
+    quick.
+    """
     sizes = []
     for name, seconds in SECONDS.items():
         config = load_config(CONF / f"{name}.yaml")
@@ -107,7 +111,9 @@ def measure_steps(size: Size, args: argparse.Namespace) -> list[Facts]:
 
 
 def measure_loops(size: Size, folder: Path, args: argparse.Namespace) -> list[Facts]:
-    """The share of the wall time that the loop waits for data, with a thread and with processes that make batches."""
+    """The share of the wall time that the loop waits for data, with a thread and with processes
+    that make batches.
+    """
     device = torch.device(args.device)
     dtype = options(size, "hsoftmax", device, compiled=False)[-1]
     num = 8 if args.quick else 300

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What training_speed.py compares: models of two sizes with each option, batches for them, and a corpus of noise."""
+"""What training_speed.py compares: models of two sizes with each option, batches for them, and a
+corpus of noise.
+"""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -55,7 +57,9 @@ class Size:
 
 
 def sizes(*, quick: bool) -> list[Size]:
-    """The paper's size, 12 conformer blocks × 256 and 6 decoder blocks, and the mini recipe's; small ones if quick."""
+    """The paper's size, 12 conformer blocks × 256 and 6 decoder blocks, and the mini recipe's;
+    small ones if quick.
+    """
     paper = paper_config(quick=quick, model_conf={"ctc_weight": 0.3, "lsm_weight": 0.1})
     mini = load_config(MINI)
     both_branches = mini.model_conf.model_copy(update={"ctc_only_steps": 0, "attention_guide": 0.0})
@@ -77,7 +81,10 @@ def paper_config(*, quick: bool, **sections: object) -> ExperimentConfig:
 
 
 def build_with_head(config: ExperimentConfig, head: str, num_units: int) -> AsrModel:
-    """A model with random weights; trees are the Huffman tree of Zipf's frequencies. "hsoftmax, sparse" is possible."""
+    """A model with random weights; trees are the Huffman tree of Zipf's frequencies.
+
+    "hsoftmax, sparse" is possible.
+    """
     kind, _, option = head.partition(", ")
     if kind == "hsoftmax":
         of_head = {"head": kind, "head_conf": {**TREE, "sparse_grad": option == "sparse"}}
@@ -105,8 +112,8 @@ def make_state(
 ) -> tuple[TrainState, ExperimentConfig]:
     """A model with one option, ready to train.
 
-    `plain` is what WeNet computes, float32 with torch's dropout; `fp32` is that with our dropout, and the others change
-    one thing of `fp32`.
+    `plain` is what WeNet computes, float32 with torch's dropout; `fp32` is that with our dropout,
+    and the others change one thing of `fp32`.
     """
     torch.manual_seed(0)
     again = {"gradient_checkpointing": side == "checkpointing"}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many seconds of audio does training take in a second, and what does each option gain?
 
-Whole steps of the training loop at the paper's size and at the mini recipe's: each option against the plain path in
-alternating rounds. Then what padding costs, what of the real loop is not forward, backward or optimizer, and how much
-faster than the steps the data are made.
+Whole steps of the training loop at the paper's size and at the mini recipe's: each option against
+the plain path in alternating rounds. Then what padding costs, what of the real loop is not forward,
+backward or optimizer, and how much faster than the steps the data are made.
 
 Example: python benchmarks/training_speed.py --threads 2 --out benchmarks/notes/training_speed_cpu
 """
@@ -159,7 +159,9 @@ def measure_loop(
 def run_loop(
     size: Size, dtype: str, dataset: SpeechDataset, device: torch.device, *, num_workers: int = 0
 ) -> dict[str, float]:
-    """An epoch as in every training: files are read, features computed and batches made beside the steps."""
+    """An epoch as in every training: files are read, features computed and batches made beside the
+    steps.
+    """
     state, config = make_state(size, "softmax", dtype, device)
     list(run_epoch(state, [batch_of(size)], config))
     loaded = batches(dataset, dataset.plan(0), 0, num_workers=num_workers, pin=is_gpu(device))
@@ -188,7 +190,9 @@ def run_loop(
 def measure_data(
     utterances: Sequence[Utterance], folder: Path, args: argparse.Namespace
 ) -> dict[str, float]:
-    """Audio seconds a second of reading, features and batches: in a thread, in two processes, and from the cache."""
+    """Audio seconds a second of reading, features and batches: in a thread, in two processes, and
+    from the cache.
+    """
     total = sum(utterance.duration or 0.0 for utterance in utterances)
     conf = DatasetConf(batch_conf=BatchConf(batch_type="dynamic", max_frames_in_batch=4000))
     plain, cached = (

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WeNet's searches as its users describe them, as a baseline: equal weights, the same hypotheses, nothing shared.
+"""WeNet's searches as its users describe them, as a baseline: equal weights, the same hypotheses,
+nothing shared.
 
-Written from a description. The decoder keeps the keys and values of every hypothesis, and of the memory once for each
-hypothesis; at each unit the whole prefix is embedded again, the masks are built again, and the caches are copied in the
-order of the survivors; all hypotheses of all utterances are computed until the last one has ended. The prefix search is
-a dictionary of prefixes, every number fetched by itself. Rescoring goes utterance by utterance, the memory repeated for
-each hypothesis, and reads the scores one number at a time.
+Written from a description. The decoder keeps the keys and values of every hypothesis, and of the
+memory once for each hypothesis; at each unit the whole prefix is embedded again, the masks are
+built again, and the caches are copied in the order of the survivors; all hypotheses of all
+utterances are computed until the last one has ended. The prefix search is a dictionary of prefixes,
+every number fetched by itself. Rescoring goes utterance by utterance, the memory repeated for each
+hypothesis, and reads the scores one number at a time.
 
-Dimension key: B utterances, N beam, P = B · N hypotheses, T frames, L units so far (<sos> first), D width, H heads,
-K width of a head, V units.
+Dimension key: B utterances, N beam, P = B · N hypotheses, T frames, L units so far (<sos> first), D
+width, H heads, K width of a head, V units.
 """
 
 import math
@@ -31,7 +33,9 @@ NBest = list[tuple[tuple[int, ...], float]]
 
 
 def attention_beam(model: AsrModel, memory: Tensor, lengths: Tensor, beam_size: int) -> list[NBest]:
-    """Memory (B, T, D), lengths (B,) → the beam of each utterance; limited by the frames of the longest."""
+    """Memory (B, T, D), lengths (B,) → the beam of each utterance; limited by the frames of the
+    longest.
+    """
     batch, eos, device = len(memory), model.special.eos, memory.device
     steps = _CachedDecoder(
         model, memory.repeat_interleave(beam_size, 0), lengths.repeat_interleave(beam_size)
@@ -66,7 +70,9 @@ def _ranked(units_BNL: Tensor, scores_BN: Tensor, eos: int) -> list[NBest]:
 
 
 class _CachedDecoder:
-    """One unit after the other: the layers see the last position alone, by the keys and values of those before."""
+    """One unit after the other: the layers see the last position alone, by the keys and values of
+    those before.
+    """
 
     def __init__(self, model: AsrModel, memory_PTD: Tensor, lengths_P: Tensor) -> None:
         self._model = model
@@ -195,7 +201,9 @@ def _log_add(a: float, b: float) -> float:
 def rescore(
     model: AsrModel, memory: Tensor, lengths: Tensor, found: list[NBest], ctc_weight: float
 ) -> list[NBest]:
-    """The hypotheses of the prefix search by the decoder's score and `ctc_weight` times that of CTC."""
+    """The hypotheses of the prefix search by the decoder's score and `ctc_weight` times that of
+    CTC.
+    """
     results = []
     for memory_TD, length, nbest in zip(memory, lengths.tolist(), found, strict=True):
         log_probs_NLV = _whole_log_probs(model, memory_TD[:length], [ids for ids, _ in nbest])

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many words a second does word2vec take with a tree, against gensim?
 
-One pass of skip-gram and of CBOW over the first words of a text, on one thread: the same words, windows, tree and
-learning rates on both sides. In each pass gensim looks up its words in a dictionary. Here the text is encoded once,
-which is not timed. gensim's threads are not used: its compiled functions are called directly.
+One pass of skip-gram and of CBOW over the first words of a text, on one thread: the same words,
+windows, tree and learning rates on both sides. In each pass gensim looks up its words in a
+dictionary. Here the text is encoded once, which is not timed. gensim's threads are not used: its
+compiled functions are called directly.
 
 Example: python benchmarks/word2vec.py --text train.txt --out benchmarks/notes/word2vec_cpu
 """
@@ -30,7 +31,9 @@ Sentences = list[list[str]]
 
 
 def read_text(path: Path, num_words: int, min_count: int) -> Sentences:
-    """The first sentences with this many words together, of words that occur at least `min_count` times in the text."""
+    """The first sentences with this many words together, of words that occur at least `min_count`
+    times in the text.
+    """
     sentences = [sentence.txt.split() for sentence in read_sentences(path)]
     counts = Counter(word for sentence in sentences for word in sentence)
     kept, num_kept = [], 0
@@ -43,9 +46,11 @@ def read_text(path: Path, num_words: int, min_count: int) -> Sentences:
 
 
 def read_gensim_tree(model: Word2Vec) -> tuple[Tree, RenumberedTree]:
-    """The tree of a model with `hs=1` over its words, and gensim's number of each inner node (`syn1`).
+    """The tree of a model with `hs=1` over its words, and gensim's number of each inner node
+    (`syn1`).
 
-    gensim stores for each word its inner nodes (`point`) and a 0 or 1 at each (`code`); code 0 is our left child.
+    gensim stores for each word its inner nodes (`point`) and a 0 or 1 at each (`code`); code 0 is
+    our left child.
     """
     words = tuple(map(str, model.wv.index_to_key))
     codes = [np.asarray(model.wv.get_vecattr(word, "code"), dtype=np.int64) for word in words]

@@ -18,7 +18,9 @@ class Page:
 
     def __init__(self, browser: str, profile: Path) -> None:
         self.console: list[str] = []
-        """Errors, warnings and exceptions that the page caused, requests that it was refused included."""
+        """Errors, warnings and exceptions that the page caused, requests that it was refused
+        included.
+        """
         self._number, self._buffer, self._session, self._loaded = 0, b"", "", False
         to_browser, self._out = os.pipe()
         self._in, from_browser = os.pipe()

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared fixtures. One torch thread, here and in the processes that tests start: two make small models much slower.
+"""Shared fixtures.
 
-Bytecode is written, also where PYTHONDONTWRITEBYTECODE is set: otherwise each process compiles the tests again.
+One torch thread, here and in the processes that tests start: two make small models much slower.
+
+Bytecode is written, also where PYTHONDONTWRITEBYTECODE is set: otherwise each process compiles the
+tests again.
 """
 
 import gc
@@ -47,7 +50,9 @@ def yaml_reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The faults come first: a process that has computed a gradient cannot be forked to train in the child."""
+    """The faults come first: a process that has computed a gradient cannot be forked to train in
+    the child.
+    """
     items.sort(key=lambda item: "faults" not in item.path.parts)
 
 

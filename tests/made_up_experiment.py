@@ -27,7 +27,9 @@ head_conf: {conf}
 
 
 def write_data(folder: Path, **marks: object) -> Path:
-    """What `prepare` leaves: stats.json, and the test list with a clip of half a second for each key."""
+    """What `prepare` leaves: stats.json, and the test list with a clip of half a second for each
+    key.
+    """
     (folder / "test").mkdir(parents=True)
     (folder / "train").mkdir()
     clips = []

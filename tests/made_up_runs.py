@@ -28,7 +28,10 @@ def write_progress_of(
     resources: Resources | None = None,
     **changes: Any,
 ) -> RunRecord:
-    """Write the record of a training that has done `step` of `planned` steps. `changes`: other fields of the record."""
+    """Write the record of a training that has done `step` of `planned` steps.
+
+    `changes`: other fields of the record.
+    """
     progress = RunProgress(
         step=step,
         epoch=0,

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small pretrained encoders with random weights, written as folders in Hugging Face's layout by transformers."""
+"""Small pretrained encoders with random weights, written as folders in Hugging Face's layout by
+transformers.
+"""
 
 import json
 from pathlib import Path

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Installs the package in `extension_package`, or one that is described, into a folder, as pip does."""
+"""Installs the package in `extension_package`, or one that is described, into a folder, as pip
+does.
+"""
 
 import importlib
 import shutil
@@ -17,7 +19,10 @@ EntryPoints = Mapping[str, Mapping[str, str]]
 
 
 def install_sample(folder: Path) -> Path:
-    """Install the package; its entry points are found where the folder is on `sys.path`. Returns the folder."""
+    """Install the package; its entry points are found where the folder is on `sys.path`.
+
+    Returns the folder.
+    """
     project = tomllib.loads((SAMPLE / "pyproject.toml").read_text("utf-8"))["project"]
     name = "wenet_hs_sample"
     shutil.copytree(SAMPLE / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -27,7 +32,9 @@ def install_sample(folder: Path) -> Path:
 
 @contextmanager
 def importable(folder: Path) -> Iterator[None]:
-    """The packages in the folder are installed, and none of their modules is imported yet, nor afterwards."""
+    """The packages in the folder are installed, and none of their modules is imported yet, nor
+    afterwards.
+    """
     sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
     _forget_packages()

@@ -24,7 +24,9 @@ CTC_ONLY: dict[str, Any] = {"decoder": "none", "decoder_conf": None, "model_conf
 
 
 def small_config(**sections: Any) -> ExperimentConfig:
-    """A conformer of two layers and width 16, changed section by section: `encoder_conf={"num_blocks": 1}`."""
+    """A conformer of two layers and width 16, changed section by section:
+    `encoder_conf={"num_blocks": 1}`.
+    """
     base: dict[str, Any] = {
         "encoder_conf": {
             "output_size": 16,
@@ -43,7 +45,10 @@ def small_config(**sections: Any) -> ExperimentConfig:
 
 
 def small_model(seed: int = 0, **sections: Any) -> AsrModel:
-    """Such a model in evaluation mode. Norms and running statistics are random too, so that each one has an effect."""
+    """Such a model in evaluation mode.
+
+    Norms and running statistics are random too, so that each one has an effect.
+    """
     torch.manual_seed(seed)
     config = small_config(**sections)
     tree = Tree.huffman(range(NUM_UNITS))  # a softmax needs none
@@ -83,7 +88,9 @@ def row_of(batch: Batch, *indices: int) -> Batch:
 
 
 def wenet_reference(folder: Path, name: str) -> tuple[Path, dict[str, Tensor], dict[str, Tensor]]:
-    """The config and the random weights of a model that WeNet itself ran, and its inputs and outputs."""
+    """The config and the random weights of a model that WeNet itself ran, and its inputs and
+    outputs.
+    """
     with np.load(folder / f"{name}.npz", allow_pickle=False) as file:
         arrays = {key: torch.from_numpy(file[key]) for key in file.files}
     weights = {

@@ -33,7 +33,9 @@ WORDS = {
 
 
 def current_paragraphs(text: str) -> Iterator[str]:
-    """Paragraphs, items and rows of today: neither they nor their heading nor the title name a commit."""
+    """Paragraphs, items and rows of today: neither they nor their heading nor the title name a
+    commit.
+    """
     title, _, _ = text.partition("\n")
     for section in re.split(r"\n(?=#)", text):
         if not COMMIT.search(title + section.partition("\n")[0]):

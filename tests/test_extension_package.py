@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A head, a frontend and a mode of an installed package from training to a packed model, and without the package."""
+"""A head, a frontend and a mode of an installed package from training to a packed model, and
+without the package.
+"""
 
 import json
 import shutil
@@ -43,7 +45,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def folder(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """EXP, trained for two steps with a head and a frontend of the package, EXP/test, and the packed model p.zip."""
+    """EXP, trained for two steps with a head and a frontend of the package, EXP/test, and the
+    packed model p.zip.
+    """
     folder = tmp_path_factory.mktemp("extension")
     corpus = write_tiny_corpus(folder)
     settings = ("--override_config", *SETTINGS)

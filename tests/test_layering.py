@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Import rules: rooms import downward, there are no cycles, chains are short; and no two classes share a name."""
+"""Import rules: rooms import downward, there are no cycles, chains are short; and no two classes
+share a name.
+"""
 
 import ast
 import itertools
@@ -63,7 +65,9 @@ CALL_OF_IMPORT = re.compile(r"\b(import_module|__import__)$")
 
 
 def _read_public_names() -> dict[str, str]:
-    """Names of `wenet_hs` itself → the modules they come from: the table that loads them, and the version."""
+    """Names of `wenet_hs` itself → the modules they come from: the table that loads them, and the
+    version.
+    """
     for node in ast.parse((ROOT / "__init__.py").read_text("utf-8")).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_MODULES":
             modules = ast.literal_eval(node.value)
@@ -76,7 +80,9 @@ PUBLIC_NAMES = _read_public_names()
 
 
 def _imports(parent: ast.AST, place: str = "") -> Iterator[tuple[ast.Import | ast.ImportFrom, str]]:
-    """The imports among the statements below a node, and whether they are in a `function` or for `typing`."""
+    """The imports among the statements below a node, and whether they are in a `function` or for
+    `typing`.
+    """
     for name in ("body", "orelse", "finalbody", "handlers", "cases"):
         for node in getattr(parent, name, ()):
             if isinstance(node, ast.Import | ast.ImportFrom):
@@ -251,7 +257,9 @@ def test_chains_of_imports_are_short() -> None:
 
 
 def test_function_level_imports_save_loading_a_library() -> None:
-    """A command in bin/ may also load its own modules late, so that `wenet-hs --help` starts at once."""
+    """A command in bin/ may also load its own modules late, so that `wenet-hs --help` starts at
+    once.
+    """
     libraries: dict[str, set[str]] = {}
 
     def all_libraries(name: str) -> set[str]:

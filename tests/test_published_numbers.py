@@ -22,7 +22,9 @@ def numbers_in(paths: Iterable[Path]) -> set[str]:
 
 
 def numbers_of(path: Path) -> set[str]:
-    """The numbers of a generated file, and of the details of its tables in the folder `results` beside it."""
+    """The numbers of a generated file, and of the details of its tables in the folder `results`
+    beside it.
+    """
     return numbers_in((path, *path.parent.glob("results/*.md")))
 
 

@@ -24,7 +24,10 @@ def zipf(num_units: int) -> Floats:
 
 
 def path_scores(tree: Tree, scores_NI: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """d·θh of each decision on each path, (N, V, P), and where a path has a decision, (V, P). Left is +1."""
+    """d·θh of each decision on each path, (N, V, P), and where a path has a decision, (V, P).
+
+    Left is +1.
+    """
     nodes_VP, turns_VP = tree.paths()
     return turns_VP * scores_NI[:, nodes_VP], turns_VP != 0
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheel contains what the commands need. That it works in an empty environment is checked by .ci/newest_torch."""
+"""The wheel contains what the commands need.
+
+That it works in an empty environment is checked by .ci/newest_torch.
+"""
 
 import os
 import shutil
@@ -24,7 +27,9 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the sdist, built in an environment of its own, and the wheel that is built from it."""
+    """A folder with the sdist, built in an environment of its own, and the wheel that is built from
+    it.
+    """
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     for name in ("wenet_hs", "conf"):

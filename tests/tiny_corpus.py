@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A corpus of synthetic tones, one per letter, and a model so small that it trains in a fraction of a second."""
+"""A corpus of synthetic tones, one per letter, and a model so small that it trains in a fraction of
+a second.
+"""
 
 import hashlib
 import json
@@ -151,7 +153,9 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def cut_back(model_dir: Path, copy: Path, step: int) -> Path:
-    """A copy of a finished folder in the state of a run that was killed after its checkpoint `step`."""
+    """A copy of a finished folder in the state of a run that was killed after its checkpoint
+    `step`.
+    """
     shutil.copytree(model_dir, copy)
     for path in list_checkpoints(copy / "checkpoints"):
         if step_of(path) > step:
@@ -188,7 +192,9 @@ def bits(model_dir: Path) -> dict[str, Any]:
 
 
 def metrics(model_dir: Path) -> list[dict[str, Any]]:
-    """The records of metrics.jsonl without the fields that depend on time or on earlier work of the process."""
+    """The records of metrics.jsonl without the fields that depend on time or on earlier work of the
+    process.
+    """
     records = [
         json.loads(line) for line in (model_dir / "metrics.jsonl").read_text("utf-8").splitlines()
     ]

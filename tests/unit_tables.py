@@ -26,7 +26,9 @@ class TableCase:
     text: str
     units: Sequence[str]
     bpe_settings: dict[str, Any] | None = None
-    """Of sentencepiece's trainer, for `kind` bpe; the model is trained on `table_units`, which are lines of text."""
+    """Of sentencepiece's trainer, for `kind` bpe; the model is trained on `table_units`, which are
+    lines of text.
+    """
 
     def write(self, folder: Path) -> Tokenizer:
         """Write `units.txt`, and `bpe.model` if there is one, and return their tokenizer."""

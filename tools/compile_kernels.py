@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compile the Numba kernels into their cache (about a minute), so that no training, recognition or test waits for it.
+"""Compile the Numba kernels into their cache (about a minute), so that no training, recognition or
+test waits for it.
 
 `make setup` calls it. Without it each kernel is compiled when it is first needed.
 """

@@ -10,7 +10,9 @@ TASKS_BOOST = 3.0
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> None:
-    """Set the metadata of a page that its Markdown file, which is also read on its own, does not have."""
+    """Set the metadata of a page that its Markdown file, which is also read on its own, does not
+    have.
+    """
     path = page.file.src_uri
     if re.match(NOT_SEARCHED, path):
         page.meta["search"] = {"exclude": True}

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make a small field corpus of SIMULATED speech: long recordings of two speakers, annotated in ELAN.
+"""Make a small field corpus of SIMULATED speech: long recordings of two speakers, annotated in
+ELAN.
 
-It has what real ones have: overlapping speech, a silent stretch, annotations without text, dependent annotations
-with a vocabulary, a tier of comments, and media links of a Windows computer. It is for tests and for trying
-`examples/own`.
+It has what real ones have: overlapping speech, a silent stretch, annotations without text,
+dependent annotations with a vocabulary, a tier of comments, and media links of a Windows computer.
+It is for tests and for trying `examples/own`.
 
 Example: python tools/field_corpus.py --sentences examples/mini/s0/sentences/es.txt --lang es --out fieldwork
 """
@@ -71,7 +72,9 @@ def write_recording(
 def record(
     sentences: list[str], lang: str, seconds: float, draw: random.Random
 ) -> tuple[NDArray[np.float32], list[tuple[str, int, int, str]]]:
-    """Samples (N,) at RATE, and who speaks from when to when (ms) and what; some begin before the other has ended."""
+    """Samples (N,) at RATE, and who speaks from when to when (ms) and what; some begin before the
+    other has ended.
+    """
     samples = (
         np.random.default_rng(draw.randrange(2**32))
         .normal(0, 3e-4, round(seconds * RATE))
@@ -105,7 +108,9 @@ def record(
 def annotate(
     name: str, spans: list[tuple[str, int, int, str]], out: Path, draw: random.Random
 ) -> None:
-    """Write the .eaf: per speaker a tier with the participant and a dependent one, and a tier of comments."""
+    """Write the .eaf: per speaker a tier with the participant and a dependent one, and a tier of
+    comments.
+    """
     eaf = Eaf(author="wenet_hs")
     eaf.remove_tier("default")
     eaf.add_linked_file(

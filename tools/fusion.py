@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recognisers with and without language models: each weight is chosen on the dev set, and the test set decoded with it.
+"""Recognisers with and without language models: each weight is chosen on the dev set, and the test
+set decoded with it.
 
 Example: python tools/fusion.py --exp exp --head softmax hsoftmax --data data --lm data/units.arpa exp/lm \\
              --modes attention_rescoring joint --weights 0.1 0.2 0.3 0.5 --out results/fusion.md

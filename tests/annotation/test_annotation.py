@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of annotation tools: what is written is read back equal, and what a file contained before stays."""
+"""Files of annotation tools: what is written is read back equal, and what a file contained before
+stays.
+"""
 
 import shutil
 from pathlib import Path
@@ -78,7 +80,9 @@ def of_tier(eaf: Eaf, name: str) -> list[tuple[int, int, str]]:
 
 
 def check_structure(path: Path) -> None:
-    """What ELAN needs: slots in the order of time, different identifiers, the order and the types of its schema."""
+    """What ELAN needs: slots in the order of time, different identifiers, the order and the types
+    of its schema.
+    """
     document = read_eaf(path)
     times = [int(slot.get("TIME_VALUE") or -1) for slot in document.findall("TIME_ORDER/TIME_SLOT")]
     known = [time for time in times if time >= 0]
@@ -572,7 +576,9 @@ def test_a_dead_link_to_audio_is_replaced_and_not_doubled(
 
 
 def write_segmented(path: Path, texts: list[str], *participants: str) -> None:
-    """An ELAN file with a tier `utt` of these texts, at the times of `recording`, and a tier of each participant."""
+    """An ELAN file with a tier `utt` of these texts, at the times of `recording`, and a tier of
+    each participant.
+    """
     eaf = Eaf()
     eaf.remove_tier("default")
     eaf.add_linguistic_type("below", "Time_Subdivision")
@@ -645,7 +651,9 @@ def test_new_tiers_have_the_only_participant_of_the_file(
 def test_what_xml_cannot_contain_is_left_out_and_stated(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, character: str
 ) -> None:
-    """In texts, words, names of speakers, of tiers and of files; `\\udc80` is a byte of a name that is not UTF-8."""
+    """In texts, words, names of speakers, of tiers and of files; `\\udc80` is a byte of a name that
+    is not UTF-8.
+    """
     media = tmp_path / f"a{character if character != chr(0) else ''}b.wav"
     spoken = segment(
         1.0, [word(f"m{character}o", 1.0, 1.5, confidence=0.2)], speaker=f"An{character}a"

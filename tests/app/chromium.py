@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `wenet-hs app` and a Chromium with its page; every view is checked where a test looks at it."""
+"""The command `wenet-hs app` and a Chromium with its page; every view is checked where a test looks
+at it.
+"""
 
 import os
 import re
@@ -25,7 +27,8 @@ RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 class Server:
     """The command in a process of its own; the home folder of its user is `home`.
 
-    `python`: of the environment whose package runs; `environment`: variables instead of those of this process.
+    `python`: of the environment whose package runs; `environment`: variables instead of those of
+    this process.
     """
 
     def __init__(
@@ -106,10 +109,11 @@ WITHOUT_TEST = """() => {
 
 
 def look(page: Any, name: str, heading: str = "") -> None:
-    """Check a view: nothing is wider than the window, and axe-core finds no violation of WCAG 2.2 AA.
+    """Check a view: nothing is wider than the window, and axe-core finds no violation of WCAG 2.2
+    AA.
 
-    With WENET_HS_SCREENSHOTS=FOLDER its pictures are FOLDER/NAME-WIDTH.png, from the top or from a heading on. They
-    show /home/ana instead of the folder of the test.
+    With WENET_HS_SCREENSHOTS=FOLDER its pictures are FOLDER/NAME-WIDTH.png, from the top or from a
+    heading on. They show /home/ana instead of the folder of the test.
     """
     assert AXE.is_file(), "axe-core is missing: npm ci --prefix tests/app"
     for width, scheme in ((1280, "light"), (1280, "dark"), (480, "light")):

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of a page that change by themselves leave the user what is focused, closed, typed and chosen."""
+"""Parts of a page that change by themselves leave the user what is focused, closed, typed and
+chosen.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A transcribed recording in a Chromium: waveform, borders and texts by keyboard; a recording of a fake microphone."""
+"""A transcribed recording in a Chromium: waveform, borders and texts by keyboard; a recording of a
+fake microphone.
+"""
 
 import json
 import re
@@ -25,7 +27,9 @@ NUM = 25
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project with a transcribed recording of 60 s and 25 segments, and an ELAN file with a translation."""
+    """A project with a transcribed recording of 60 s and 25 segments, and an ELAN file with a
+    translation.
+    """
     folder, media = tmp_path / "projects/Field", write_audio(tmp_path / "talk.wav", 60.0)
     (folder / ".app").mkdir(parents=True)
     segments = []
@@ -51,7 +55,9 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def page(address: str, project: Path, tmp_path: Path) -> Iterator[Any]:
-    """A page of a browser whose microphone plays two seconds of a tone again and again; it must have no faults."""
+    """A page of a browser whose microphone plays two seconds of a tone again and again; it must
+    have no faults.
+    """
     from playwright import sync_api as playwright
 
     tone = 0.5 * np.sin(np.arange(2 * 48000) * 2 * np.pi * 440 / 48000)

@@ -14,7 +14,9 @@ UPLOAD, FORM = "application/octet-stream", "application/x-www-form-urlencoded"
 async def send(
     app: App, path: str, kind: str, parts: Sequence[bytes], *, seconds: float, is_cut: bool = False
 ) -> Any:
-    """The status and the text of the answer to a request whose parts come slowly; None for no answer."""
+    """The status and the text of the answer to a request whose parts come slowly; None for no
+    answer.
+    """
     rest, sent = [*parts], list[Any]()
 
     async def receive() -> dict[str, Any]:

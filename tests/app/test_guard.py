@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that are refused: without the token, of another page, of another computer, of another form."""
+"""Requests that are refused: without the token, of another page, of another computer, of another
+form.
+"""
 
 import pytest
 from app_client import ORIGIN, PORT, TOKEN, App, new_client

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What leads a user on: choices that are kept, a failure with its remedy, next steps, states, limits in words."""
+"""What leads a user on: choices that are kept, a failure with its remedy, next steps, states,
+limits in words.
+"""
 
 import json
 import re

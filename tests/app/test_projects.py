@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Projects: their lock, sources of recordings, commands, exclusion, corrections, uploads and long lists."""
+"""Projects: their lock, sources of recordings, commands, exclusion, corrections, uploads and long
+lists.
+"""
 
 import io
 import json

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transcribed recordings: borders, confirmation, other tiers, waveform, training speech, comparison, long uploads."""
+"""Transcribed recordings: borders, confirmation, other tiers, waveform, training speech,
+comparison, long uploads.
+"""
 
 import json
 import re
@@ -328,7 +330,9 @@ def test_two_hours_open_at_once(app: App) -> None:
 
 
 def reviewed_project(app: App) -> Path:
-    """A model, lists, and a recording with a corrected, a confirmed and, of another one, an unseen segment."""
+    """A model, lists, and a recording with a corrected, a confirmed and, of another one, an unseen
+    segment.
+    """
     model = app.project / "exp/softmax"
     write_model_folder(model)
     write_options(app.project / "data", elan="/some/where", lang="es")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A short way through the page of an installed wheel, in a Chromium: from ELAN files to a transcript.
+"""A short way through the page of an installed wheel, in a Chromium: from ELAN files to a
+transcript.
 
 `.ci/wheel_page` makes its environment. The package there has no checkout beside it. Its PATH has
 the programs of the environment only, so no bash.

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole way in a Chromium, on a field corpus of SIMULATED speech: from dropped ELAN files to a packed model.
+"""The whole way in a Chromium, on a field corpus of SIMULATED speech: from dropped ELAN files to a
+packed model.
 
-The server is killed in a training and in a correction. With WENET_HS_SCREENSHOTS=docs/app it makes the pictures of
-docs/app.md.
+The server is killed in a training and in a correction. With WENET_HS_SCREENSHOTS=docs/app it makes
+the pictures of docs/app.md.
 """
 
 import os
@@ -37,7 +38,10 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def fieldwork(tmp_path: Path) -> Path:
-    """Four ELAN files with their recordings. The fourth is not in the corpus: it is there to be transcribed."""
+    """Four ELAN files with their recordings.
+
+    The fourth is not in the corpus: it is there to be transcribed.
+    """
     pytest.importorskip("espeakng_loader")
     folder = tmp_path / "fieldwork"
     sentences = ROOT / "examples/mini/s0/sentences/es.txt"
@@ -132,7 +136,9 @@ def transcribe(page: Any, files: list[Path], model: str, spoken: str = "") -> No
 
 
 def correct(page: Any, number: int, text: str) -> None:
-    """Correct the text of a segment (from 1) by keyboard, which goes to the next one when it is saved."""
+    """Correct the text of a segment (from 1) by keyboard, which goes to the next one when it is
+    saved.
+    """
     page.locator("#wave .time", has_text=" of ").wait_for()  # the script runs
     page.get_by_label(f"Text of segment {number}", exact=True).fill(text)
     page.keyboard.press("Control+Enter")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`wenet-hs combine`: the formula by hand, minimum Bayes risk against all pairs, the files, one line per fault."""
+"""`wenet-hs combine`: the formula by hand, minimum Bayes risk against all pairs, the files, one
+line per fault.
+"""
 
 import itertools
 import json

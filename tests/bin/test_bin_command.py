@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All commands: an example in --help, one line per user error, Ctrl-C, pipes and terminals without UTF-8."""
+"""All commands: an example in --help, one line per user error, Ctrl-C, pipes and terminals without
+UTF-8.
+"""
 
 import argparse
 import errno

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`wenet-hs embed`: from text to word vectors, to gensim and to an embedding tree; one line per fault."""
+"""`wenet-hs embed`: from text to word vectors, to gensim and to an embedding tree; one line per
+fault.
+"""
 
 import logging
 import math
@@ -42,8 +44,9 @@ def test_from_text_to_an_embedding_tree(
     folder: Path, capsys: Capsys, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert run_line(units, "--text text.txt --kind word --out words.txt") == 0
-    # Skip-gram at window 1: of the 6 predictions of a sentence, 4 are of a word that is on one side or on the other,
-    # log 2 more. CBOW always knows the class. A noun or a verb is one of 3 words, the others are of 2.
+    # Skip-gram at window 1: of the 6 predictions of a sentence, 4 are of a word that is on one side
+    # or on the other, log 2 more. CBOW always knows the class. A noun or a verb is one of 3 words,
+    # the others are of 2.
     for arch, nats in (
         ("skipgram", (7 * math.log(2) + 3 * math.log(3)) / 6),
         ("cbow", math.log(6) / 2),

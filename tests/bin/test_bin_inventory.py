@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`units --inventory` and `recognize --inventory`: the file, results per language, one line per fault."""
+"""`units --inventory` and `recognize --inventory`: the file, results per language, one line per
+fault.
+"""
 
 import json
 from pathlib import Path

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`wenet-hs lm ngram`: from a data list or text to a model for `recognize --lm`, and one line per fault."""
+"""`wenet-hs lm ngram`: from a data list or text to a model for `recognize --lm`, and one line per
+fault.
+"""
 
 import lzma
 from pathlib import Path
@@ -124,7 +126,8 @@ def test_text_is_words_and_may_be_compressed(folder: Path, capsys: Capsys) -> No
     ],
 )
 def test_a_fault_is_one_line(folder: Path, flags: str, message: str, capsys: Capsys) -> None:
-    # The counts of `t` with </s>: 3 units occur once, 1 twice, 2 three times. Y = 3 / (3 + 2), D2 = 2 - 3Y · 2/1.
+    # The counts of `t` with </s>: 3 units occur once, 1 twice, 2 three times. Y = 3 / (3 + 2), D2 =
+    # 2 - 3Y · 2/1.
     texts = {
         "t": "",
         "one": "a\n",

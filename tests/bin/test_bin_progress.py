@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The progress of a recipe's trainings: the steps that run, the time that is left of all, what each states once."""
+"""The progress of a recipe's trainings: the steps that run, the time that is left of all, what each
+states once.
+"""
 
 import argparse
 import os

@@ -168,7 +168,9 @@ def test_speed_report(decoded: Decoded, folder: Path) -> None:
 def test_one_batch_in_another_order_gives_the_same_texts_and_the_speed_by_language(
     decoded: Decoded, folder: Path, tmp_path: Path
 ) -> None:
-    """In one batch every clip takes the same time, so a language of shorter clips is slower per second of audio."""
+    """In one batch every clip takes the same time, so a language of shorter clips is slower per
+    second of audio.
+    """
     run(
         folder,
         decoded[1][::-1],
@@ -354,7 +356,9 @@ def test_a_second_recognition_with_the_same_folder_is_refused(
 
 
 def write_unigrams(path: Path) -> Path:
-    """A language model over the units of the models, each a little less probable than the one before."""
+    """A language model over the units of the models, each a little less probable than the one
+    before.
+    """
     words = ("</s>", *TABLE.units[3:])
     grams = "\n".join(f"{-1 - index / 9:.3f}\t{unit}" for index, unit in enumerate(words))
     path.write_text(f"\\data\\\nngram 1={len(words)}\n\n\\1-grams:\n{grams}\n\n\\end\\\n", "utf-8")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`wenet-hs train` and `shards`: what they print, their flags, tars instead of lists, and one line per user error."""
+"""`wenet-hs train` and `shards`: what they print, their flags, tars instead of lists, and one line
+per user error.
+"""
 
 import logging
 import sys

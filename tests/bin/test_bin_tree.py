@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`wenet-hs tree build | show | import | export`: trees, printed figures, drawings, and one line per fault."""
+"""`wenet-hs tree build | show | import | export`: trees, printed figures, drawings, and one line
+per fault.
+"""
 
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
@@ -20,7 +22,9 @@ UNITS = ("<blank>", "<unk>", "<sos/eos>", "a", "b", "c", "▁")
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Units and texts to build a tree; a tree over <blank> <unk> <sos/eos> a b c with the code lengths 5 5 1 2 3 4."""
+    """Units and texts to build a tree; a tree over <blank> <unk> <sos/eos> a b c with the code
+    lengths 5 5 1 2 3 4.
+    """
     monkeypatch.chdir(tmp_path)
     UnitTable.from_units("abc▁").write("units.txt")
     write_texts("data.list", ca=["aab a"], es=["b", "c"])

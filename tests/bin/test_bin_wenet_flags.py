@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WeNet's command lines of today and of older versions: read as ours, or refused with what to do instead."""
+"""WeNet's command lines of today and of older versions: read as ours, or refused with what to do
+instead.
+"""
 
 import argparse
 import logging

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configs with names of installed packages: their settings, the list of packages in a file, and what is refused."""
+"""Configs with names of installed packages: their settings, the list of packages in a file, and
+what is refused.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configs and their YAML: every fault at once with file, line and key; overrides; scalars, limits, syntax errors."""
+"""Configs and their YAML: every fault at once with file, line and key; overrides; scalars, limits,
+syntax errors.
+"""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every YAML file of the project loads; a broken one is a ConfigError with its line, whatever is broken in it."""
+"""Every YAML file of the project loads; a broken one is a ConfigError with its line, whatever is
+broken in it.
+"""
 
 import copy
 import logging
@@ -103,7 +105,9 @@ def test_the_papers_two_configs_differ_only_in_batches_epochs_and_units() -> Non
 
 
 def load_or_fault(path: Path, content: str) -> None:
-    """Nothing but a config or a ConfigError whose every line has the file and the line comes out of `load_config`."""
+    """Nothing but a config or a ConfigError whose every line has the file and the line comes out of
+    `load_config`.
+    """
     path.write_text(content, "utf-8", newline="")
     try:
         load_config(path)

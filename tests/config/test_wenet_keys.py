@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WeNet's YAML files load unchanged; what would change a number and is not done here is refused, never ignored."""
+"""WeNet's YAML files load unchanged; what would change a number and is not done here is refused,
+never ignored.
+"""
 
 import logging
 import re

@@ -52,7 +52,9 @@ def write_table(folder: Path, annotations: list[Annotation]) -> str:
 
 
 def write_kaldi(folder: Path, annotations: list[Annotation]) -> str:
-    """Kaldi needs a name per annotation: that of `prepare`, with the speaker where several have the same times."""
+    """Kaldi needs a name per annotation: that of `prepare`, with the speaker where several have the
+    same times.
+    """
     speakers: dict[str, set[str]] = {}
     for a in annotations:
         speakers.setdefault(a.key, set()).add(a.speaker)

@@ -15,7 +15,10 @@ from wenet_hs.manifest.data_list import Utterance
 
 @pytest.fixture
 def text_clips(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The text of a clip is its duration or its fault. Returns the names of the clips that are read from now on."""
+    """The text of a clip is its duration or its fault.
+
+    Returns the names of the clips that are read from now on.
+    """
     names = []
 
     def check_clip(utterance: Utterance) -> CheckedClip:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write a made-up Common Voice release: tables of any size, clips that are empty files or short tones."""
+"""Write a made-up Common Voice release: tables of any size, clips that are empty files or short
+tones.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +71,9 @@ def write_table(path: Path, rows: list[Row], header: tuple[str, ...] = HEADER_11
 def write_language(
     folder: Path, rows: list[Row], *, durations: bool = True, clips: str = "text"
 ) -> None:
-    """Write validated.tsv, clip_durations.tsv and clips/: `text` (see conftest), a `tone` as long as stated, `none`."""
+    """Write validated.tsv, clip_durations.tsv and clips/: `text` (see conftest), a `tone` as long
+    as stated, `none`.
+    """
     write_table(folder / "validated.tsv", rows)
     if durations:
         lines = [

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns of tables as tools write them: usual and near names, units of time, rows that name one whole file."""
+"""Columns of tables as tools write them: usual and near names, units of time, rows that name one
+whole file.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,9 @@ def prepare(folder: Path, words: str = "") -> tuple[dict[str, Utterance], dict[s
 
 
 def write_rows(folder: Path, header: str, row: str) -> dict[str, tuple[float, float]]:
-    """Six rows of two recordings. `row` is a pattern of wav, text, n, and start, end, length and clock of the start.
+    """Six rows of two recordings.
+
+    `row` is a pattern of wav, text, n, and start, end, length and clock of the start.
 
     Returns: the times in seconds by text.
     """

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Common Voice: every row is used or rejected, Table 1 of the paper, disjoint sets, repeatable bytes."""
+"""Common Voice: every row is used or rejected, Table 1 of the paper, disjoint sets, repeatable
+bytes.
+"""
 
 import json
 import os
@@ -187,7 +189,9 @@ def line_of(corpus: Path, more: str) -> str:
 
 
 def contents(out: Path) -> dict[str, bytes]:
-    """The lists, rejected.tsv, implausible.tsv and stats.json, and nothing else but the cache of checks."""
+    """The lists, rejected.tsv, implausible.tsv and stats.json, and nothing else but the cache of
+    checks.
+    """
     found = {
         str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()
     }

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of speakers in subtitles of meeting tools, general names such as Speaker 1, and WebVTT without cues."""
+"""Names of speakers in subtitles of meeting tools, general names such as Speaker 1, and WebVTT
+without cues.
+"""
 
 from pathlib import Path
 from typing import Any

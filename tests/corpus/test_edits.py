@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""More training speech (OUT/added.tsv): it never enters dev or test, and the other lists stay the same."""
+"""More training speech (OUT/added.tsv): it never enters dev or test, and the other lists stay the
+same.
+"""
 
 import shutil
 from pathlib import Path

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""espeak-ng: repeatable samples, every language of the paper, what a request sounds like, files that are made once."""
+"""espeak-ng: repeatable samples, every language of the paper, what a request sounds like, files
+that are made once.
+"""
 
 import os
 import sys

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transcripts with times in a folder: labels of Audacity, SRT, WebVTT and TIMIT; other forms are refused by name."""
+"""Transcripts with times in a folder: labels of Audacity, SRT, WebVTT and TIMIT; other forms are
+refused by name.
+"""
 
 from pathlib import Path
 from typing import Any

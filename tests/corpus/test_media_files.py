@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recordings of phones and cameras, every suffix that can be read, and files that Git LFS has not fetched."""
+"""Recordings of phones and cameras, every suffix that can be read, and files that Git LFS has not
+fetched.
+"""
 
 import io
 import json

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A user's own recordings: all forms give the same lists; faults of each form; audio of another computer."""
+"""A user's own recordings: all forms give the same lists; faults of each form; audio of another
+computer.
+"""
 
 import json
 import math
@@ -1273,7 +1275,9 @@ def test_unknown_speakers_are_stated_and_the_case_of_a_language_code_is_no_diffe
 
 
 def test_one_recording_by_two_paths_is_one_recording(tmp_path: Path) -> None:
-    """A corrected copy in a folder below, as `transcribe --elan transcribed` makes it, links to `../rec.wav`."""
+    """A corrected copy in a folder below, as `transcribe --elan transcribed` makes it, links to
+    `../rec.wav`.
+    """
     write_audio(tmp_path / "rec.wav")
     write_elan(tmp_path, rows_of(20))
     (tmp_path / "transcribed").mkdir()

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Labels of pauses and segments to be ignored: left out in every form, and never a word of the language."""
+"""Labels of pauses and segments to be ignored: left out in every form, and never a word of the
+language.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,10 @@ WORDS = ["mo lu", "ba mo", "ke pi", "ti da", "so re", "na pi", "lu so", "da ti",
 
 
 def prepare(out: Path, words: str) -> tuple[list[Utterance], dict[str, Any]]:
-    """The utterances in the order of their times, and the counts. `--max_rejected 0`: no pause is a fault."""
+    """The utterances in the order of their times, and the counts.
+
+    `--max_rejected 0`: no pause is a fault.
+    """
     stats = prepare_line(
         f"{words} --out {out} --num_workers 0 --lang qaa --split_by none --max_rejected 0"
     )
@@ -232,7 +237,9 @@ def test_utterances_of_words_end_at_pauses(
 def test_punctuation_between_words_ends_no_utterance(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Tiers of tokens have punctuation in intervals of its own, also at the beginning and without a word."""
+    """Tiers of tokens have punctuation in intervals of its own, also at the beginning and without a
+    word.
+    """
     caplog.set_level("INFO")
     texts = [
         "¿",

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples without a header (.pcm, .raw) get a line that says so, as audio, in a table and in a folder."""
+"""Samples without a header (.pcm, .raw) get a line that says so, as audio, in a table and in a
+folder.
+"""
 
 from pathlib import Path
 

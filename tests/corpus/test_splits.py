@@ -46,7 +46,8 @@ def test_speakers_with_few_utterances_come_first_and_only_the_last_is_cut() -> N
         ([(f"s{n}", "yes") for n in range(100)], (10, 90), {"speakers": 0, "sentences": 1}),
         ([(None, f"t{n}") for n in range(100)], (10, 90), {"speakers": 0, "sentences": 0}),
         ([(f"s{n}", f"t{n % 50}") for n in range(100)], (10, 80), {"speakers": 0, "sentences": 0}),
-        # Four speakers read the same 12 sentences: a whole test speaker would take every sentence from the others.
+        # Four speakers read the same 12 sentences: a whole test speaker would take every sentence
+        # from the others.
         (
             [(f"s{n % 4}", f"t{n // 4}") for n in range(48)],
             (6, 18),

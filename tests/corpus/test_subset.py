@@ -29,7 +29,8 @@ def test_the_official_hours_give_table_1_except_for_four_slavic_languages() -> N
     )
     for lang in PAPER_HOURS.keys() - {"cs", "pl", "uk", "ru"}:
         assert kept[lang] == pytest.approx(PAPER_HOURS[lang][0], rel=0.03)
-    # The paper's text has 5,492 hours in all, the official statistics 5,600.6. With its total they agree better.
+    # The paper's text has 5,492 hours in all, the official statistics 5,600.6. With its total they
+    # agree better.
     scale = 5492 / sum(OFFICIAL_HOURS.values())
     excess = {
         lang: printed / (scale * kept[lang]) - 1 for lang, (printed, _) in PAPER_HOURS.items()
@@ -37,7 +38,8 @@ def test_the_official_hours_give_table_1_except_for_four_slavic_languages() -> N
     wrong = {"cs": 1.99, "pl": 0.65, "uk": 0.49, "ru": 0.10}
     assert {lang: excess.pop(lang) for lang in wrong} == pytest.approx(wrong, abs=0.01)
     assert all(abs(of_language) < 0.01 for of_language in excess.values())
-    # The printed hours sum to 503.6; with the formula's for those four languages to the 450 of the text.
+    # The printed hours sum to 503.6; with the formula's for those four languages to the 450 of the
+    # text.
     assert sum(printed for printed, _ in PAPER_HOURS.values()) == pytest.approx(503.6)
     corrected = {
         lang: scale * kept[lang] if lang in wrong else PAPER_HOURS[lang][0] for lang in PAPER_HOURS

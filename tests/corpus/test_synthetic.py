@@ -136,7 +136,9 @@ def test_lists_and_statistics(out: Path) -> None:
 
 @pytest.mark.slow
 def test_workers_and_interruptions_change_nothing(sentences: Path, out: Path) -> None:
-    """A killed run that continues with two processes gives the files of an undisturbed run in one process."""
+    """A killed run that continues with two processes gives the files of an undisturbed run in one
+    process.
+    """
     expected, folder = files(out), out / "corpus" / "es" / "clips"
     clips = sorted(folder.iterdir())
     for path in [*clips[::2], out / "stats.json"]:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that contain a table: without names of columns, `key transcript` lines, whole JSON, compressed, lhotse."""
+"""Files that contain a table: without names of columns, `key transcript` lines, whole JSON,
+compressed, lhotse.
+"""
 
 import gzip
 import json

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tiers of ELAN and Praat files: identifiers instead of text, speakers, words of an aligner, parts of recordings."""
+"""Tiers of ELAN and Praat files: identifiers instead of text, speakers, words of an aligner, parts
+of recordings.
+"""
 
 from pathlib import Path
 
@@ -41,7 +43,9 @@ def prepare(out: Path, words: str) -> list[Utterance]:
 
 
 def write_toolbox(path: Path, references: list[str], texts: list[str] = TEXTS) -> None:
-    """The independent tier has references, the text is in a tier below, as Toolbox and FLEx write it."""
+    """The independent tier has references, the text is in a tier below, as Toolbox and FLEx write
+    it.
+    """
     write_audio(path.with_suffix(".wav"))
     eaf = Eaf()
     eaf.remove_tier("default")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times of an unknown form are told from the numbers of a text, also where a transcript has one segment."""
+"""Times of an unknown form are told from the numbers of a text, also where a transcript has one
+segment.
+"""
 
 import re
 from pathlib import Path

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading of valid and invalid audio: correct samples, or one line that names the file and the fault."""
+"""Reading of valid and invalid audio: correct samples, or one line that names the file and the
+fault.
+"""
 
 import re
 import struct
@@ -278,7 +280,10 @@ def test_other_containers_that_are_cut_off(container: str) -> None:
 
 
 def test_an_mp3_with_a_gap_is_refused() -> None:
-    """libsndfile stops at a gap. The next block would repeat earlier samples, and the length would seem complete."""
+    """libsndfile stops at a gap.
+
+    The next block would repeat earlier samples, and the length would seem complete.
+    """
     whole = encoded(noisy(1.3), 16000, "MP3")
     with pytest.raises(
         DataError, match=r"cut off: 0\.79\d s of audio, its header declares 1\.300 s"

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SpecAugment masks within its limits, speed changes length and pitch, noise has its SNR, reverberation its length."""
+"""SpecAugment masks within its limits, speed changes length and pitch, noise has its SNR,
+reverberation its length.
+"""
 
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans of an epoch: every utterance once, limits kept, the same order and number of batches for all ranks."""
+"""Plans of an epoch: every utterance once, limits kept, the same order and number of batches for
+all ranks.
+"""
 
 import hashlib
 
@@ -50,7 +52,9 @@ def test_batches_are_within_the_limits(
 def test_ranks_share_one_order(
     lengths: list[int], conf: BatchConf, world_size: int, start: int
 ) -> None:
-    """The order is the same for any number of ranks and any start; the last step repeats the shortest batches."""
+    """The order is the same for any number of ranks and any start; the last step repeats the
+    shortest batches.
+    """
     whole = plan_epoch(lengths, conf, seed=3, epoch=2)
     left = whole[start:]
     shares = [

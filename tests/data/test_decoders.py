@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Audio that libsndfile does not read rightly: sizes of wav files, m4a and video, joined files, unusual Ogg pages."""
+"""Audio that libsndfile does not read rightly: sizes of wav files, m4a and video, joined files,
+unusual Ogg pages.
+"""
 
 import gc
 import io
@@ -24,13 +26,17 @@ RATE = 16000
 
 @pytest.fixture(scope="module", autouse=True)
 def free_encoders() -> Iterator[None]:
-    """Frees PyAV's encoders here: a worker forked later would wait without end for their threads, which it has not."""
+    """Frees PyAV's encoders here: a worker forked later would wait without end for their threads,
+    which it has not.
+    """
     yield
     gc.collect()
 
 
 def speech_like(seconds: float = 3.0, rate: int = RATE) -> np.ndarray:
-    """Noise of the lower frequencies whose level rises and falls, so that every time can be recognised."""
+    """Noise of the lower frequencies whose level rises and falls, so that every time can be
+    recognised.
+    """
     noise = np.random.default_rng(0).normal(size=round(seconds * rate))
     level = np.sin(3.0 * np.arange(len(noise)) / rate) ** 2
     return (0.3 * level * np.convolve(noise, np.ones(8) / 8, "same")).astype(np.float32)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values in order, computed at most AHEAD, errors at their position, for a thread and for processes."""
+"""Values in order, computed at most AHEAD, errors at their position, for a thread and for
+processes.
+"""
 
 import contextlib
 import errno
@@ -92,7 +94,9 @@ def test_the_thread_is_ahead_but_not_far() -> None:
 
 @linux_only
 def test_its_threads_are_gone_before_a_fork_could_copy_their_locks() -> None:
-    """MKL's are taken while a thread exits, which Python does not wait for, nor anybody for OpenMP's threads."""
+    """MKL's are taken while a thread exits, which Python does not wait for, nor anybody for
+    OpenMP's threads.
+    """
     threads = torch.get_num_threads()
     before = set(Path("/proc/self/task").iterdir())
     try:

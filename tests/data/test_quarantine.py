@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clips that cannot be read are skipped, recorded once and counted each time; too many of them end the run."""
+"""Clips that cannot be read are skipped, recorded once and counted each time; too many of them end
+the run.
+"""
 
 import logging
 from pathlib import Path

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shards give the batches of the raw list to the bit, from disk and from URLs; each fault of a tar is one line."""
+"""Shards give the batches of the raw list to the bit, from disk and from URLs; each fault of a tar
+is one line.
+"""
 
 import io
 import tarfile
@@ -25,7 +27,9 @@ from wenet_hs.tree.errors import DataError
 
 @pytest.fixture(scope="module")
 def utterances(tmp_path_factory: pytest.TempPathFactory) -> list[Utterance]:
-    """Two of each: wav, flac, mp3, segments; stereo and other rates among them; some without language or duration."""
+    """Two of each: wav, flac, mp3, segments; stereo and other rates among them; some without
+    language or duration.
+    """
     folder = tmp_path_factory.mktemp("clips")
     made = []
     for i, (suffix, rate) in enumerate(

@@ -116,7 +116,9 @@ def test_processes_share_a_cache_of_the_stated_size(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Worker processes fill it; the process that started them, and another data set, read from it without audio."""
+    """Worker processes fill it; the process that started them, and another data set, read from it
+    without audio.
+    """
     path, plan = tmp_path / "cache.bin", [[0, 1], [2]]
     long = make_dataset([replace(utterances[0], duration=601.0)], training=False)
     long.cache_in(tmp_path / "long.bin")

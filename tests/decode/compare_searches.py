@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compare the batched searches of a trained model with plain ones, in batches of 1, of 3 and of all utterances.
+"""Compare the batched searches of a trained model with plain ones, in batches of 1, of 3 and of all
+utterances.
 
 Example: python tests/decode/compare_searches.py examples/mini/s0/exp/hsoftmax examples/mini/s0/data/test/data.list 12
 
-The shortest utterances of the list are decoded, here 12, also by plain_search.py and by the prefix search in plain
-Python of decode/ctc_search.py. Scores and units of the whole n-best must be equal, otherwise the exit code is 1.
+The shortest utterances of the list are decoded, here 12, also by plain_search.py and by the prefix
+search in plain Python of decode/ctc_search.py. Scores and units of the whole n-best must be equal,
+otherwise the exit code is 1.
 """
 
 import sys

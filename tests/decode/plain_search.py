@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reference searches without batch, cache, early stop or logarithms, for one utterance; all alignments of CTC.
+"""Reference searches without batch, cache, early stop or logarithms, for one utterance; all
+alignments of CTC.
 
-The searches of the package are tested against them. A language model is a function of history and unit.
+The searches of the package are tested against them. A language model is a function of history and
+unit.
 """
 
 import itertools
@@ -129,7 +131,10 @@ def fusion_score(
 
 
 def assert_same_nbest(found: Sequence[Hypothesis], expected: Scored) -> None:
-    """Scores are equal; units are equal unless two scores are almost equal. Raises AssertionError."""
+    """Scores are equal; units are equal unless two scores are almost equal.
+
+    Raises AssertionError.
+    """
     assert len(found) == len(expected)
     for rank, (hypothesis, (ids, score)) in enumerate(zip(found, expected, strict=True)):
         assert abs(hypothesis.score - score) <= 2e-4 * max(1.0, abs(score) / 10), (
@@ -142,7 +147,9 @@ def assert_same_nbest(found: Sequence[Hypothesis], expected: Scored) -> None:
 
 
 def ctc_sums(probs_TV: list[list[float]], ids: Ids, blank: int) -> tuple[float, float]:
-    """The sum over alignments of all texts that begin with `ids`, and of `ids` itself: Watanabe et al., algorithm 2."""
+    """The sum over alignments of all texts that begin with `ids`, and of `ids` itself: Watanabe et
+    al., algorithm 2.
+    """
     in_unit, in_blank, prefix = [0.0] * len(probs_TV), [0.0] * len(probs_TV), 1.0
     total = 1.0
     for t, probs in enumerate(probs_TV):

@@ -39,7 +39,9 @@ from wenet_hs.tree.errors import CheckpointError
 
 
 def check_spans(found: Alignment, log_probs_TC: Tensor, labels: list[int]) -> None:
-    """The spans are an alignment: in order, with a blank between equal labels, and their sum is the score."""
+    """The spans are an alignment: in order, with a blank between equal labels, and their sum is the
+    score.
+    """
     path = [0] * len(log_probs_TC)
     for (start, end), label, log_prob in zip(found.spans, labels, found.log_probs, strict=True):
         assert 0 <= start < end <= len(path)
@@ -131,7 +133,8 @@ def test_a_frame_stands_for_its_step_in_the_middle_of_its_receptive_field() -> N
         start = 2 + (field_s - step_s) / 2
         times = (start, start + step_s, start + 7 * step_s, start + 9 * step_s)
         assert (first.start, first.end, other.start, other.end) == pytest.approx(times, abs=1e-4)
-    # Centred windows: frame t is the middle of 10 ms, half of it before t * 10 ms; no time is before the audio.
+    # Centred windows: frame t is the middle of 10 ms, half of it before t * 10 ms; no time is
+    # before the audio.
     first, other = timed_units("ab", found, encoder, WhisperMel(), 2.0)
     assert (first.start, first.end, other.start, other.end) == pytest.approx(
         (2, 2.005, 2.065, 2.085)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CTC searches: hand-worked examples, sums over all alignments, and the kernel against the search in plain Python."""
+"""CTC searches: hand-worked examples, sums over all alignments, and the kernel against the search
+in plain Python.
+"""
 
 import math
 import random
@@ -43,7 +45,8 @@ def test_hand_worked_alignments() -> None:
 
 
 def test_the_sum_over_alignments_can_exceed_the_best_alignment() -> None:
-    # Two frames of blank 0.6 and `a` 0.4: all blank is the best alignment (0.36), but three of them spell `a` (0.64).
+    # Two frames of blank 0.6 and `a` 0.4: all blank is the best alignment (0.36), but three of them
+    # spell `a` (0.64).
     log_probs, lengths = torch.tensor([[[0.6, 0.4], [0.6, 0.4]]]).log(), torch.tensor([2])
     assert greedy_search(log_probs, lengths)[0][0].ids == ()
     best, second = prefix_search(log_probs, lengths, 2)[0]
@@ -116,7 +119,8 @@ def check(case: Case) -> None:
 def test_the_kernel_equals_the_search_in_plain_python() -> None:
     for seed in range(48):
         check(random_case(seed))
-    # A beam of 2 over three units: prefixes leave the beam and return often, and the trie must find them again.
+    # A beam of 2 over three units: prefixes leave the beam and return often, and the trie must find
+    # them again.
     values, ids = topk_lowest_id_first(random_log_probs(7, 1, 400, 3), 2)
     check((values, ids, torch.tensor([400]), 0, 2))
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All modes: WeNet's hypotheses token for token, batches, rescoring as prefix trees, alignments, wrong calls."""
+"""All modes: WeNet's hypotheses token for token, batches, rescoring as prefix trees, alignments,
+wrong calls.
+"""
 
 import math
 from dataclasses import replace

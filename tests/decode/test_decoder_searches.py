@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batched decoder searches against plain ones: random models of every head and options; CTC prefix sums by hand."""
+"""Batched decoder searches against plain ones: random models of every head and options; CTC prefix
+sums by hand.
+"""
 
 import math
 from collections.abc import Sequence
@@ -73,7 +75,9 @@ class PairModel(LanguageModel):
 
 
 def random_case(seed: int) -> tuple[Memory, DecodeOptions, PairModel | None, float | None]:
-    """Memory and lengths of a batch, options, language model, and CTC weight (None: WeNet's search)."""
+    """Memory and lengths of a batch, options, language model, and CTC weight (None: WeNet's
+    search).
+    """
     generator = torch.Generator().manual_seed(seed)
 
     def pick(values: Sequence[float]) -> float:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoding modes of installed packages: their search, what they need of a model, and what is refused."""
+"""Decoding modes of installed packages: their search, what they need of a model, and what is
+refused.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

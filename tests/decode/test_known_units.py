@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoding with known units: every mode against the same search over renormalised distributions; unseen units."""
+"""Decoding with known units: every mode against the same search over renormalised distributions;
+unseen units.
+"""
 
 import math
 import shutil
@@ -36,7 +38,9 @@ KEPT = [3, 5, 8, 9]
 
 
 class Plain(OutputHead):
-    """The distribution of a restricted head, which test_restricted.py checks, searched by sorting all units."""
+    """The distribution of a restricted head, which test_restricted.py checks, searched by sorting
+    all units.
+    """
 
     def __init__(self, head: OutputHead, special: int) -> None:
         super().__init__(head.dim, head.num_units)

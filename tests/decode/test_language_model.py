@@ -225,7 +225,9 @@ def test_errors_of_a_file(tmp_path: Path, change: tuple[str, str], message: str)
 
 
 def test_an_n_gram_model_of_words_rescores_texts(tmp_path: Path) -> None:
-    """The model above with words for its units; the recogniser has characters, and spaces between words."""
+    """The model above with words for its units; the recogniser has characters, and spaces between
+    words.
+    """
     words = {"a": "ba", "b": "ab", "▁": "cab"}
     text = re.sub(r"(?<=[\t ])[ab▁](?=[\t \n])", lambda unit: words[unit[0]], ARPA)
     (tmp_path / "lm.arpa").write_text(text, "utf-8")
@@ -247,7 +249,9 @@ def test_pieces_with_the_space_at_their_end_are_units(tmp_path: Path) -> None:
 
 
 def test_a_model_of_words_divides_text_of_a_script_without_spaces(tmp_path: Path) -> None:
-    """The model above with Thai words: the better text has the better score, which was that of `<unk>` for both."""
+    """The model above with Thai words: the better text has the better score, which was that of
+    `<unk>` for both.
+    """
     words = {"a": "แมว", "b": "กิน", "▁": "ปลา"}
     text = re.sub(r"(?<=[\t ])[ab▁](?=[\t \n])", lambda unit: words[unit[0]], ARPA)
     (tmp_path / "lm.arpa").write_text(text, "utf-8")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Restartable recognition: interrupted runs, several ranks and segments give the results of one uninterrupted run."""
+"""Restartable recognition: interrupted runs, several ranks and segments give the results of one
+uninterrupted run.
+"""
 
 import json
 import logging

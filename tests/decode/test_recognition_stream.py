@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recognition of streams: the same results as of the whole with the same chunks, endpoints, wrong pieces."""
+"""Recognition of streams: the same results as of the whole with the same chunks, endpoints, wrong
+pieces.
+"""
 
 import math
 from pathlib import Path

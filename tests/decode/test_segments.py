@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cut points of long audio: in the longest pause of the second half, in speech only if there is no pause. Speech of a
-recording: between pauses of half a second."""
+"""Cut points of long audio: in the longest pause of the second half, in speech only if there is no
+pause. Speech of a recording: between pauses of half a second.
+"""
 
 import sys
 from pathlib import Path

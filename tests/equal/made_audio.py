@@ -63,7 +63,8 @@ def write_recording(
 ) -> None:
     """A longer recording: the texts with pauses before, between and after them.
 
-    With `num_samples` it is cut there, so that its end may be inside of a text and of a millisecond.
+    With `num_samples` it is cut there, so that its end may be inside of a text and of a
+    millisecond.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     quiet = np.random.default_rng(1).normal(size=round(pause_s * RATE)) * 0.0005

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.export of encoder, decoder and output heads: batch and time dynamic, equal to eager mode within 1e-5.
+"""torch.export of encoder, decoder and output heads: batch and time dynamic, equal to eager mode
+within 1e-5.
 
 Dimension key: B batch, T frames, F features, L labels, D width.
 """

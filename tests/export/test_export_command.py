@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`wenet-hs export` on wrong inputs: one line that says what to do, and no folder. What it writes, and its warnings."""
+"""`wenet-hs export` on wrong inputs: one line that says what to do, and no folder.
+
+What it writes, and its warnings.
+"""
 
 import logging
 import resource

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every head, kind of encoder and pretrained encoder as ONNX: equal to PyTorch in other sizes than those of the export.
+"""Every head, kind of encoder and pretrained encoder as ONNX: equal to PyTorch in other sizes than
+those of the export.
 
 Dimension key: B batch, T frames, F features, D width, V units.
 """
@@ -72,7 +73,9 @@ def head_sections(kind: str) -> dict[str, Any]:
 @torch.no_grad()
 @pytest.mark.parametrize("kind", list(HEADS))
 def test_heads_of_confident_models(kind: str, tmp_path: Path) -> None:
-    """Scores as large as those of a trained model: log(sigmoid) of onnxruntime lost all digits there."""
+    """Scores as large as those of a trained model: log(sigmoid) of onnxruntime lost all digits
+    there.
+    """
     head = small_model(**head_sections(kind)).ctc.head
     for parameter in head.parameters():
         parameter *= 30
@@ -122,7 +125,9 @@ def test_encoders_of_every_kind(name: str, tmp_path: Path) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("name", STREAMS)
 def test_streams_of_other_kinds(name: str, tmp_path: Path) -> None:
-    """Another input layer; an encoder without convolutions, whose cache of inputs is empty but stays an input."""
+    """Another input layer; an encoder without convolutions, whose cache of inputs is empty but
+    stays an input.
+    """
     model, chunk = small_model(**STREAMS[name]), Chunk(5, 2)
     encoder = model.encoder
     assert isinstance(encoder, EncoderStack)

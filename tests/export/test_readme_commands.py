@@ -120,7 +120,9 @@ def test_commands_of_models_of_features(
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["whole", "stream"])
 def test_the_command_of_wenets_runtime(shared: Shared, model: str) -> None:
-    """Its program is not run: its flags are read as in its `params.h` and `decoder_main.cc`, and then its calls."""
+    """Its program is not run: its flags are read as in its `params.h` and `decoder_main.cc`, and
+    then its calls.
+    """
     from wenet_runtime import WenetRuntime
 
     export = shared.export(model, "wenet", streaming=model == "stream")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that really recognise something, after seconds of training: each unit is a tone of its own pitch.
+"""Models that really recognise something, after seconds of training: each unit is a tone of its own
+pitch.
 
 Dimension key: N samples.
 """
@@ -81,7 +82,9 @@ def pause(seconds: float, generator: np.random.Generator) -> NDArray[np.float32]
 
 
 def write_clips(folder: Path, lengths: Sequence[int], seed: int = 1) -> None:
-    """Clips of so many units each as 16-bit files, and their data.list, with paths as if FOLDER.new were FOLDER."""
+    """Clips of so many units each as 16-bit files, and their data.list, with paths as if FOLDER.new
+    were FOLDER.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     generator, clips = np.random.default_rng(seed), []
     for number, length in enumerate(lengths):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WeNet's C++ runtime as its order of calls in onnxruntime (runtime/core/decoder: asr_model.cc, onnx_asr_model.cc).
+"""WeNet's C++ runtime as its order of calls in onnxruntime (runtime/core/decoder: asr_model.cc,
+onnx_asr_model.cc).
 
 Dimension key: T frames, F features, V units.
 """
@@ -12,7 +13,9 @@ import onnxruntime
 
 
 class WenetRuntime:
-    """Reads the metadata, resets the caches, gives chunks with cached features, rescoring at the end."""
+    """Reads the metadata, resets the caches, gives chunks with cached features, rescoring at the
+    end.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.encoder, self.ctc, self.decoder = (
@@ -40,7 +43,9 @@ class WenetRuntime:
         )
 
     def parts(self, features_TF: np.ndarray) -> Iterator[np.ndarray]:
-        """The features of each call: those cached of the call before, and new ones; the last call has fewer."""
+        """The features of each call: those cached of the call before, and new ones; the last call
+        has fewer.
+        """
         if not self.streams:
             yield features_TF
             return

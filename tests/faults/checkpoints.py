@@ -33,7 +33,8 @@ KEPT = 2
 def save_kills(
     folder: Path, tally: Tally, kills: int, size: int = 200_000, scenarios: int = 3
 ) -> str:
-    """Killed at any instant of a save, the newest checkpoint loads and none that was reported is lost.
+    """Killed at any instant of a save, the newest checkpoint loads and none that was reported is
+    lost.
 
     The kills come at random instants, and at each change of the disk by a save.
     """
@@ -112,9 +113,12 @@ def _kill_at_random(folder: Path, kills: int, size: int, tally: Tally) -> int:
 
 
 def die_at_change(number: int | None) -> Callable[[], int]:
-    """Kill this process before change `number` of the disk, counted from 0. Returns a function that counts them so far.
+    """Kill this process before change `number` of the disk, counted from 0.
 
-    A file that is opened for writing is two changes: after the first, half of its content is written.
+    Returns a function that counts them so far.
+
+    A file that is opened for writing is two changes: after the first, half of its content is
+    written.
     """
     count, written = 0, None
 
@@ -208,8 +212,9 @@ def kill_at_every_change(folder: Path, name: str, size: int, tally: Tally) -> in
 def full_disk(folder: Path, tally: Tally, trainings: int, disks: int = 40) -> str:
     """A full disk costs no finished checkpoint, and the message says disk.
 
-    RLIMIT_FSIZE sweeps the size of a checkpoint's largest file in whole trainings. Where a small tmpfs can be mounted,
-    it is filled too: with known free space, and while the checkpoint is written.
+    RLIMIT_FSIZE sweeps the size of a checkpoint's largest file in whole trainings. Where a small
+    tmpfs can be mounted, it is filled too: with known free space, and while the checkpoint is
+    written.
     """
     corpus, again = write_tiny_corpus(folder / "corpus"), folder / "training"
     whole, line = (
@@ -242,7 +247,10 @@ def full_disk(folder: Path, tally: Tally, trainings: int, disks: int = 40) -> st
 
 
 def _fill_disks(disk: Path, files: dict[str, bytes], num_sizes: int, tally: Tally) -> int:
-    """Save a second checkpoint on a tmpfs with room for the first and a part of the second. Returns how many disks."""
+    """Save a second checkpoint on a tmpfs with room for the first and a part of the second.
+
+    Returns how many disks.
+    """
     disk.mkdir()
 
     def mount(options: str) -> bool:

@@ -33,7 +33,10 @@ class Clip(NamedTuple):
     """Before the damage."""
     kind: str = ""
     lost_s: float = 0.0
-    """Seconds of audio whose bytes are missing. A flipped or zeroed byte in a frame changes no length."""
+    """Seconds of audio whose bytes are missing.
+
+    A flipped or zeroed byte in a frame changes no length.
+    """
 
 
 def mutate_clips(folder: Path, tally: Tally, clips: int) -> str:
@@ -147,7 +150,9 @@ def _damage(kind: str, rng: random.Random, whole: Clip) -> Clip:
 
 
 def _read_clips(folder: Path, utterances: Sequence[Utterance]) -> dict[str, Any]:
-    """What `prepare` rejects, and of an epoch of training data the used and quarantined keys and the memory."""
+    """What `prepare` rejects, and of an epoch of training data the used and quarantined keys and
+    the memory.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libmpg123 writes to it
     checker = ClipChecker(folder / "checked.jsonl", num_workers=1)
     rejected = {clip.key: clip.reason for clip in checker.check(utterances, "clips")[1]}

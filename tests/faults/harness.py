@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Helpers of the fault tests: violations, commands in this process or in a child, kills of started programs."""
+"""Helpers of the fault tests: violations, commands in this process or in a child, kills of started
+programs.
+"""
 
 import contextlib
 import io
@@ -133,7 +135,9 @@ def run_reporting(
 
 
 def run_child(work: Callable[[], Any]) -> tuple[Any, int]:
-    """The result of `work` in a forked process (None if it has none), and its exit code or minus signal."""
+    """The result of `work` in a forked process (None if it has none), and its exit code or minus
+    signal.
+    """
     values, code = run_reporting(lambda report: report(work()))
     return values[0] if values and code == 0 else None, code
 
@@ -158,7 +162,10 @@ def call_in_child(module: ModuleType, *arguments: object, limit: int | None = No
 
 
 class Program:
-    """A command as a program of its own, in its own process group. It appends stdout and stderr to a log file."""
+    """A command as a program of its own, in its own process group.
+
+    It appends stdout and stderr to a log file.
+    """
 
     def __init__(
         self, log: Path, command: str, *arguments: object, ranks: int = 1, max_restarts: int = 0
@@ -192,7 +199,10 @@ class Program:
             raise SystemExit(f"exit code {code}:\n{self.log.read_text()}")
 
     def wait_until(self, is_reached: Callable[[], bool], patience_s: float = PATIENCE_S) -> bool:
-        """Wait for a condition. Returns False if the program ended first, or made no progress in time."""
+        """Wait for a condition.
+
+        Returns False if the program ended first, or made no progress in time.
+        """
         deadline = time.monotonic() + patience_s
         while not is_reached():
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -233,7 +243,9 @@ def start_training(
 
 
 def last_step(model_dir: Path) -> int:
-    """The last optimizer step in metrics.jsonl, whether its line is complete or not; 0 before the first one."""
+    """The last optimizer step in metrics.jsonl, whether its line is complete or not; 0 before the
+    first one.
+    """
     content = _read(model_dir / "metrics.jsonl")
     digits = content.rpartition('{"kind": "train", "step": ')[2].partition(",")[0]
     return int(digits) if digits.isdigit() else 0

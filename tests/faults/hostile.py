@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hostile files: pickles, YAML and NumPy files that would create a marker file if any code in them ran."""
+"""Hostile files: pickles, YAML and NumPy files that would create a marker file if any code in them
+ran.
+"""
 
 import io
 import os
@@ -29,8 +31,9 @@ def hostile_files(
 ) -> str:
     """Loading a model, a config or an array never runs code.
 
-    Pickles are tried as final.pt and as each file of a checkpoint, YAML files as config and train.yaml, NumPy files as
-    embeddings. `pickle.loads` in another process shows how many pickles work. The source has no way to read a pickle.
+    Pickles are tried as final.pt and as each file of a checkpoint, YAML files as config and
+    train.yaml, NumPy files as embeddings. `pickle.loads` in another process shows how many pickles
+    work. The source has no way to read a pickle.
     """
     bed = TestBed(folder, tally)
     num_working = sum(
@@ -108,7 +111,10 @@ class TestBed:
         )
 
     def try_pickle(self, name: str, plain: bytes, content: bytes, place: str) -> bool:
-        """Open a pickle as a file of the model. Returns whether it runs code when loaded with pickle.load."""
+        """Open a pickle as a file of the model.
+
+        Returns whether it runs code when loaded with pickle.load.
+        """
 
         def load_unsafely() -> None:
             for descriptor in (1, 2):
@@ -211,7 +217,9 @@ def make_pickles(
 def choose_pickles(
     marker: Path, number: int, tally: Tally
 ) -> Iterator[tuple[str, bytes, bytes, str]]:
-    """(name, pickle, content, place): plain and zipped as by `torch.save`, and all places, alternate."""
+    """(name, pickle, content, place): plain and zipped as by `torch.save`, and all places,
+    alternate.
+    """
     made = [pickled for arguments in make_calls(marker) for pickled in make_pickles(*arguments)]
     tally.generator.shuffle(made)
     places = ("final.pt", "model.pt", "optimizer.pt", "rng.pt")
@@ -278,7 +286,10 @@ _UNSAFE = re.compile(
 
 
 def scan_sources(root: Path = ROOT) -> tuple[int, list[str]]:
-    """(number of source files, lines that may read a pickle). Ruff's rules S… refuse other ways to run code."""
+    """(number of source files, lines that may read a pickle).
+
+    Ruff's rules S… refuse other ways to run code.
+    """
     paths = [
         path
         for name in ("wenet_hs", "examples", "tools")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults of running programs: SIGKILL and other signals at random instants, of a process or of one rank."""
+"""Faults of running programs: SIGKILL and other signals at random instants, of a process or of one
+rank.
+"""
 
 import os
 import random
@@ -112,7 +114,10 @@ def signal_training(folder: Path, tally: Tally, signals: int, epochs: int = 100)
 def _send_signal(
     corpus: TinyCorpus, model_dir: Path, overrides: tuple[str, ...], instant: float, tally: Tally
 ) -> str:
-    """Start, signal at an instant in steps, and check what is left. Returns how the training ended."""
+    """Start, signal at an instant in steps, and check what is left.
+
+    Returns how the training ended.
+    """
     generator = tally.generator
     number, to_group, at_start = (
         generator.choice(SIGNALS),

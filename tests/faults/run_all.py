@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Test the promises of docs/training-reference.md with faults, and write one dated note of the figures.
+"""Test the promises of docs/training-reference.md with faults, and write one dated note of the
+figures.
 
 Example: python tests/faults/run_all.py --out benchmarks/notes/faults
          python tests/faults/run_all.py kill_training --trials 10
 
-All faults take about 45 minutes on two idle cores, with --quick about two minutes. With names, only these are tested;
-the other rows of an existing note are kept. The exit code is 1 if any promise is violated.
+All faults take about 45 minutes on two idle cores, with --quick about two minutes. With names, only
+these are tested; the other rows of an existing note are kept. The exit code is 1 if any promise is
+violated.
 """
 
 import argparse

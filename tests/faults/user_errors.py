@@ -35,9 +35,9 @@ SIGNS = ("/", "--", "utterance ", "_conf.", "checkpoints: ", "the path in the co
 def user_mistakes(folder: Path, tally: Tally, mistakes: int) -> str:
     """No mistake of a user ends in a traceback.
 
-    A line of a file of each command is damaged in turn. The command ends with exit code 2, or 0 if the damage means
-    nothing, and every line on stderr names a file, a flag or an utterance. The tests of each command have tables of
-    wrong flags.
+    A line of a file of each command is damaged in turn. The command ends with exit code 2, or 0 if
+    the damage means nothing, and every line on stderr names a file, a flag or an utterance. The
+    tests of each command have tables of wrong flags.
     """
     folder = folder.resolve()
     commands = list(make_commands(folder))

@@ -27,7 +27,9 @@ STREAMING = {"encoder_conf": {"causal": True, "use_dynamic_chunk": True}}
 
 
 def with_spectrum(window: int = 40) -> dict[str, Any]:
-    """The section of a config whose features are those of the package: half as many as a window has samples."""
+    """The section of a config whose features are those of the package: half as many as a window has
+    samples.
+    """
     return {"frontend": "spectrum", "frontend_conf": {"window": window}, "fbank_conf": None}
 
 

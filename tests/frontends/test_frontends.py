@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frontends: numbers and times of frames, dither, batches, and that no other package has their arithmetic."""
+"""Frontends: numbers and times of frames, dither, batches, and that no other package has their
+arithmetic.
+"""
 
 import re
 from pathlib import Path
@@ -129,7 +131,10 @@ def test_impossible_settings_are_refused() -> None:
 
 
 def test_no_other_package_has_arithmetic_of_frames() -> None:
-    """Only config/, which defines the settings, names them too; other projects have such a key. No torchaudio."""
+    """Only config/, which defines the settings, names them too; other projects have such a key.
+
+    No torchaudio.
+    """
     found = {}
     for path in PACKAGE.rglob("*.py"):
         name, text = path.relative_to(PACKAGE).as_posix(), path.read_text("utf-8")

@@ -39,7 +39,9 @@ def test_features_are_the_bits_of_torchaudio(
     profile: Literal["wenet", "sherpa"],
     seed: int,
 ) -> None:
-    """From the shortest waveform that has a frame; the same random numbers are drawn in the same order."""
+    """From the shortest waveform that has a frame; the same random numbers are drawn in the same
+    order.
+    """
     length_ms, shift_ms = frames_ms if profile == "wenet" else (25.0, 10.0)
     lengths = {"frame_length_ms": length_ms, "frame_shift_ms": shift_ms}
     ours = Fbank(rate, num_mel_bins=bins, dither=dither, profile=profile, **lengths)

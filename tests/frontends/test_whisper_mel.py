@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whisper's features: those of transformers, the same in a batch, and windows of 30 s with silence at their end."""
+"""Whisper's features: those of transformers, the same in a batch, and windows of 30 s with silence
+at their end.
+"""
 
 import numpy as np
 import pytest
@@ -17,7 +19,9 @@ def noise(*shape: int, seed: int = 0) -> torch.Tensor:
 
 @pytest.mark.parametrize(("bins", "silence_s"), [(80, 0.4), (128, 2.0)])
 def test_features_are_those_of_transformers(bins: int, silence_s: float) -> None:
-    """A clip that Whisper fills to 30 s, up to the end of our silence; and a longer one, window by window."""
+    """A clip that Whisper fills to 30 s, up to the end of our silence; and a longer one, window by
+    window.
+    """
     transformers = pytest.importorskip(
         "transformers", reason="transformers, the reference, is not installed"
     )
@@ -86,7 +90,9 @@ def test_padding_changes_no_frame(lengths: list[int], silence_s: float, seed: in
 
 
 def test_a_frame_is_centred_at_its_time() -> None:
-    """A click is loudest in the frame that stands for its time: half a hop before and after its centre."""
+    """A click is loudest in the frame that stands for its time: half a hop before and after its
+    centre.
+    """
     mel = WhisperMel()
     assert (mel.frame_s, mel.offset_s, mel.span_s(1), mel.span_s(2)) == pytest.approx(
         (0.01, -0.005, 0.0, 0.01)

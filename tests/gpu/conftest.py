@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """These tests have processes of their own: `pytest -m slow tests/gpu`, as `make slow` does.
 
-The device of `fake_gpu` stays in torch once it is imported; torch then computes no gradients in a forked process.
+The device of `fake_gpu` stays in torch once it is imported; torch then computes no gradients in a
+forked process.
 """
 
 from pathlib import Path

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A GPU that computes on the CPU: the device "gpu", which torch calls PrivateUse1, written in Python.
+"""A GPU that computes on the CPU: the device "gpu", which torch calls PrivateUse1, written in
+Python.
 
-It raises an error where an operation mixes devices, as CUDA does. It records the launches of kernels, the copies to the
-device and the synchronisations (the program waits for the device), each with the line of wenet_hs that caused it. Its
-autocast casts the operations that CUDA's casts and this project uses.
+It raises an error where an operation mixes devices, as CUDA does. It records the launches of
+kernels, the copies to the device and the synchronisations (the program waits for the device), each
+with the line of wenet_hs that caused it. Its autocast casts the operations that CUDA's casts and
+this project uses.
 
-`on_gpu()` makes it a device in which the code takes the branches of a GPU; `on_gpu(kernels=True)` those of a GPU with
-Triton, whose kernels its interpreter computes: then the process needs TRITON_INTERPRET=1.
+`on_gpu()` makes it a device in which the code takes the branches of a GPU; `on_gpu(kernels=True)`
+those of a GPU with Triton, whose kernels its interpreter computes: then the process needs
+TRITON_INTERPRET=1.
 """
 
 import contextlib
@@ -114,7 +117,9 @@ INDEXING = {
 
 @dataclass
 class Record:
-    """What the device was asked for since the last `clear`: counts by operation, or by `file:line operation`."""
+    """What the device was asked for since the last `clear`: counts by operation, or by `file:line
+    operation`.
+    """
 
     launches: Counter[str] = field(default_factory=Counter)
     launch_lines: Counter[str] = field(default_factory=Counter)
@@ -312,7 +317,9 @@ def _check(
 
 
 def _wrap(func: Any, args: Any, kwargs: dict[str, Any], out: Any) -> Any:
-    """The results as tensors of the device; an argument that was changed in place is returned itself."""
+    """The results as tensors of the device; an argument that was changed in place is returned
+    itself.
+    """
     changed = {}
     for number, argument in enumerate(func._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:

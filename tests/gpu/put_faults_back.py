@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts faults that the guard is for back into a copy of the tree, one by one, and shows that tests/gpu then fails.
+"""Puts faults that the guard is for back into a copy of the tree, one by one, and shows that
+tests/gpu then fails.
 
 Example: python tests/gpu/put_faults_back.py
 """

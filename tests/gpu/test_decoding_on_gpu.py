@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every decoding mode on the device of `fake_gpu`: the hypotheses of the CPU, and few waits for the device."""
+"""Every decoding mode on the device of `fake_gpu`: the hypotheses of the CPU, and few waits for the
+device.
+"""
 
 import copy
 import json
@@ -42,7 +44,9 @@ UNITS = UnitTable(("<blank>", "<unk>", "<sos/eos>", *"abcdefgh"), SPECIAL)
 ARPA = "\\data\\\nngram 1=4\nngram 2=3\n\n\\1-grams:\n-1\t<unk>\n-99\t<s>\t-0.5\n-0.8\t</s>\n-0.4\ta\t-0.3\n\n"
 ARPA += "\\2-grams:\n-0.2\t<s> a\n-0.6\ta a\n-0.3\ta </s>\n\n\\end\\\n"
 BEFORE, AFTER = 8, 5
-"""Waits of a batch before a search (lengths, checks that all is finite) and after it (results, alignment)."""
+"""Waits of a batch before a search (lengths, checks that all is finite) and after it (results,
+alignment).
+"""
 
 
 def make_lm(kind: str, folder: Path, device: torch.device) -> AnyLanguageModel:

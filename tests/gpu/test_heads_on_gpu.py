@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every head on the device of `fake_gpu`: the values of the CPU, no mixing of devices, few launches and no waiting."""
+"""Every head on the device of `fake_gpu`: the values of the CPU, no mixing of devices, few launches
+and no waiting.
+"""
 
 import copy
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tree head and the softmax with their Triton kernels on the device of `fake_gpu`: values, launches and waits."""
+"""The tree head and the softmax with their Triton kernels on the device of `fake_gpu`: values,
+launches and waits.
+"""
 
 import copy
 import os
@@ -37,7 +39,9 @@ def test_interpreted() -> None:
 
 
 def check_training() -> None:
-    """Steps with CTC and a tree by the kernels: the losses of the CPU, and one wait, which reads them."""
+    """Steps with CTC and a tree by the kernels: the losses of the CPU, and one wait, which reads
+    them.
+    """
     from fake_gpu import DEVICE, on_gpu
     from small_models import small_batch, small_config, small_model
 

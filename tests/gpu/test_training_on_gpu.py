@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training on the device of `fake_gpu`: the losses of the CPU, and a step that waits for the device once or twice."""
+"""Training on the device of `fake_gpu`: the losses of the CPU, and a step that waits for the device
+once or twice.
+"""
 
 import logging
 from pathlib import Path
@@ -63,14 +65,17 @@ LAUNCHES = {  # of a step that is not logged
     "accum_grad": 1588,
 }
 WAITS, WAITS_OF_CTC = {"hsoftmax, sparse": 1}, 2
-"""Per training step, besides the one that reads the losses and the norm. torch's CTC loss reads lengths; with Triton a
-kernel of ours replaces it (test_kernels_on_gpu.py)."""
+"""Per training step, besides the one that reads the losses and the norm. torch's CTC loss reads
+lengths; with Triton a kernel of ours replaces it (test_kernels_on_gpu.py).
+"""
 
 
 def losses_of_steps(
     device: torch.device, name: str, record: Record | None = None, **more: Any
 ) -> list[list[float]]:
-    """Loss, norm and accuracy of five steps and of a validation; all but the first step keep the budgets."""
+    """Loss, norm and accuracy of five steps and of a validation; all but the first step keep the
+    budgets.
+    """
     sections = {**MODELS[name], **more}
     both = {} if sections.get("decoder") == "none" else {"decoder_conf": NO_DROPOUT}
     base = {"encoder_conf": NO_DROPOUT, **both, "log_interval": 2}

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The class head: its formula by hand, its kernels against plain PyTorch, its searches and sparse gradients.
+"""The class head: its formula by hand, its kernels against plain PyTorch, its searches and sparse
+gradients.
 
 Dimension key: N rows, D width, V units, E edges, K best.
 """

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Triton kernels of the costs: values and gradients through the interpreter, and that they compile for GPUs."""
+"""The Triton kernels of the costs: values and gradients through the interpreter, and that they
+compile for GPUs.
+"""
 
 import os
 import subprocess

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Triton kernels of CTC: costs and gradients as of torch's loss, through the interpreter, and their compilation."""
+"""The Triton kernels of CTC: costs and gradients as of torch's loss, through the interpreter, and
+their compilation.
+"""
 
 import os
 import subprocess

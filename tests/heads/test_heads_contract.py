@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The promises of every output head, tested for each head over trees of different shape.
 
-A new head needs one line in `make_head` and in `MAIN`, and a branch in `decisions` if a unit has several on its path.
+A new head needs one line in `make_head` and in `MAIN`, and a branch in `decisions` if a unit has
+several on its path.
 
 Dimension key: N rows, D width, V units, K best, B batch, T frames, L labels.
 """
@@ -165,7 +166,9 @@ def divergence(log_probs: Tensor, targets: Tensor, smoothing: float) -> Tensor:
 
 
 def assert_are_best(log_probs: Tensor, values: Tensor, ids: Tensor) -> None:
-    """The k greatest of each row (N, V), in order; units of nearly equal log-probabilities may be exchanged."""
+    """The k greatest of each row (N, V), in order; units of nearly equal log-probabilities may be
+    exchanged.
+    """
     best = log_probs.sort(dim=-1, descending=True, stable=True)
     k = ids.size(-1)
     torch.testing.assert_close(values, best.values[:, :k], atol=1e-5, rtol=1e-5)
@@ -421,7 +424,8 @@ def test_gradients_stay_finite_at_extreme_scores(
 def test_gradients_are_right(kind: str) -> None:
     head = make_head(kind, 7).double()
     hidden, targets = rows(head, 3, torch.float64)
-    # gradcheck changes its inputs in place: with the parameters among them it checks their gradients too.
+    # gradcheck changes its inputs in place: with the parameters among them it checks their
+    # gradients too.
     inputs = (
         hidden.requires_grad_(),
         *(parameter for parameter in head.parameters() if parameter.numel()),

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CTC against a sum over all alignments, utterances without an alignment, and the loss from the labels only."""
+"""CTC against a sum over all alignments, utterances without an alignment, and the loss from the
+labels only.
+"""
 
 import itertools
 import math
@@ -92,7 +94,9 @@ def make_ctc(kind: str, num_units: int, blank: int = 0) -> Ctc:
 
 
 def full_and_partial(ctc: Ctc, batch: Batch) -> list[tuple[Tensor, ...]]:
-    """Cost, gradient of the memory and of the head's parameters, from all units and from labels only."""
+    """Cost, gradient of the memory and of the head's parameters, from all units and from labels
+    only.
+    """
     memory, *rest = batch
     results = []
     for ctc.head.has_partial_log_probs in (False, True):
@@ -108,7 +112,9 @@ def full_and_partial(ctc: Ctc, batch: Batch) -> list[tuple[Tensor, ...]]:
 
 
 def random_batch(seed: int, size: int, num_units: int) -> Batch:
-    """Utterances with repeats, without labels, without an alignment, without frames; any values in the padding."""
+    """Utterances with repeats, without labels, without an alignment, without frames; any values in
+    the padding.
+    """
     generator = torch.Generator().manual_seed(seed)
     memory_lengths = torch.randint(0, 9, (size,), generator=generator)
     target_lengths = torch.randint(0, 6, (size,), generator=generator)
@@ -233,7 +239,8 @@ def test_no_constant_output_has_a_lower_loss_than_the_plateau(
 
 
 def test_plateau_by_hand() -> None:
-    # "a" in two frames: aa, a- or -a; always a. "ab" in two frames: a and b, half the frames each: P = 1/4, 3 targets.
+    # "a" in two frames: aa, a- or -a; always a. "ab" in two frames: a and b, half the frames each:
+    # P = 1/4, 3 targets.
     assert constant_output_loss([[1]], [2], 0) == pytest.approx(0, abs=5e-3)
     any_blank = constant_output_loss([[0, 1, 1]], [9], 7)
     assert any_blank == pytest.approx(constant_output_loss([[1, 2, 2]], [9], 0), rel=1e-12)

@@ -27,7 +27,10 @@ from wenet_hs.tree import Tree
 
 
 def literal_algorithm_3(tree: Tree, vectors_ID: Tensor, hidden_ND: Tensor) -> Tensor:
-    """The paper's Algorithm 3 word for word in float64, its V × depth tensor included. Padding has sign 0, bias 1."""
+    """The paper's Algorithm 3 word for word in float64, its V × depth tensor included.
+
+    Padding has sign 0, bias 1.
+    """
     depth = max(len(code) for code in tree.codes())
     index = torch.zeros(tree.num_units, depth, dtype=torch.int64)
     sign = torch.zeros(tree.num_units, depth, dtype=torch.float64)
@@ -204,7 +207,8 @@ def test_one_or_more_threads_and_concurrent_calls_give_the_same_bits() -> None:
         torch.set_num_threads(1)
         expected = [costs_and_best(head, *cost) for cost in COSTS]
         for (kind, smoothing), one, two in zip(COSTS, expected, with_two, strict=True):
-            # With all nodes, the gradient of the hidden states is MKL's product: on AMD, two threads change its sums.
+            # With all nodes, the gradient of the hidden states is MKL's product: on AMD, two
+            # threads change its sums.
             first = 2 if kind == "leaf" and smoothing else 0
             assert all(map(torch.equal, one[first:], two[first:]))
             torch.testing.assert_close(

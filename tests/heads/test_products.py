@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU fast paths: linear layers equal torch's; dropout has the right distribution and uses torch's random state."""
+"""CPU fast paths: linear layers equal torch's; dropout has the right distribution and uses torch's
+random state.
+"""
 
 import pytest
 import torch

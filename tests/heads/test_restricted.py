@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Heads limited to some units, against the distribution over all units renormalised by its definition.
+"""Heads limited to some units, against the distribution over all units renormalised by its
+definition.
 
 Dimension key: N rows, V units.
 """

@@ -142,7 +142,8 @@ def test_worked_examples(method: str) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_tie_with_a_lower_unit_below_a_node_of_the_same_score(method: str) -> None:
-    # The root always goes right. Node 1 gives 1/2 to unit 3 and 1/2 to node 2, which gives all to unit 0.
+    # The root always goes right. Node 1 gives 1/2 to unit 3 and 1/2 to node 2, which gives all to
+    # unit 0.
     head = head_over([[4, 1], [6, 2], [3, 5]], torch.tensor([[-200.0], [0.0], [200.0]]))
     values, ids = topk(head, torch.ones(1, 1), 2, method)
     assert ids.tolist() == [[0, 3]]

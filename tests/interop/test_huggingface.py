@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fine-tuned models of transformers as model folders: their log-probabilities and texts, units, languages, mistakes."""
+"""Fine-tuned models of transformers as model folders: their log-probabilities and texts, units,
+languages, mistakes.
+"""
 
 import json
 import shlex
@@ -39,7 +41,9 @@ CTC_KINDS = [name for name in CONFIGS if name not in ("mms", "whisper")]
 def write_model(
     folder: Path, name: str, tokens: list[str], settings: Mapping[str, Any] = XLS_R, **changes: Any
 ) -> torch.nn.Module:
-    """A folder as transformers writes it, of a model with random weights, and a tokenizer with these tokens."""
+    """A folder as transformers writes it, of a model with random weights, and a tokenizer with
+    these tokens.
+    """
     torch.manual_seed(0)
     config = {**CONFIGS[name], "vocab_size": len(tokens), "pad_token_id": 0, **changes}
     model = transformers.AutoModelForCTC.from_config(
@@ -164,7 +168,10 @@ def test_which_units_are_phones(tmp_path: Path, capsys: Capsys) -> None:
 
 @pytest.mark.parametrize("text", ["tsangtsa", "at sa tan", "ʈʰaʈts", "æ̃æ", "ngggn"])
 def test_transcripts_have_the_units_of_transformers(text: str, tmp_path: Path) -> None:
-    """Units of several letters are the longest at each position. Transformers drops spaces beside them, we do not."""
+    """Units of several letters are the longest at each position.
+
+    Transformers drops spaces beside them, we do not.
+    """
     tokens = ["[PAD]", "[UNK]", "|", "t", "s", "ts", "a", "n", "g", "ng", "ʈʰ", "ʈ", "æ̃", "æ"]
     write_model(tmp_path, "wav2vec2", tokens)
     experiment = imported(tmp_path)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Binary files of KenLM: told from those of words, used as models of words, or refused, as ARPA files are."""
+"""Binary files of KenLM: told from those of words, used as models of words, or refused, as ARPA
+files are.
+"""
 
 import logging
 from pathlib import Path

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kneser-Ney models: a hand-worked one, the files of lmplz, sums of probabilities, and what reads the ARPA file."""
+"""Kneser-Ney models: a hand-worked one, the files of lmplz, sums of probabilities, and what reads
+the ARPA file.
+"""
 
 import lzma
 import math
@@ -92,8 +94,9 @@ def test_a_model_by_hand(tmp_path: Path) -> None:
 
 
 def test_discounts_are_estimated_from_counts_of_counts(caplog: pytest.LogCaptureFixture) -> None:
-    # Order 1: the counts are occurrences. 8 units occur once, 3 twice, 2 three times, 1 four times, </s> 24 times.
-    # Y = 8 / (8 + 2·3) = 4/7. D1 = 1 - 2Y·3/8 = 4/7, D2 = 2 - 3Y·2/3 = 6/7, D3 = 3 - 4Y·1/2 = 13/7.
+    # Order 1: the counts are occurrences. 8 units occur once, 3 twice, 2 three times, 1 four times,
+    # </s> 24 times. Y = 8 / (8 + 2·3) = 4/7. D1 = 1 - 2Y·3/8 = 4/7, D2 = 2 - 3Y·2/3 = 6/7, D3 = 3 -
+    # 4Y·1/2 = 13/7.
     sentences = [*"abcdefgh", *("ijk" * 2), *("lm" * 3), *("n" * 4)]
     caplog.set_level("INFO")
     model = estimate(text_of(sentences), 1)

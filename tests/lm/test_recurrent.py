@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrent language models: running text, exact scores with every head, sampled losses, training, resume, fusion."""
+"""Recurrent language models: running text, exact scores with every head, sampled losses, training,
+resume, fusion.
+"""
 
 import errno
 import itertools

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """word2vec: steps worked by hand, gradients of the heads, gensim's vectors, windows and sampling.
 
-Agreement with gensim has two steps. A NumPy reference with gensim's table of the sigmoid and its limit of 6 gives
-gensim's vectors. The same reference with the exact sigmoid gives the kernel's.
+Agreement with gensim has two steps. A NumPy reference with gensim's table of the sigmoid and its
+limit of 6 gives gensim's vectors. The same reference with the exact sigmoid gives the kernel's.
 """
 
 import importlib
@@ -64,14 +64,15 @@ def zipf_sentences(num: int, num_units: int, length: int = 8) -> list[list[int]]
 
 
 def test_a_step_worked_by_hand() -> None:
-    # The tree ((b c) a): node 0 is the root, node 1 is its left child. The text is "b a", and only b has a window:
-    # b is predicted from the vector h = (1, 0) of a.
+    # The tree ((b c) a): node 0 is the root, node 1 is its left child. The text is "b a", and only
+    # b has a window: b is predicted from the vector h = (1, 0) of a.
     tree = Tree("by hand", ("a", "b", "c"), np.array([[1, 2], [3, 4]]), np.ones(3))
     log3 = math.log(3)
-    # The root's score is h · (log 3, 0) = log 3, so left has σ(log 3) = 3/4. Node 1's is h · (0, 1) = 0: 1/2.
-    # b is left and left: P = 3/8. With the rate 0.4 the slopes are 0.4 · (1 - 3/4) = 0.1 and 0.4 · (1 - 1/2) = 0.2.
-    # Each node's vector moves by its slope times h, and h by 0.1 · (log 3, 0) + 0.2 · (0, 1).
-    # c is left and right: P = 3/8 too, and the second slope is -0.4 · 1/2 = -0.2.
+    # The root's score is h · (log 3, 0) = log 3, so left has σ(log 3) = 3/4. Node 1's is h · (0, 1)
+    # = 0: 1/2. b is left and left: P = 3/8. With the rate 0.4 the slopes are 0.4 · (1 - 3/4) = 0.1
+    # and 0.4 · (1 - 1/2) = 0.2. Each node's vector moves by its slope times h, and h by 0.1 · (log
+    # 3, 0) + 0.2 · (0, 1). c is left and right: P = 3/8 too, and the second slope is -0.4 · 1/2 =
+    # -0.2.
     for unit, second_slope in ((1, 0.2), (2, -0.2)):
         vectors = np.array([[1, 0], [5, 5], [7, 7]], np.float32)
         weight = np.array([[log3, 0], [0, 1]], np.float32)
@@ -178,7 +179,10 @@ def exact_sigmoid(score: float) -> float:
 
 
 def gensims_sigmoid(score: float) -> float | None:
-    """Its table has 1,000 values for -6 … 6. It multiplies by 83, not by 1000 / 12, and rounds down."""
+    """Its table has 1,000 values for -6 … 6.
+
+    It multiplies by 83, not by 1000 / 12, and rounds down.
+    """
     return None if abs(score) >= 6 else exact_sigmoid((int((score + 6) * 83) / 1000 * 2 - 1) * 6)
 
 
@@ -216,10 +220,12 @@ def gensim_model(sentences: list[list[int]], options: Word2VecOptions) -> Any:
 @pytest.mark.parametrize("start", ["small", "large"])
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_vectors_of_gensim(arch: Architecture, start: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From gensim's start, 1,000 steps. From one 60 times larger few steps, in which gensim skips decisions.
+    """From gensim's start, 1,000 steps.
 
-    No score of the few is within 3e-4 of a border of two values of the table, so rounding cannot choose another one.
-    In the many the neighbouring value would change a vector by less than 1e-5.
+    From one 60 times larger few steps, in which gensim skips decisions.
+
+    No score of the few is within 3e-4 of a border of two values of the table, so rounding cannot
+    choose another one. In the many the neighbouring value would change a vector by less than 1e-5.
     """
     monkeypatch.setattr(
         word2vec, "JOB_WORDS", 50
@@ -318,7 +324,8 @@ def test_training_on_a_text(tree: Tree | None, arch: Architecture, tmp_path: Pat
 
 
 def test_windows_are_drawn_evenly_and_frequent_words_are_left_out() -> None:
-    # The share of unit 0 is 0.9, 9 times the limit: kept with (√9 + 1) / 9. That of unit 1 is 0.1, the limit: all are.
+    # The share of unit 0 is 0.9, 9 times the limit: kept with (√9 + 1) / 9. That of unit 1 is 0.1,
+    # the limit: all are.
     text = text_of([[0] * 9 + [1]] * 1000)
     options = Word2VecOptions(window=4, sample=0.1)
     vectors = np.zeros((3, 100), np.float32)
@@ -350,7 +357,8 @@ def test_units_with_equal_contexts_have_similar_vectors(
 ) -> None:
     monkeypatch.setattr(word2vec, "TRAINED_UNITS", 50_000)
     caplog.set_level(logging.INFO)
-    # Syllables of a consonant (3…6) and a vowel (7…9), and an end (2): two classes of equal contexts.
+    # Syllables of a consonant (3…6) and a vowel (7…9), and an end (2): two classes of equal
+    # contexts.
     rng = np.random.default_rng(0)
     syllables = [
         np.stack([rng.integers(3, 7, 6), rng.integers(7, 10, 6)], axis=1) for _ in range(200)

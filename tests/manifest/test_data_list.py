@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files: atomic writes and lines; data lists and texts: round trips, WeNet's lists, each fault with its place."""
+"""Files: atomic writes and lines; data lists and texts: round trips, WeNet's lists, each fault with
+its place.
+"""
 
 import errno
 import gzip

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Known forms of text files: what each is recognised by, in any encoding, and which other texts are none of them."""
+"""Known forms of text files: what each is recognised by, in any encoding, and which other texts are
+none of them.
+"""
 
 from pathlib import Path
 

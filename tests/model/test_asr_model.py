@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The losses: WeNet's, additive over utterances, without padding, and only of the branches that have a weight."""
+"""The losses: WeNet's, additive over utterances, without padding, and only of the branches that
+have a weight.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -154,7 +156,9 @@ def test_losses_by_hand(kind: str) -> None:
 
 
 def test_intermediate_ctc() -> None:
-    """Training adds the CTC loss of a lower layer; validation, and the loss that is logged, is the last layer's."""
+    """Training adds the CTC loss of a lower layer; validation, and the loss that is logged, is the
+    last layer's.
+    """
     rates = {f"{name}dropout_rate": 0.0 for name in ("", "positional_")}
     no_dropout = {"encoder_conf": rates, "decoder_conf": rates}
     plain = small_model(**no_dropout)

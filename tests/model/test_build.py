@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From configs to models with every head and tree; experiment folders: ours, WeNet's, moved, contradictory."""
+"""From configs to models with every head and tree; experiment folders: ours, WeNet's, moved,
+contradictory.
+"""
 
 import hashlib
 import shutil
@@ -211,7 +213,9 @@ def test_the_clusters_of_an_adaptive_head_follow_from_frequencies(tmp_path: Path
 def test_files_next_to_other_weights_that_say_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The same structure from other counts, a list of words, settings of another program, a folder far above."""
+    """The same structure from other counts, a list of words, settings of another program, a folder
+    far above.
+    """
     folder, other = (write_model_folder(tmp_path / name, **HSOFTMAX) for name in ("a", "b"))
     expected = small_model(seed=5, **HSOFTMAX)
     tree = Tree.huffman(range(len(TABLE)), units=TABLE.units)
@@ -340,7 +344,8 @@ def test_a_wenet_folder(tmp_path: Path) -> None:
         ConfigError, match=r"train.yaml: tokenizer_conf.special_tokens: <eos> is 10, but is 2"
     ):
         load_experiment(folder)
-    # Without `special_tokens`, WeNet trains with <sos/eos> = V - 1, even if the table has another unit there.
+    # Without `special_tokens`, WeNet trains with <sos/eos> = V - 1, even if the table has another
+    # unit there.
     del config["tokenizer_conf"]["special_tokens"]
     (folder / "train.yaml").write_text(yaml.safe_dump(config), "utf-8")
     message = r"units.txt: <sos/eos> is 2, but WeNet trained this model with 10 \(its train.yaml has no tokenizer_conf"
@@ -354,7 +359,9 @@ def test_a_wenet_folder(tmp_path: Path) -> None:
 def test_a_wenet_folder_without_a_unit_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """WeNet's training leaves train.yaml and final.pt in exp/NAME; the table is where the recipe made it."""
+    """WeNet's training leaves train.yaml and final.pt in exp/NAME; the table is where the recipe
+    made it.
+    """
     folder = write_model_folder(tmp_path / "exp/conformer", wenet=True)
     config = yaml.safe_load((folder / "train.yaml").read_text("utf-8"))
     config["tokenizer_conf"]["symbol_table_path"] = "data/dict/lang_char.txt"

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The encoder and its parts: padding changes nothing; lengths, positions, names; batch normalization over ranks."""
+"""The encoder and its parts: padding changes nothing; lengths, positions, names; batch
+normalization over ranks.
+"""
 
 import math
 
@@ -180,7 +182,8 @@ def test_positions_of_a_part_begin_at_its_offset(kind: str) -> None:
 
 
 def changed_frames(encoder: EncoderStack, visible: torch.Tensor, change: int) -> list[int]:
-    """The frames (of 12, the last two padding) of the layers' output that depend on frame `change` of their input.
+    """The frames (of 12, the last two padding) of the layers' output that depend on frame `change`
+    of their input.
 
     `visible` is (T, T) bool.
     """
@@ -220,7 +223,9 @@ def test_frames_depend_only_on_what_is_visible_and_on_speech(kind: str) -> None:
 
 
 def test_a_causal_convolution_by_hand() -> None:
-    """The same convolution two frames later, where the zeros before the utterance are inputs of its first layer."""
+    """The same convolution two frames later, where the zeros before the utterance are inputs of its
+    first layer.
+    """
     symmetric, causal = ConvolutionModule(3, 5), ConvolutionModule(3, 5, is_causal=True)
     causal.load_state_dict(symmetric.state_dict())
     x, is_speech = torch.randn(2, 9, 3), torch.ones(2, 11, dtype=torch.bool)
@@ -266,7 +271,9 @@ def test_masks_and_cmvn_by_hand() -> None:
 def test_batch_norm_is_pytorchs_of_the_valid_frames_of_all_ranks(
     lengths: list[int], ranks: bool
 ) -> None:
-    """With `ranks`, the statistics of each utterance are gathered as if each were on a rank of its own."""
+    """With `ranks`, the statistics of each utterance are gathered as if each were on a rank of its
+    own.
+    """
     torch.manual_seed(sum(lengths))
     mask = length_mask(torch.tensor(lengths), 6)
     x = (

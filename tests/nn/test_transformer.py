@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention is its formula; the decoder node by node equals the decoder on whole sequences; guided attention."""
+"""Attention is its formula; the decoder node by node equals the decoder on whole sequences; guided
+attention.
+"""
 
 import math
 from dataclasses import replace
@@ -52,7 +54,9 @@ def test_padding_changes_no_hidden_vector(
 def run_steps(
     decoder: TransformerDecoder, memory: Tensor, mask: Tensor, steps: list[Step]
 ) -> tuple[list[Tensor], Any]:
-    """The hidden vectors of the nodes of each step; a step has, of each utterance, (parent, unit) for each new node."""
+    """The hidden vectors of the nodes of each step; a step has, of each utterance, (parent, unit)
+    for each new node.
+    """
     cache, hidden = decoder.init_cache(memory, mask), []
     total = sum(max(map(len, step)) for step in steps)
     seen = torch.zeros(len(memory), total, total, dtype=torch.bool)
@@ -85,7 +89,9 @@ def run_steps(
 def test_step_by_step_the_decoder_gives_the_vectors_of_whole_sequences(
     decoder: TransformerDecoder,
 ) -> None:
-    """Two utterances: a chain of nodes in one, a branch in the other; node numbers count free slots too."""
+    """Two utterances: a chain of nodes in one, a branch in the other; node numbers count free slots
+    too.
+    """
     memory, _ = random_inputs(2, 8, 1)
     lengths = torch.tensor([8, 5])
     steps = [
@@ -191,7 +197,9 @@ def heads(x: Tensor, num: int) -> Tensor:
 def textbook(
     attention: MultiHeadAttention, query: Tensor, memory: Tensor, mask: Tensor, positions: Tensor
 ) -> Tensor:
-    """WeNet's formula in its own order: ((q+u)·k + (q+v)·p) / √K, softmax over the keys that are kept."""
+    """WeNet's formula in its own order: ((q+u)·k + (q+v)·p) / √K, softmax over the keys that are
+    kept.
+    """
     num = attention.num_heads
     q, k, v = (
         heads(getattr(attention, f"linear_{n}")(x), num)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compare the exp folder of a recipe run in one process with that of a run with --nproc (`make mini-ranks`).
+"""Compare the exp folder of a recipe run in one process with that of a run with --nproc (`make
+mini-ranks`).
 
-Per head: the optimizer steps of both, and the macro error rate of each decoding mode with its 95 % interval over
-utterances, which does not cover the differences between seeds. The exit code is 1 if steps differ or intervals do not
-overlap.
+Per head: the optimizer steps of both, and the macro error rate of each decoding mode with its 95 %
+interval over utterances, which does not cover the differences between seeds. The exit code is 1 if
+steps differ or intervals do not overlap.
 """
 
 import json

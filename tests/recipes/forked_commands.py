@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A `wenet-hs` that starts in a few milliseconds: a server has imported all commands, and forks for each call."""
+"""A `wenet-hs` that starts in a few milliseconds: a server has imported all commands, and forks for
+each call.
+"""
 
 import importlib
 import json
@@ -62,7 +64,9 @@ def serve(address: str) -> None:
 
 
 def run_command(connection: socket.socket) -> None:
-    """Run one command with the arguments, the folder, the environment and the open files of the caller."""
+    """Run one command with the arguments, the folder, the environment and the open files of the
+    caller.
+    """
     from wenet_hs.bin import main
 
     size, descriptors, _, _ = socket.recv_fds(connection, 8, 3)

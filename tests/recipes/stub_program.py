@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stub of `wenet-hs` and `python`: records its arguments, and makes files and lines that recipes read.
+"""A stub of `wenet-hs` and `python`: records its arguments, and makes files and lines that recipes
+read.
 
 Called as `stub_program.py NAME ARGUMENT…`. It appends one JSON object per call to the file
 $STUB_RECORD. It imports nothing of the project, so it starts in a few milliseconds.

@@ -90,7 +90,8 @@ def test_hypothesis_of_neighbouring_languages(tmp_path: Path, run: Callable[...,
     printed = run("commonvoice/s0/hypothesis.py", tmp_path, *families)
     assert "| First | 1 | 1.000 [1.000, 1.000] | 0.000 [0.000, 0.000] |" in printed
     assert "| all across families | 4 | -0.947 [-0.947, -0.947] | 1.688 [1.688, 1.688] |" in printed
-    # xxa under its own tree over a … e, x: 1 2 3 5 4 bits; under that of the other family: 4 4 3 2 2.
+    # xxa under its own tree over a … e, x: 1 2 3 5 4 bits; under that of the other family: 4 4 3 2
+    # 2.
     cells = {
         row[2:5]: [cell.strip() for cell in row.split("|")[2:-1]] for row in printed.splitlines()
     }

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""examples/ucla/s0/public_models.py on made-up labels: rates and differences by hand, and its error lines."""
+"""examples/ucla/s0/public_models.py on made-up labels: rates and differences by hand, and its error
+lines.
+"""
 
 import importlib
 import json
@@ -32,7 +34,9 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.fixture
 def files(script: ModuleType, tmp_path: Path) -> dict[str, Path]:
-    """Texts of ours that are right but for one phone of `aa-1`, and public models whose phones are all wrong."""
+    """Texts of ours that are right but for one phone of `aa-1`, and public models whose phones are
+    all wrong.
+    """
     audited = tmp_path / "audited.tsv"
     rows = [f"{key}\t{lang}\t{phones}\n" for key, (lang, phones) in WORDS.items()]
     audited.write_text("key\tlang\tphones\n" + "".join(rows), encoding="utf-8")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each run.sh with a `wenet-hs` that only records its arguments: stages, names of folders, options that are refused."""
+"""Each run.sh with a `wenet-hs` that only records its arguments: stages, names of folders, options
+that are refused.
+"""
 
 import json
 import os
@@ -409,7 +411,9 @@ def test_a_number_of_shards_is_checked(checked: Path) -> None:
 
 @pytest.mark.slow
 def test_pretraining_on_simulated_words(checkout: Path) -> None:
-    """One base per seed, which all its heads start from; lists and statistics are those of the real speech."""
+    """One base per seed, which all its heads start from; lists and statistics are those of the real
+    speech.
+    """
     options = [
         "--corpus",
         "c",

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each recipe's run.sh from end to end on a minute of made-up audio, with few steps: all files are written."""
+"""Each recipe's run.sh from end to end on a minute of made-up audio, with few steps: all files are
+written.
+"""
 
 import json
 import os
@@ -59,7 +61,9 @@ def run_recipe(
 
 
 def check_results(folder: Path, output: str, metric: str, names: tuple[str, str] = HEADS) -> None:
-    """Both experiments are complete, differ only in the head, and are in the printed table; the page exists."""
+    """Both experiments are complete, differ only in the head, and are in the printed table; the
+    page exists.
+    """
     for head in names:
         for name in (
             "train.yaml",
@@ -191,7 +195,9 @@ def ucla_corpus(folder: Path) -> list[str]:
 
 @pytest.mark.recipe
 def test_commands_of_own_data_from_elan_to_a_model_and_back(tmp_path: Path, forked: Path) -> None:
-    """Those of docs/own-data.md as they stand there, with fewer steps: three recordings of ten minutes, and back."""
+    """Those of docs/own-data.md as they stand there, with fewer steps: three recordings of ten
+    minutes, and back.
+    """
     project = tmp_path / "été 1"
     own = project / "examples" / "own" / "s0"
     own.mkdir(parents=True)
@@ -275,7 +281,9 @@ def test_commands_of_own_data_from_elan_to_a_model_and_back(tmp_path: Path, fork
 def test_own_with_a_pretrained_encoder(
     tmp_path: Path, forked: Path, name: str, config: str, modes: tuple[str, ...]
 ) -> None:
-    """Here without a GPU: frozen with a cache, unless a config of `decoder: none` is given or it has adapters."""
+    """Here without a GPU: frozen with a cache, unless a config of `decoder: none` is given or it
+    has adapters.
+    """
     is_frozen = name == "whisper"
     encoder, lines = write_folder(tmp_path / "my encoder", name), ["path\tsentence\n"]
     for number in range(40):

@@ -2,9 +2,10 @@
 """The commands of each recipe's stages over combinations of its options.
 
 `stage_commands/RECIPE.json` has the options of each run and the commands that it calls, in order.
-Checks of the options are left out: other tests have them.
-`python tests/recipes/test_stage_commands.py RECIPE…` runs the recipes with these options and writes the commands
-again; read what changed. A new recipe begins with a file that has the options only: `[{"options": "--corpus c"}]`.
+Checks of the options are left out: other tests have them. `python
+tests/recipes/test_stage_commands.py RECIPE…` runs the recipes with these options and writes the
+commands again; read what changed. A new recipe begins with a file that has the options only:
+`[{"options": "--corpus c"}]`.
 """
 
 import json

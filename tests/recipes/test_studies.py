@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Snakefiles of the recipes: their jobs are those of the published tables, and their rules call run.sh.
+"""The Snakefiles of the recipes: their jobs are those of the published tables, and their rules call
+run.sh.
 
-Settings may have spaces and apostrophes: the commands of all rules are run with programs that record their arguments.
+Settings may have spaces and apostrophes: the commands of all rules are run with programs that
+record their arguments.
 """
 
 import json
@@ -87,12 +89,16 @@ HOSTILE: dict[str, tuple[list[str], list[str]]] = {
     "ucla": (["report", "combined"], ["corpus", "encoder"]),
     "own": ([], ["sentences", "mboshi", "encoder", "seeds"]),
 }
-"""Recipe → targets, and its settings that may be any text; the others are names of tables and seeds of the study."""
+"""Recipe → targets, and its settings that may be any text; the others are names of tables and seeds
+of the study.
+"""
 RECORDER = """#!/bin/sh
 printf '%s\\037' "${0##*/}" "$@" >> "$RECORD"
 echo >> "$RECORD"
 """
-"""A program that appends its name and arguments to a file, a line per call, each with a separator after it."""
+"""A program that appends its name and arguments to a file, a line per call, each with a separator
+after it.
+"""
 
 
 def shell_commands(printed: str) -> Iterator[str]:
@@ -182,7 +188,9 @@ def test_settings_with_spaces_and_apostrophes(recipe: str, tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_options_of_a_study_with_a_quote_that_has_no_end() -> None:
-    """Snakemake removes a quote that is the last character of a setting; the line says so, and its remedy works."""
+    """Snakemake removes a quote that is the last character of a setting; the line says so, and its
+    remedy works.
+    """
     flags = ["--profile", "../../profile", "--dry-run", "--nolock", "-p", "--config"]
     lines = []
     for end in ("", " "):
@@ -201,7 +209,9 @@ def test_options_of_a_study_with_a_quote_that_has_no_end() -> None:
 
 @pytest.mark.slow
 def test_a_study_in_a_folder_with_spaces_and_an_apostrophe(tmp_path: Path) -> None:
-    """All rules of mini's table are run; the study, the lists and the experiments are in such folders."""
+    """All rules of mini's table are run; the study, the lists and the experiments are in such
+    folders.
+    """
     root = tmp_path / "my work's copy"
     for name in ("conf", "tools", "examples/profile", "examples/mini/s0"):
         ignored = shutil.ignore_patterns(

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page in a real headless Chromium: no error in its console; sorting, filtering, themes, phone, paper, sound."""
+"""The page in a real headless Chromium: no error in its console; sorting, filtering, themes, phone,
+paper, sound.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

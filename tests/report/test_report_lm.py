@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of language models: means over seeds, statistics of the texts, a second table over the same results."""
+"""Tables of language models: means over seeds, statistics of the texts, a second table over the
+same results.
+"""
 
 import json
 from pathlib import Path

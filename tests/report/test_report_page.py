@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page: self-contained, escaped, well-formed, with the numbers in their places; and its plain-text summary."""
+"""The page: self-contained, escaped, well-formed, with the numbers in their places; and its
+plain-text summary.
+"""
 
 import base64
 import hashlib

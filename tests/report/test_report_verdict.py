@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verdict of a report: the better system, no difference and how large one would have been, one system."""
+"""The verdict of a report: the better system, no difference and how large one would have been, one
+system.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path

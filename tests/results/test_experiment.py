@@ -81,7 +81,8 @@ def test_a_scoring_from_before_the_last_decoding_is_outdated(
         write_text(path, texts)
         assert read_experiments([folder])[0].outdated == (message,)
     assert caplog.messages == [f"a, {message}"] * 3
-    # The scored text in another spelling, an utterance without a hypothesis, a hypothesis without a reference.
+    # The scored text in another spelling, an utterance without a hypothesis, a hypothesis without a
+    # reference.
     write_text(path, BAD | {"ca1": "a\u0301  b\u00a0c ", "ca2": "", "xx": "?"})
     write_report(
         folder,

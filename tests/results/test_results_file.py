@@ -95,7 +95,8 @@ def test_a_results_file_has_the_counts_and_no_transcripts(tmp_path: Path) -> Non
     assert found.run.lists.train_paths == ["train.list"]
     assert str(tmp_path) not in path.read_text("utf-8")
     mode = found.modes["ctc_greedy_search"]
-    # bon dia → on di; adéu → adeu; салам дүйнө → салам дуйно; кыргыз → nothing. Spaces do not count.
+    # bon dia → on di; adéu → adeu; салам дүйнө → салам дуйно; кыргыз → nothing. Spaces do not
+    # count.
     assert (found.units, mode.errors) == (
         {"ca": [6, 4], "ky": [10, 6]},
         {"ca": [2, 1], "ky": [2, 6]},

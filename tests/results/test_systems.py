@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Systems over seeds: which experiments are one system, their differences, and trainings that are no pairs."""
+"""Systems over seeds: which experiments are one system, their differences, and trainings that are
+no pairs.
+"""
 
 from pathlib import Path
 

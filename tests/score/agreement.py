@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The edit distance as in textbooks; random pairs of texts in twenty scripts, and their counts by it and by jiwer."""
+"""The edit distance as in textbooks; random pairs of texts in twenty scripts, and their counts by
+it and by jiwer.
+"""
 
 import math
 import random
@@ -18,7 +20,9 @@ def edit_distance(
     hyp: Sequence[object],
     cost: Callable[[Any, Any], float] = lambda a, b: float(a != b),
 ) -> float:
-    """The recursion, one row at a time; `cost` is the cost of a substitution, deletions and insertions cost 1."""
+    """The recursion, one row at a time; `cost` is the cost of a substitution, deletions and
+    insertions cost 1.
+    """
     row = [float(j) for j in range(len(hyp) + 1)]
     for i, unit in enumerate(ref, start=1):
         above, row = row, [float(i)]

@@ -24,11 +24,12 @@ def cost(ref: str, hyp: str) -> float:
 
 
 def test_costs_by_hand() -> None:
-    # p and b differ only in voice: weight 0.125 of 7.75 (panphon's 7.25, and 0.25 for each of two tones)
+    # p and b differ only in voice: weight 0.125 of 7.75 (panphon's 7.25, and 0.25 for each of two
+    # tones)
     assert cost("p", "b") == cost("b", "p") == pytest.approx(0.125 / 7.75)
     assert cost("i", "u") == pytest.approx(3 * 0.25 / 7.75), "lips, back and round"
-    # t and a: the opposite in syl, son, cons (1 each), cont 0.5, voi 0.125, cor, lo, back (0.25 each); ant and tense
-    # (0.25), distr (0.125) are undefined in one of the two: half
+    # t and a: the opposite in syl, son, cons (1 each), cont 0.5, voi 0.125, cor, lo, back (0.25
+    # each); ant and tense (0.25), distr (0.125) are undefined in one of the two: half
     assert cost("t", "a") == pytest.approx(
         (3 + 0.5 + 0.125 + 0.75 + (0.25 + 0.25 + 0.125) / 2) / 7.75
     )

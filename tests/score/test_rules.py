@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Units and alignments by hand, where WeNet's scorers are wrong, with both forms of Unicode, and against jiwer."""
+"""Units and alignments by hand, where WeNet's scorers are wrong, with both forms of Unicode, and
+against jiwer.
+"""
 
 import unicodedata
 

@@ -109,7 +109,9 @@ def test_bins_double() -> None:
 
 
 def test_averages_over_speakers_draw_speakers() -> None:
-    """Each speaker has the same errors in all utterances, so only drawing speakers shows the spread."""
+    """Each speaker has the same errors in all utterances, so only drawing speakers shows the
+    spread.
+    """
     reference = {f"{speaker}{i}": "abcd" for speaker in "pqrs" for i in range(50)}
     hypothesis = {key: "abcd" if key[0] in "pq" else "abxx" for key in reference}
     report = score(reference, hypothesis, rules=CER)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two systems over paired seeds: t test, interval and its coverage, power, Holm's correction, error messages."""
+"""Two systems over paired seeds: t test, interval and its coverage, power, Holm's correction, error
+messages.
+"""
 
 import json
 from collections.abc import Sequence

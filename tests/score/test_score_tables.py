@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text for people and JSON for programs: tables, confusions, aligned transcripts, WeNet's layout, score.json."""
+"""Text for people and JSON for programs: tables, confusions, aligned transcripts, WeNet's layout,
+score.json.
+"""
 
 import io
 import json

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Phones as vectors: which symbols are phones, which spellings are equal, which phones are near each other."""
+"""Phones as vectors: which symbols are phones, which spellings are equal, which phones are near
+each other.
+"""
 
 import importlib.util
 import unicodedata
@@ -31,7 +33,8 @@ HARD = str.split(
 
 
 def test_a_plain_phone_is_panphons_row() -> None:
-    # p of the table: + cons ant lab, 0 distr tense and tones, - the rest; scaled by the root of each weight.
+    # p of the table: + cons ant lab, 0 distr tense and tones, - the rest; scaled by the root of
+    # each weight.
     signs = [
         -1,
         -1,

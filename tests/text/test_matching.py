@@ -14,7 +14,9 @@ LETTERS = [
     for point in range(0x110000)
     if unicodedata.decomposition(chr(point))[:1] not in ("", "<")
 ]
-"""All letters of Unicode that are canonically equivalent to other code points; without those of Hangul."""
+"""All letters of Unicode that are canonically equivalent to other code points; without those of
+Hangul.
+"""
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Normalization keeps every letter of any script, in the paper's 15 languages and in all of Unicode."""
+"""Normalization keeps every letter of any script, in the paper's 15 languages and in all of
+Unicode.
+"""
 
 import sys
 import unicodedata
@@ -61,7 +63,9 @@ LANGS = st.sampled_from([*PAPER_LANGS, None, "oc", "de", "hy"])
 
 
 def letters(text: str, lang: str | None) -> Counter[str]:
-    """Letters, marks and numbers without regard to case, except apostrophe letters, which are unified."""
+    """Letters, marks and numbers without regard to case, except apostrophe letters, which are
+    unified.
+    """
     text = unicodedata.normalize("NFC", text).replace("İ", "i")
     if lang == "tr":
         text = unicodedata.normalize("NFD", text.replace("I", "ı")).replace("\u0307", "")
@@ -130,7 +134,8 @@ def test_normalized_text_does_not_change(text: str, lang: str | None) -> None:
     assert removed.total() <= len(unicodedata.normalize("NFC", text))
     without = remove_punctuation(text, lang)  # the same, except for the case
     assert remove_punctuation(without, lang) == without
-    # A mark without its letter finds another one when punctuation goes: Turkish I’ and an acute become í, not ı́.
+    # A mark without its letter finds another one when punctuation goes: Turkish I’ and an acute
+    # become í, not ı́.
     if not {"Mn", "Cf"} & {
         unicodedata.category(character) for character in unicodedata.normalize("NFC", text)
     }:

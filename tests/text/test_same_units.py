@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each command divides a text into the same units, for tables of many kinds, and the units give the text again."""
+"""Each command divides a text into the same units, for tables of many kinds, and the units give the
+text again.
+"""
 
 import pickle
 import unicodedata

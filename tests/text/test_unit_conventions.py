@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unit tables of other toolkits: `<space>`, marked units, byte pieces, Chinese characters beside BPE; long lines."""
+"""Unit tables of other toolkits: `<space>`, marked units, byte pieces, Chinese characters beside
+BPE; long lines.
+"""
 
 import io
 import re

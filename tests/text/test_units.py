@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unit tables: order, round trip, WeNet's orders, faults; tokenizers: `join` is the inverse of `split`."""
+"""Unit tables: order, round trip, WeNet's orders, faults; tokenizers: `join` is the inverse of
+`split`.
+"""
 
 import pickle
 import re

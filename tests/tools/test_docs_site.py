@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The site of `make docs`: nothing loaded from a network, no source files but one for users, and its search."""
+"""The site of `make docs`: nothing loaded from a network, no source files but one for users, and
+its search.
+"""
 
 import os
 import re

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of recognisers with language models: weights chosen on the dev set, results of a recipe left alone."""
+"""The table of recognisers with language models: weights chosen on the dev set, results of a recipe
+left alone.
+"""
 
 import argparse
 import importlib.util

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""benchmarks/seed_calibration.py on results files with known variances: what it measures, its note, its messages."""
+"""benchmarks/seed_calibration.py on results files with known variances: what it measures, its note,
+its messages.
+"""
 
 import importlib
 import json

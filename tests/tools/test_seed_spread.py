@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""benchmarks/measure_seed_spread.py: quantiles of a worked example, and the file of the package has today's results."""
+"""benchmarks/measure_seed_spread.py: quantiles of a worked example, and the file of the package has
+today's results.
+"""
 
 import importlib
 import json

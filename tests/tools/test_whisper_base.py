@@ -30,7 +30,9 @@ def text(name: str) -> bytes:
 
 
 def model_bin(variables: dict[str, np.ndarray]) -> bytes:
-    """A model.bin of CTranslate2 with float16 variables, a setting among them and an alias at the end."""
+    """A model.bin of CTranslate2 with float16 variables, a setting among them and an alias at the
+    end.
+    """
     parts = [struct.pack("<I", 6), text("WhisperSpec"), struct.pack("<II", 3, len(variables) + 1)]
     parts += [text("encoder/num_heads"), struct.pack("<BBIh", 0, 2, 2, 8)]
     for name, array in variables.items():

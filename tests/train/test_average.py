@@ -44,7 +44,9 @@ def save(
     interim: bool = False,
     **w: Tensor,
 ) -> Path:
-    """A checkpoint of these weights; `facts` are the metrics of the last validation, at this step if they name none."""
+    """A checkpoint of these weights; `facts` are the metrics of the last validation, at this step
+    if they name none.
+    """
     validations = [] if facts is None else [{"step": step, **facts}]
     progress = {"step": step, "interim": interim, "validations": validations}
     state = json.dumps({"progress": progress, "fingerprint": {"units.txt": units}}).encode()

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`decoder: none`: training, resume, average, every command that reads the model, and fine-tuning to and from it."""
+"""`decoder: none`: training, resume, average, every command that reads the model, and fine-tuning
+to and from it.
+"""
 
 import json
 import logging

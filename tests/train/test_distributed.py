@@ -175,7 +175,9 @@ def check_rank(rank: int, folder: Path) -> None:
 def count_wrappers_at_the_end(
     counts: list[int], destroy: Callable[[], None] = dist.destroy_process_group
 ) -> None:
-    """Destroy the process group; append the number of DistributedDataParallel objects alive at that time."""
+    """Destroy the process group; append the number of DistributedDataParallel objects alive at that
+    time.
+    """
     counts.append(sum(isinstance(value, DistributedDataParallel) for value in gc.get_objects()))
     destroy()
 
@@ -341,7 +343,9 @@ def test_the_order_of_batches_is_that_of_one_process(pair: Path, trained: Path) 
 
 @pytest.mark.slow
 def test_an_error_of_one_rank_ends_both_and_no_model_outlives_its_process_group(pair: Path) -> None:
-    """Torch may otherwise wait for ever at the end of a training: gloo is closed while Python's lock is held."""
+    """Torch may otherwise wait for ever at the end of a training: gloo is closed while Python's
+    lock is held.
+    """
     results = [json.loads((pair / f"found{rank}.json").read_text()) for rank in range(2)]
     assert [one["reserved"] for one in results] == [10, 0], (
         "of five trainings, training and validation set"

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fine-tuning with --checkpoint: weights copied from a model with other units, trees or heads, and the report."""
+"""Fine-tuning with --checkpoint: weights copied from a model with other units, trees or heads, and
+the report.
+"""
 
 import json
 import logging

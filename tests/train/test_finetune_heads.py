@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--checkpoint with heads whose parameters have names that are not known: of a package, or like those of a softmax."""
+"""--checkpoint with heads whose parameters have names that are not known: of a package, or like
+those of a softmax.
+"""
 
 import logging
 from collections.abc import Iterator
@@ -155,7 +157,9 @@ def test_a_head_without_its_config_is_assumed_to_be_the_new_one(
 
 
 def test_the_file_beside_the_weights_decides_what_a_head_is(tmp_path: Path) -> None:
-    """A config of another head than that of the weights is refused, also if the names are those of a softmax."""
+    """A config of another head than that of the weights is refused, also if the names are those of
+    a softmax.
+    """
     write_model(tmp_path / "exp", cosine_config(has_decoder=False))
     softmax = build(small_config(**CTC_ONLY), seed=1).state_dict()
     torch.save(softmax, tmp_path / "exp/final.pt")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints leave out frozen weights, which are in one file beside them; whatever reads a checkpoint has them."""
+"""Checkpoints leave out frozen weights, which are in one file beside them; whatever reads a
+checkpoint has them.
+"""
 
 import errno
 import shutil

@@ -55,7 +55,9 @@ def test_each_head_learns_eight_utterances_by_heart(tmp_path: Path, kind: str) -
 def test_all_heads_of_one_seed_have_the_same_ctc_losses_until_ctc_only_steps_end(
     tiny_corpus: TinyCorpus, tmp_path: Path
 ) -> None:
-    """They start with the same encoder, decoder and CTC weights, and see the same batches, masks and dropout."""
+    """They start with the same encoder, decoder and CTC weights, and see the same batches, masks
+    and dropout.
+    """
     losses, weights = {}, {}
     for kind in HEADS:
         folder = tiny_corpus.train(tmp_path / kind, "model_conf.ctc_only_steps=5", head=kind)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The start of a training: the experiment folder, refused changes, data lists, devices, frozen and compiled modules."""
+"""The start of a training: the experiment folder, refused changes, data lists, devices, frozen and
+compiled modules.
+"""
 
 import errno
 import json
@@ -524,7 +526,9 @@ def test_frozen_parameters_do_not_change(
 def test_freeze_without_a_checkpoint_warns(
     tiny_corpus: TinyCorpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With sparse gradients everything but the head may be frozen; then the dense optimizer has no parameters."""
+    """With sparse gradients everything but the head may be frozen; then the dense optimizer has no
+    parameters.
+    """
     sparse = ("head_conf.sparse_grad=true",)
     sparse += ("model_conf.lsm_weight=0", ONE_STEP)
     folder = tiny_corpus.train(
@@ -539,7 +543,9 @@ def test_freeze_without_a_checkpoint_warns(
 
 
 def test_a_frozen_module_computes_the_same_as_before(caplog: pytest.LogCaptureFixture) -> None:
-    """It has no dropout and no batch statistics, while the rest trains; `encoders.1` is not `encoders.10`."""
+    """It has no dropout and no batch statistics, while the rest trains; `encoders.1` is not
+    `encoders.10`.
+    """
     layers = {
         "encoder_conf": {
             "num_blocks": 11,

@@ -33,7 +33,9 @@ def rates(steps: tuple[int, ...], warmup: int, **total: int) -> list[float]:
 
 
 def test_warmuplr_is_wenets_formula() -> None:
-    """lr · warmup^0.5 · min(n^-0.5, n · warmup^-1.5) with a warm-up of 400: 400^0.5 = 20, 400^1.5 = 8000."""
+    """lr · warmup^0.5 · min(n^-0.5, n · warmup^-1.5) with a warm-up of 400: 400^0.5 = 20, 400^1.5 =
+    8000.
+    """
     expected = [
         0.002 * 20 * (1 / 8000),
         0.002 * 20 * (100 / 8000),
@@ -118,7 +120,10 @@ def optimizer_of(model: nn.Module) -> AdamBesideSparseAdam:
 
 
 def set_gradients(model: Model, seed: int, touched: list[int], *, is_dense: bool = False) -> None:
-    """Random gradients; of the head only the rows `touched`. A row named twice comes as two halves."""
+    """Random gradients; of the head only the rows `touched`.
+
+    A row named twice comes as two halves.
+    """
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         parameter.grad = torch.randn(parameter.shape, generator=generator)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trainings with a pretrained encoder: resume, frozen weights, the cache of outputs, and what is made of the folder."""
+"""Trainings with a pretrained encoder: resume, frozen weights, the cache of outputs, and what is
+made of the folder.
+"""
 
 import errno
 import json
@@ -71,7 +73,9 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def settings_of(source: Path, conf: str, *more: str) -> tuple[str, ...]:
-    """Overrides for a training of ten steps with this encoder, whose folder is written first, and its settings."""
+    """Overrides for a training of ten steps with this encoder, whose folder is written first, and
+    its settings.
+    """
     if source.name in CONFIGS and not source.exists():
         write_folder(source, source.name)
     adapter = ", adapter: new" if source.name == "mms" else ""
@@ -562,7 +566,9 @@ def test_settings_that_do_not_fit_a_pretrained_encoder(
 
 
 def train_pair(rank: int, folder: Path, corpus: TinyCorpus, source: Path) -> None:
-    """Trainings of both ranks: one fills the cache, the next one reads it, and two of all weights, one of them held."""
+    """Trainings of both ranks: one fills the cache, the next one reads it, and two of all weights,
+    one of them held.
+    """
     cached = settings_of(source, f"freeze: all, layers: weighted, cache: {folder / 'cache'}")
     speech.train(corpus.options(folder / "whole", *cached))
     files = {path: path.stat().st_ino for path in (folder / "cache").glob("*.bin")}

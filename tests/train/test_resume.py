@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training that is stopped at any step, by a kill or a signal, and resumed ends with the same bits (CPU)."""
+"""A training that is stopped at any step, by a kill or a signal, and resumed ends with the same
+bits (CPU).
+"""
 
 import contextlib
 import json

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a training writes into its run record: at the start, while it runs, at each resume and at its end."""
+"""What a training writes into its run record: at the start, while it runs, at each resume and at
+its end.
+"""
 
 import errno
 import logging

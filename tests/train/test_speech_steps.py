@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizer steps: loss normalisation, clipping, skipped steps, validation, dtypes, and their error messages."""
+"""Optimizer steps: loss normalisation, clipping, skipped steps, validation, dtypes, and their error
+messages.
+"""
 
 import json
 import math
@@ -322,7 +324,9 @@ def test_every_dtype_learns_the_same_from_a_batch() -> None:
 
 
 def test_steps_skipped_for_the_loss_scale_do_not_end_training() -> None:
-    """The first scale is so high that the gradient overflows; then the scale is halved, and doubled later."""
+    """The first scale is so high that the gradient overflows; then the scale is halved, and doubled
+    later.
+    """
     config = small_config(dtype="fp16", **ONE_LAYER)
     state, scale, skipped = state_of(config), 2.0**32, 0
     state.precision.load_state_dict(

@@ -50,9 +50,11 @@ def information(bigrams: Counter[tuple[int, int]], classes: Sequence[Class]) -> 
 
 
 def brute_force(sequences: Sequence[Sequence[int]], num_units: int, window: int) -> set[Class]:
-    """Brown's algorithm word for word: every pair is tried, and the information computed anew each time.
+    """Brown's algorithm word for word: every pair is tried, and the information computed anew each
+    time.
 
-    Returns the classes of the window when all units have joined, and those that are merged from them.
+    Returns the classes of the window when all units have joined, and those that are merged from
+    them.
     """
     bigrams = Counter(pair for sequence in sequences for pair in itertools.pairwise(sequence))
     counts = counted(sequences, num_units)
@@ -83,8 +85,9 @@ def brute_force(sequences: Sequence[Sequence[int]], num_units: int, window: int)
 
 
 def test_three_units_worked_by_hand() -> None:
-    # Bigrams 01 (twice), 10, 02 (twice), 20 (twice): between 1 and 2 the contexts are alike. {1, 2} (weight 4) goes
-    # beside 0 (weight 5): the lighter is on the left, and in it 1 and 2 (equal) stand by id.
+    # Bigrams 01 (twice), 10, 02 (twice), 20 (twice): between 1 and 2 the contexts are alike. {1, 2}
+    # (weight 4) goes beside 0 (weight 5): the lighter is on the left, and in it 1 and 2 (equal)
+    # stand by id.
     tree = tree_of([[0, 1, 0, 1], [2, 0, 2, 0, 2]], [5, 4, 4])
     assert tree.children.tolist() == [[2, 1], [3, 4]]
     assert tree.codes() == ["0", "10", "11"]
@@ -126,7 +129,8 @@ def test_a_class_of_the_window_is_a_huffman_tree() -> None:
 
 
 def test_units_in_no_bigram_cost_the_others_as_little_as_they_can() -> None:
-    # 4, 5 have no frequency and stand beside the least frequent; 6 has one, but stands in no bigram.
+    # 4, 5 have no frequency and stand beside the least frequent; 6 has one, but stands in no
+    # bigram.
     sequences = [[0, 1, 3], [0, 2, 3], [0, 1, 3], [0, 2, 3], [6]]
     for weight, subtrees in (
         (1, [{4, 5}, {6, 4, 5}, {1, 2}, {0, 1, 2, 3}]),

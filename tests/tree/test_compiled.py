@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiled code has a cache that works where neither the package nor the home folder can be written to."""
+"""Compiled code has a cache that works where neither the package nor the home folder can be written
+to.
+"""
 
 import logging
 import os
@@ -24,7 +26,10 @@ def double(value: int) -> int:
 
 @pytest.fixture
 def read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No folder that Numba finds can be written to. Returns the place of our folder in the temporary folder."""
+    """No folder that Numba finds can be written to.
+
+    Returns the place of our folder in the temporary folder.
+    """
     for locator in (caching.InTreeCacheLocator, caching.UserWideCacheLocator):
         monkeypatch.setattr(locator, "from_function", classmethod(lambda cls, function, file: None))
     monkeypatch.setattr(config, "CACHE_DIR", "")

@@ -35,7 +35,8 @@ def test_five_units_worked_by_hand() -> None:
     assert tree.codes() == ["100", "101", "00", "01", "11"]
     assert tree.children.tolist() == [[1, 2], [6, 7], [3, 8], [4, 5]]
     assert tree.mean_code_length() == pytest.approx((3 * 5 + 3 * 9 + 2 * 12 + 2 * 13 + 2 * 16) / 55)
-    # 1+1=2 enters the queue behind the leaf of weight 2, so the leaf is taken first and becomes the left child.
+    # 1+1=2 enters the queue behind the leaf of weight 2, so the leaf is taken first and becomes the
+    # left child.
     assert Tree.huffman([1, 1, 2]).codes() == ["10", "11", "0"]
     assert Tree.huffman([3, 3, 3, 3]).codes() == ["00", "01", "10", "11"]
 
@@ -55,8 +56,8 @@ def test_a_tree_as_deep_as_floats_allow_needs_no_recursion() -> None:
 
 def test_a_limit_that_binds() -> None:
     # Units 1 1 2 3 5. Level 1: these; packages 2 5. Level 2: 1 1 2 [2] 3 5 [5]; packages 2 4 8.
-    # Level 3: 1 1 2 [2] 3 [4] 5 [8]; the first 2V-2 = 8: all five units and three packages. They take six of level 2:
-    # 1 1 2 [2] 3 5, five units and a package, which takes two of level 1: 1 1.
+    # Level 3: 1 1 2 [2] 3 [4] 5 [8]; the first 2V-2 = 8: all five units and three packages. They
+    # take six of level 2: 1 1 2 [2] 3 5, five units and a package, which takes two of level 1: 1 1.
     assert Tree.huffman([1, 1, 2, 3, 5], max_depth=3).depths().tolist() == [3, 3, 2, 2, 2]
     tree = Tree.huffman(
         [1, 1, 2, 3, 5, 8, 13, 21, 34, 55], max_depth=5
@@ -79,7 +80,8 @@ def test_no_code_within_the_limit_is_cheaper(frequencies: list[int], slack: int)
     max_depth = least_depth(len(frequencies)) + slack
     tree = Tree.huffman(frequencies, max_depth=max_depth)
     assert tree.depth <= max_depth
-    # All codes: every multiset of lengths with Kraft's sum 1, the shortest for the most frequent unit.
+    # All codes: every multiset of lengths with Kraft's sum 1, the shortest for the most frequent
+    # unit.
     falling = sorted(frequencies, reverse=True)
     assert int(tree.depths() @ tree.frequencies) == min(
         sum(length * count for length, count in zip(lengths, falling, strict=True))
@@ -161,11 +163,13 @@ def test_a_seed_always_gives_the_same_tree() -> None:
 @pytest.mark.parametrize(
     ("frequencies", "placed", "codes"),
     [
-        # Units that never occur are the sibling of the least frequent one, 4; other codes are those of the comb.
+        # Units that never occur are the sibling of the least frequent one, 4; other codes are those
+        # of the comb.
         ([0, 0, 5, 4, 2, 4], [2, 3, 4, 5], "0100 0101 000 001 011 1"),
         ([0, 5, 4, 2, 4], [1, 2, 3, 4], "010 000 001 011 1"),
         ([0, 0], [1], "0 1"),
-        # <blank>, <unk>, <sos/eos> and three phones: the end of sentence is one decision, and costs the phones one.
+        # <blank>, <unk>, <sos/eos> and three phones: the end of sentence is one decision, and costs
+        # the phones one.
         ([0, 0, 9, 3, 2, 5], [3, 4, 5], "10100 10101 0 100 1011 11"),
         # Under CTC <blank> is most of the mass: it comes first, then the end, then the phones.
         ([40, 0, 6, 3, 2, 5], [3, 4, 5], "1 01010 00 0100 01011 011"),

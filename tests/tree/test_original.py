@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders and checkpoints of the original implementation, against one written by hand and against its formula."""
+"""Folders and checkpoints of the original implementation, against one written by hand and against
+its formula.
+"""
 
 import json
 from collections.abc import Callable

@@ -90,8 +90,8 @@ def test_figures_worked_by_hand() -> None:
     assert SIX.code_lengths() == pytest.approx(np.log2([3, 9, 9, 9, 6, 6]))
     assert SIX.mean_code_length() == pytest.approx(math.log2(3) + (4 * math.log2(3) + 4) / 16)
     assert SIX.entropy() == pytest.approx(0.5 + 2 / 16 * 4 + 3 * 2 / 16 * 3)
-    # Binary: at the root 4, 8, 4. The classes are merged first, then they are on the right of "a" (8 and 8: the leaf
-    # is first).
+    # Binary: at the root 4, 8, 4. The classes are merged first, then they are on the right of "a"
+    # (8 and 8: the leaf is first).
     assert SIX.binary().codes() == ["0", "1010", "1011", "100", "110", "111"]
     assert (SIX.binary().kind, SIX.binary().units) == ("classes_binary", SIX.units)
 

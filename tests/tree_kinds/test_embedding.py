@@ -157,10 +157,11 @@ def built(
 
 
 def test_clusterings_worked_by_hand() -> None:
-    # 0 and 1 first (d² = 1), then 10 and 12 (4), then both pairs. The lighter pair, 10 and 12, is on the left.
+    # 0 and 1 first (d² = 1), then 10 and 12 (4), then both pairs. The lighter pair, 10 and 12, is
+    # on the left.
     assert built([0, 1, 10, 12], [5, 4, 1, 2]).codes() == ["11", "10", "00", "01"]
-    # The centre of 1 and 1.6 is 1.15 from the centre 0.15 of the four first units: 2·4·2/6·1.15² = 3.53.
-    # The last unit at 3 is 1.7 from it: 2·2·1/3·1.7² = 3.85; at 2.9 it is 3.41.
+    # The centre of 1 and 1.6 is 1.15 from the centre 0.15 of the four first units: 2·4·2/6·1.15² =
+    # 3.53. The last unit at 3 is 1.7 from it: 2·2·1/3·1.7² = 3.85; at 2.9 it is 3.41.
     assert frozenset([4, 5, 6]) in units_below(built([0, 0.1, 0.2, 0.3, 1, 1.6, 2.9]))
     assert frozenset([0, 1, 2, 3, 4, 5]) in units_below(built([0, 0.1, 0.2, 0.3, 1, 1.6, 3]))
     # Ties depend only on the unit ids.
@@ -210,7 +211,8 @@ def test_without_different_vectors_it_is_huffmans_tree() -> None:
     for cosine, pair in itertools.product((False, True), ([1, 2], [1, 1], [NAN, 1], [0, -0.0])):
         assert built(pair, [3, 1], cosine).codes() == ["1", "0"]
     assert built([1]).children.shape == built([NAN]).children.shape == (0, 2)
-    # Only some are equal: 0, -0 and 0 are one vector, a tree of units 0, 2 and 3; unit 1 is lighter than the three.
+    # Only some are equal: 0, -0 and 0 are one vector, a tree of units 0, 2 and 3; unit 1 is lighter
+    # than the three.
     assert built([0, 5, -0.0, 0]).codes() == ["110", "0", "111", "10"]
     assert built([1, 3] * 512).depth == 10
     vectors = np.repeat(np.random.default_rng(0).normal(size=(60, 5)), 3, axis=0)
@@ -227,7 +229,8 @@ def test_scale_and_offset_change_nothing_and_directions_ignore_length() -> None:
     tree = built(vectors, cosine=True)
     assert built(vectors + [3, -2, 8, 0, 1], cosine=True) == tree
     assert built(vectors * 7, cosine=True) == tree
-    # Opposite pairs, so the mean is zero whatever their length: units 0 and 2 have the same direction.
+    # Opposite pairs, so the mean is zero whatever their length: units 0 and 2 have the same
+    # direction.
     opposite = np.array([[1, 0.1], [-1, -0.1], [9, 0.8], [-9, -0.8], [0.1, 2], [-0.1, -2.0]])
     assert {frozenset([0, 2]), frozenset([1, 3])} <= set(units_below(built(opposite, cosine=True)))
     assert frozenset([0, 2]) not in units_below(built(opposite))

@@ -52,7 +52,8 @@ def test_pooled_counts_units_and_one_end_per_utterance(caplog: pytest.LogCapture
 
 
 def test_per_language_gives_each_language_the_same_weight() -> None:
-    # ca: a 2, eos 2 of 4; es: b 3, eos 1 of 4 (equation 2 of the paper, end of sentence being a unit like any other)
+    # ca: a 2, eos 2 of 4; es: b 3, eos 1 of 4 (equation 2 of the paper, end of sentence being a
+    # unit like any other)
     data = [utterance("a", "ca"), utterance("a", "ca"), utterance("bbb", "es")]
     assert unit_frequencies(data, TOKENIZER, "per_language").tolist() == [
         0,
@@ -223,8 +224,8 @@ def test_options_that_do_not_go_with_the_kind_are_refused(
 def test_code_lengths_of_two_languages_by_hand() -> None:
     tree = Tree.huffman([0, 0, 8, 4, 2, 1])
     assert tree.depths().tolist() == [5, 5, 1, 2, 3, 4]  # <blank> <unk> <sos/eos> a b c
-    # ca: a a a end: entropy 2 - 3/4·log2 3, its own tree 1, this one (3·2 + 1) / 4.
-    # es: b b end c c end: entropy log2 3 = 1.585, its own tree (1 + 2 + 2) / 3, this one (2·3 + 2·4 + 2·1) / 6.
+    # ca: a a a end: entropy 2 - 3/4·log2 3, its own tree 1, this one (3·2 + 1) / 4. es: b b end c c
+    # end: entropy log2 3 = 1.585, its own tree (1 + 2 + 2) / 3, this one (2·3 + 2·4 + 2·1) / 6.
     spoken = [utterance("aaa", "ca"), utterance("bb", "es"), utterance("cc", "es")]
     assert language_costs(tree, spoken, TOKENIZER) == [
         ("language", "units", "entropy", "own tree", "this tree", "excess"),

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Corrected texts and borders of a transcribed recording, and files of it for other programs.
 
-NAME.json is what `wenet-hs transcribe --record` wrote, and never changes. NAME.corrections.json beside it is written at
-every correction: number of the segment → its text, or an object with those of text, start, end and confirmed that a
-person gave. It also has the name of the `speaker`, if one was given, and in `segments` a hash of the segments of
-NAME.json, to which the numbers belong.
+NAME.json is what `wenet-hs transcribe --record` wrote, and never changes. NAME.corrections.json
+beside it is written at every correction: number of the segment → its text, or an object with those
+of text, start, end and confirmed that a person gave. It also has the name of the `speaker`, if one
+was given, and in `segments` a hash of the segments of NAME.json, to which the numbers belong.
 """
 
 import hashlib
@@ -61,7 +61,10 @@ class Correction:
         return self.is_confirmed or self.text is not None
 
     def apply(self, segment: TranscribedSegment) -> TranscribedSegment:
-        """The corrected segment. Its words keep their times if their number is the same and they are within it."""
+        """The corrected segment.
+
+        Its words keep their times if their number is the same and they are within it.
+        """
         start = segment.start if self.start is None else self.start
         end = segment.end if self.end is None else self.end
         text = segment.text if self.text is None else self.text
@@ -118,7 +121,9 @@ class CorrectedRecording:
         return replace(self.record.recording, segments=tuple(segments))
 
     def training_rows(self) -> list[dict[str, str]]:
-        """Rows for `corpus.edits.write_added`: the segments with a text that a person has corrected or confirmed."""
+        """Rows for `corpus.edits.write_added`: the segments with a text that a person has corrected
+        or confirmed.
+        """
         media = str(self.record.recording.media)
         return [
             {"audio": media, "text": one.text, "start": f"{one.start:.3f}", "end": f"{one.end:.3f}"}
@@ -134,7 +139,9 @@ class CorrectedRecording:
 
 
 def read_corrected(path: Path, record: Record | None = None) -> CorrectedRecording:
-    """The recording of NAME.json with its corrections. Raises DataError if a file is damaged or of other segments.
+    """The recording of NAME.json with its corrections.
+
+    Raises DataError if a file is damaged or of other segments.
 
     `record`: the content of NAME.json, if it is known.
     """
@@ -151,7 +158,9 @@ def read_corrected(path: Path, record: Record | None = None) -> CorrectedRecordi
 
 
 def refuse_double(recordings: Sequence[CorrectedRecording]) -> None:
-    """Raise DataError if rows of two transcripts of one recording are of the same speech: it would count twice."""
+    """Raise DataError if rows of two transcripts of one recording are of the same speech: it would
+    count twice.
+    """
 
     def spans(of: CorrectedRecording) -> list[tuple[float, float]]:
         return [(float(row["start"]), float(row["end"])) for row in of.training_rows()]
@@ -166,7 +175,10 @@ def refuse_double(recordings: Sequence[CorrectedRecording]) -> None:
 
 
 def count_reviewed(path: Path) -> int:
-    """The segments of NAME.json whose text a person has corrected or confirmed. Raises DataError."""
+    """The segments of NAME.json whose text a person has corrected or confirmed.
+
+    Raises DataError.
+    """
     return sum(one.is_reviewed for one in _read_corrections(path)[0].values())
 
 
@@ -179,7 +191,9 @@ def _hash(values: Sequence[object]) -> str:
 
 
 def _read_corrections(path: Path) -> tuple[dict[int, Correction], str, str]:
-    """The corrections of NAME.json by the number of the segment, the speaker, and the hash of the segments."""
+    """The corrections of NAME.json by the number of the segment, the speaker, and the hash of the
+    segments.
+    """
     path = _corrections_path(path)
     try:
         found = json.loads(path.read_text("utf-8")) if path.is_file() else {}
@@ -220,7 +234,10 @@ def _write(found: CorrectedRecording) -> None:
 
 
 def save_speaker(path: Path, speaker: str) -> None:
-    """Write the name of the speaker of NAME.json to the disk. Raises DataError for one that is too long."""
+    """Write the name of the speaker of NAME.json to the disk.
+
+    Raises DataError for one that is too long.
+    """
     speaker = " ".join(one_field(speaker).split())
     if len(speaker) > _MAX_NAME:
         raise DataError(
@@ -233,14 +250,16 @@ def save_speaker(path: Path, speaker: str) -> None:
 def save_correction(
     path: Path, number: int, correction: Correction, *, seen: str | None = None
 ) -> str:
-    """Write the correction of a segment of NAME.json to the disk. What is as it was transcribed is no correction.
+    """Write the correction of a segment of NAME.json to the disk.
+
+    What is as it was transcribed is no correction.
 
     Args:
         seen: the `segment_hash` of what the person has changed; None: not known.
 
-    Returns its new `segment_hash`. Raises DataError for a number without a segment, a text that is too long, borders
-    that leave the recording or are beyond those of the segments before and after it, or if the segment is not as it
-    was seen.
+    Returns its new `segment_hash`. Raises DataError for a number without a segment, a text that is
+    too long, borders that leave the recording or are beyond those of the segments before and after
+    it, or if the segment is not as it was seen.
     """
     with _MUTEX:
         found = read_corrected(path)
@@ -267,7 +286,9 @@ def save_correction(
 
 
 def _check_borders(found: CorrectedRecording, number: int, correction: Correction) -> None:
-    """Raise DataError if new borders leave the recording or cross a segment of the speaker before or after."""
+    """Raise DataError if new borders leave the recording or cross a segment of the speaker before
+    or after.
+    """
     applied, end_s = found.apply().segments, found.record.recording.duration_s
     now, new = applied[number], correction.apply(found.record.recording.segments[number])
     if (new.start, new.end) == (now.start, now.end):
@@ -292,14 +313,19 @@ def _check_borders(found: CorrectedRecording, number: int, correction: Correctio
 
 
 def read_given(source: Path) -> AnnotationFile:
-    """The tiers of the .eaf or .TextGrid that was given instead of its recording. Raises DataError."""
+    """The tiers of the .eaf or .TextGrid that was given instead of its recording.
+
+    Raises DataError.
+    """
     return read_elan(source) if source.suffix.lower() == ".eaf" else read_textgrid(source)
 
 
 def annotations_beside(
     given: AnnotationFile, duration_s: float, segments: Sequence[TranscribedSegment]
 ) -> list[list[tuple[str, str]]]:
-    """Of each segment: name and text of the tiers with annotations at the same time, such as a translation."""
+    """Of each segment: name and text of the tiers with annotations at the same time, such as a
+    translation.
+    """
     shift = find_shift(*given.extent, duration_s) if given.extent[1] else 0.0
     if isinstance(shift, str):
         raise DataError(given.path, shift)

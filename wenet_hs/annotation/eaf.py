@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ELAN files (.eaf of format 2 and 3): their tiers, and new tiers in a file or in a copy of the user's.
+"""ELAN files (.eaf of format 2 and 3): their tiers, and new tiers in a file or in a copy of the
+user's.
 
-What the file contained stays as it was. pympi writes; files are read as XML, because pympi misreads some.
+What the file contained stays as it was. pympi writes; files are read as XML, because pympi misreads
+some.
 """
 
 import logging
@@ -44,8 +46,12 @@ _CONSTRAINTS = {
     CONFIDENCE: "Symbolic_Association",
     LOW: "Included_In",
 }
-"""ELAN's constraints. Time_Subdivision would be wrong for words: it allows no pause between two of them. Words of low
-confidence are children of the text: pympi cannot read an association with a tier that has a parent itself."""
+"""ELAN's constraints.
+
+Time_Subdivision would be wrong for words: it allows no pause between two of them. Words of low
+confidence are children of the text: pympi cannot read an association with a tier that has a parent
+itself.
+"""
 _EAF_TAGS = (
     *(
         "LICENSE",
@@ -61,7 +67,9 @@ _EAF_TAGS = (
 )
 _EAF_ORDER = {tag: number for number, tag in enumerate(_EAF_TAGS)}
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 cannot contain, not even as references: ESC and other control characters, surrogates."""
+"""Characters that XML 1.0 cannot contain, not even as references: ESC and other control characters,
+surrogates.
+"""
 _REFERENCE = re.compile(r"&#(?:x(?P<hex>[0-9A-Fa-f]+)|(?P<decimal>[0-9]+));")
 
 
@@ -103,7 +111,9 @@ def read_eaf(path: Path) -> ElementTree.Element:
 
 
 def _find_not_xml(data: bytes) -> str | None:
-    """The first character of a file in UTF-8 that XML cannot contain, also as a reference such as `&#27;`."""
+    """The first character of a file in UTF-8 that XML cannot contain, also as a reference such as
+    `&#27;`.
+    """
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -122,10 +132,12 @@ def _decode_reference(match: re.Match[str]) -> str:
 
 
 def read_media(path: Path, document: ElementTree.Element) -> tuple[tuple[str, ...], int]:
-    """The recording of the ELAN file at `path`, and TIME_ORIGIN: the ms of the recording at which ELAN's times begin.
+    """The recording of the ELAN file at `path`, and TIME_ORIGIN: the ms of the recording at which
+    ELAN's times begin.
 
-    The paths are those of the links as they are written, sound before video, and the file's own name. Links with
-    another TIME_ORIGIN than the first one are left out, and then the file's own name too: their times differ.
+    The paths are those of the links as they are written, sound before video, and the file's own
+    name. Links with another TIME_ORIGIN than the first one are left out, and then the file's own
+    name too: their times differ.
     """
     links = _media_links(document)
     origin_ms = links[0][0] if links else 0
@@ -147,7 +159,9 @@ def _media_links(document: ElementTree.Element) -> list[tuple[int, list[str]]]:
 
 
 def find_offset_fault(found: Path, others: Iterable[str]) -> str | None:
-    """The reason if the audio that was found, perhaps by its stem, is a link of `read_other_media`: times differ."""
+    """The reason if the audio that was found, perhaps by its stem, is a link of `read_other_media`:
+    times differ.
+    """
     names = {fold_name(path.name) for written in others for path in local_paths(written)}
     if fold_name(found.name) not in names:
         return None
@@ -161,7 +175,9 @@ def link_paths(link: ElementTree.Element) -> list[str]:
 
 
 def read_participants(document: ElementTree.Element) -> dict[str, str]:
-    """The participant of each tier of an ELAN file, by TIER_ID: its own, or that of a tier that it depends on."""
+    """The participant of each tier of an ELAN file, by TIER_ID: its own, or that of a tier that it
+    depends on.
+    """
     lineages = _read_lineages(document)
     return {
         name: next(filter(None, (one.get("PARTICIPANT") for one in lineages[name])), "")
@@ -170,7 +186,9 @@ def read_participants(document: ElementTree.Element) -> dict[str, str]:
 
 
 def _read_lineages(document: ElementTree.Element) -> dict[str, list[ElementTree.Element]]:
-    """Each tier by TIER_ID: itself, the tier that it depends on, and so on up to an independent one."""
+    """Each tier by TIER_ID: itself, the tier that it depends on, and so on up to an independent
+    one.
+    """
     tiers, found = {one.get("TIER_ID", ""): one for one in document.iterfind("TIER")}, {}
     for name, tier in tiers.items():
         found[name] = above = [tier]
@@ -184,9 +202,11 @@ def _read_lineages(document: ElementTree.Element) -> dict[str, list[ElementTree.
 def read_aligned(
     path: Path, document: ElementTree.Element, tier: str
 ) -> list[tuple[int, int, ElementTree.Element]]:
-    """Begin and end in ms of ELAN, and the element of ANNOTATION_VALUE, of each annotation of a tier, in order.
+    """Begin and end in ms of ELAN, and the element of ANNOTATION_VALUE, of each annotation of a
+    tier, in order.
 
-    Raises DataError if the tier does not exist, has no annotations, or some without times of their own.
+    Raises DataError if the tier does not exist, has no annotations, or some without times of their
+        own.
     """
     times = {
         one.get("TIME_SLOT_ID"): one.get("TIME_VALUE")
@@ -278,7 +298,9 @@ def _read_tiers(document: ElementTree.Element, origin_ms: int) -> list[Tier]:
 def _interpolate(
     seconds: dict[str | None, float | None], elements: Sequence[ElementTree.Element]
 ) -> None:
-    """Give slots without a time those that divide the span between two times evenly, as ELAN shows them."""
+    """Give slots without a time those that divide the span between two times evenly, as ELAN shows
+    them.
+    """
     ends = {one.get("TIME_SLOT_REF1"): one.get("TIME_SLOT_REF2") for one in elements}
     for slot in [slot for slot in ends if seconds.get(slot) is not None]:
         chain = [slot, ends[slot]]
@@ -293,7 +315,8 @@ def _interpolate(
 def _find_places(
     annotations: Mapping[str, ElementTree.Element],
 ) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Per annotation the one with times that it belongs to, also over several tiers, and its position below it.
+    """Per annotation the one with times that it belongs to, also over several tiers, and its
+    position below it.
 
     PREVIOUS_ANNOTATION gives the order of annotations with the same parent, not the file.
     """
@@ -326,7 +349,9 @@ def write_eaf(
     source: Path | None = None,
     into_tier: str | None = None,
 ) -> int:
-    """Write the tiers of a recording as ELAN file. Returns the number of annotations that were filled.
+    """Write the tiers of a recording as ELAN file.
+
+    Returns the number of annotations that were filled.
 
     The participant of the new tiers is that of `into_tier`, or the only one of the file.
 
@@ -389,7 +414,8 @@ def write_eaf(
 
 
 def _remove_not_xml(path: Path, document: ElementTree.Element) -> None:
-    """Leave out of all texts and attributes what XML cannot contain; a warning states how much that is.
+    """Leave out of all texts and attributes what XML cannot contain; a warning states how much that
+    is.
 
     Of paths these characters are escaped as `%1B`, so that the file is found.
     """
@@ -418,7 +444,9 @@ def _remove_not_xml(path: Path, document: ElementTree.Element) -> None:
 
 
 def _escape_in_url(match: re.Match[str]) -> str:
-    """The bytes of a character of a file name as `%1B`; a byte that is not UTF-8 is a surrogate in Python."""
+    """The bytes of a character of a file name as `%1B`; a byte that is not UTF-8 is a surrogate in
+    Python.
+    """
     return quote(os.fsencode(match.group()))
 
 
@@ -444,12 +472,13 @@ def _empty_eaf() -> Eaf:
 def _new_eaf(
     tiers: Sequence[Tier], participant: str, first: int, origin_ms: int
 ) -> tuple[ElementTree.Element, int]:
-    """A document with the tiers, their types and constraints, and the number of its last annotation.
+    """A document with the tiers, their types and constraints, and the number of its last
+    annotation.
 
     `participant`: of the tiers without one.
 
-    Identifiers are above `first`. Times begin at `origin_ms`; what ends before is left out. pympi's attributes are set
-    directly where its methods search all annotations.
+    Identifiers are above `first`. Times begin at `origin_ms`; what ends before is left out. pympi's
+    attributes are set directly where its methods search all annotations.
     """
     eaf = _empty_eaf()
     eaf.maxts = eaf.maxaid = first
@@ -476,7 +505,10 @@ def _new_eaf(
 
 
 def _add_time_slots(slots: ElementTree.Element, new: ElementTree.Element) -> None:
-    """Add slots in the order of time: ELAN reads them in order. One without a time stays after the one before it."""
+    """Add slots in the order of time: ELAN reads them in order.
+
+    One without a time stays after the one before it.
+    """
     time, times = 0, dict[ElementTree.Element, int]()
     for slot in (*slots, *new):
         value = slot.get("TIME_VALUE")
@@ -487,9 +519,11 @@ def _add_time_slots(slots: ElementTree.Element, new: ElementTree.Element) -> Non
 def _link_media(
     header: ElementTree.Element, media: Path, folder: Path, old_folder: Path, origin_ms: int
 ) -> None:
-    """Set the absolute and relative links to files that exist, as seen from `folder`, and that of the recording.
+    """Set the absolute and relative links to files that exist, as seen from `folder`, and that of
+    the recording.
 
-    If no link is that of the recording, it replaces one to audio that does not exist. A link to a video stays.
+    If no link is that of the recording, it replaces one to audio that does not exist. A link to a
+    video stays.
     """
     found = dict[ElementTree.Element, Path]()
     for link in (*header.findall("MEDIA_DESCRIPTOR"), *header.findall("LINKED_FILE_DESCRIPTOR")):

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The annotation files of a user that are transcribed, and lists of transcribed recordings: SRT, CTM (NIST), TSV."""
+"""The annotation files of a user that are transcribed, and lists of transcribed recordings: SRT,
+CTM (NIST), TSV.
+"""
 
 import json
 import math
@@ -23,7 +25,8 @@ ANNOTATED = (".eaf", ".textgrid")
 
 
 def find_media(path: Path, audio_dir: Path | None = None) -> Path:
-    """The recording of an .eaf or .TextGrid, found as `MediaFinder` does; any other path is a recording itself.
+    """The recording of an .eaf or .TextGrid, found as `MediaFinder` does; any other path is a
+    recording itself.
 
     `audio_dir`: the folder to search; None: that of the file.
 
@@ -44,7 +47,8 @@ def find_media(path: Path, audio_dir: Path | None = None) -> Path:
 
 
 def check_tier_names(path: Path, tier: str, duration_s: float | None = None) -> None:
-    """Raise DataError if an annotation file has a tier of a new tier's name, or is a TextGrid of other audio.
+    """Raise DataError if an annotation file has a tier of a new tier's name, or is a TextGrid of
+    other audio.
 
     `duration_s`: the length of the recording, if it is known.
     """
@@ -134,9 +138,11 @@ def write_record(path: Path, record: Record) -> None:
 
 
 def find_record(folder: Path, source: Path, model: str) -> Path:
-    """NAME.json of a recording that this model transcribed, or the first free of NAME.json, NAME-2.json, NAME-3.json ….
+    """NAME.json of a recording that this model transcribed, or the first free of NAME.json,
+    NAME-2.json, NAME-3.json ….
 
-    A recording and an annotation file beside it, of the same name, are the same. A record without a model is of any.
+    A recording and an annotation file beside it, of the same name, are the same. A record without a
+    model is of any.
     Raises DataError for a file that is no record.
     """
     stem = source.stem + "-1" * source.stem.endswith(

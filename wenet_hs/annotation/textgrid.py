@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TextGrids of Praat, long or short: their tiers, and new tiers in a file or in a copy of the user's.
+"""TextGrids of Praat, long or short: their tiers, and new tiers in a file or in a copy of the
+user's.
 
 praatio drops intervals without a message, so they are read by Praat's own rule.
 """
@@ -44,10 +45,12 @@ def read_textgrid(path: Path) -> AnnotationFile:
 
 
 def find_shift(start: float, end: float, duration_s: float) -> float | str:
-    """Seconds to add to the times of a TextGrid, so that they count from the beginning of its audio.
+    """Seconds to add to the times of a TextGrid, so that they count from the beginning of its
+    audio.
 
-    A TextGrid of a part of a recording may keep the times of the recording. The length of the audio decides whether
-    that is the recording up to the end of the part, or the part. Returns: the seconds, or why neither fits.
+    A TextGrid of a part of a recording may keep the times of the recording. The length of the audio
+    decides whether that is the recording up to the end of the part, or the part. Returns: the
+    seconds, or why neither fits.
     """
     if abs(start) < 0.001:
         return 0.0
@@ -105,10 +108,11 @@ def _parse_grid(text: str) -> tuple[list[Tier], tuple[float, float]]:
 def write_textgrid(
     path: Path, tiers: Sequence[Tier], end_s: float, source: Path | None = None
 ) -> None:
-    """Write a long TextGrid with the tiers of `source`, a TextGrid, and new ones of their intervals with text.
+    """Write a long TextGrid with the tiers of `source`, a TextGrid, and new ones of their intervals
+    with text.
 
-    It ends with the longer one of both. Where there is no interval, one without text is added. If `source` has the
-    times of a longer recording (`find_shift`), the new tiers get them too.
+    It ends with the longer one of both. Where there is no interval, one without text is added. If
+    `source` has the times of a longer recording (`find_shift`), the new tiers get them too.
     """
     old = (
         AnnotationFile(path=path, media=(), tiers=(), extent=(0.0, end_s))

@@ -71,18 +71,26 @@ class TimedText:
     """Seconds from the beginning of the utterance."""
     end: float
     confidence: float
-    """Probability under CTC, in [0, 1]: geometric mean over the frames of a unit, and over the units of a word."""
+    """Probability under CTC, in [0, 1]: geometric mean over the frames of a unit, and over the
+    units of a word.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class TranscribedSegment:
-    """A segment of speech with its text. Times are seconds from the beginning of the recording, in whole ms."""
+    """A segment of speech with its text.
+
+    Times are seconds from the beginning of the recording, in whole ms.
+    """
 
     start: float
     end: float
     text: str
     words: tuple[TimedText, ...] = ()
-    """In order, within the segment. Of a phone model the phones. Empty if CTC cannot align the text."""
+    """In order, within the segment.
+
+    Of a phone model the phones. Empty if CTC cannot align the text.
+    """
     confidence: float | None = None
     """In [0, 1]; None if CTC cannot align the text."""
     speaker: str | None = None
@@ -105,9 +113,11 @@ class TranscribedRecording:
 def place_segments(
     segments: Iterable[TranscribedSegment], duration_s: float
 ) -> tuple[TranscribedSegment, ...]:
-    """The segments in order with times in whole milliseconds, within the recording; words within their segment.
+    """The segments in order with times in whole milliseconds, within the recording; words within
+    their segment.
 
-    Raises: DataError if two segments of a speaker overlap by more than 50 ms: a tier of ELAN or Praat cannot hold them.
+    Raises: DataError if two segments of a speaker overlap by more than 50 ms: a tier of ELAN or
+        Praat cannot hold them.
     """
     placed, end_of = list[TranscribedSegment](), dict[str | None, float]()
     for segment in sorted(segments, key=lambda segment: (segment.start, segment.end)):
@@ -137,9 +147,11 @@ def _whole_ms(start: float, end: float, least: float, most: float) -> tuple[floa
 
 
 def make_tiers(recording: TranscribedRecording, name: str, low_confidence: float) -> list[Tier]:
-    """The tiers of each speaker: text, words, confidence, and the words whose confidence is below `low_confidence`.
+    """The tiers of each speaker: text, words, confidence, and the words whose confidence is below
+    `low_confidence`.
 
-    With several speakers the names end in `@SPEAKER`. A tier without annotations is left out, except that of the text.
+    With several speakers the names end in `@SPEAKER`. A tier without annotations is left out,
+    except that of the text.
     """
     speakers = list(dict.fromkeys(segment.speaker for segment in recording.segments)) or [None]
     tiers = list[Tier]()

@@ -203,7 +203,9 @@ def exclude(request: Request) -> Response:
 
 
 def play(request: Request) -> Response:
-    """The audio of an utterance, an annotation that is not used, or a part of a transcribed recording, as MP3."""
+    """The audio of an utterance, an annotation that is not used, or a part of a transcribed
+    recording, as MP3.
+    """
     project, query = project_of(request), request.query_params
     if "key" in query:
         clip = lists.find_clip(project, query["key"])
@@ -267,7 +269,10 @@ def _is_equal(request: Request, path: Path) -> bool:
 
 @contextmanager
 def _reserve(path: Path) -> Iterator[None]:
-    """Keep the name of a file for one upload. Raises DataError if it is taken, or the folder is full."""
+    """Keep the name of a file for one upload.
+
+    Raises DataError if it is taken, or the folder is full.
+    """
     with _MUTEX:
         is_full = path.parent.is_dir() and sum(1 for _ in path.parent.iterdir()) >= MAX_UPLOADS
         if is_full or path in _UPLOADING or path.exists():
@@ -293,7 +298,10 @@ def _check_size(name: str, size: int) -> None:
 
 
 def _check_length(name: str, path: Path) -> None:
-    """Raise DataError for a recording that is too long. What cannot be read is reported when it is used."""
+    """Raise DataError for a recording that is too long.
+
+    What cannot be read is reported when it is used.
+    """
     try:
         is_long = (
             name.lower().endswith(ALL_SUFFIXES) and read_duration(path) > 3600 * MAX_UPLOAD_HOURS

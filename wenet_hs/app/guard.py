@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The safety rules of every request: token, Host, Origin, size of forms, and the headers of every answer."""
+"""The safety rules of every request: token, Host, Origin, size of forms, and the headers of every
+answer.
+"""
 
 import secrets
 from contextlib import suppress
@@ -34,9 +36,11 @@ HEADERS = {
 
 
 class Guard:
-    """Answers only requests of the page that the user opened with the token; reads the fields of forms.
+    """Answers only requests of the page that the user opened with the token; reads the fields of
+    forms.
 
-    They are in `scope["form"]`. A file is uploaded as the body of a request, which the handler reads itself.
+    They are in `scope["form"]`. A file is uploaded as the body of a request, which the handler
+    reads itself.
     """
 
     def __init__(self, app: ASGIApp, *, port: int, token: str) -> None:
@@ -83,7 +87,8 @@ class Guard:
             and given
             and secrets.compare_digest(given.encode(), self._token.encode())
         ):
-            # after the file of --open a redirection would not bring the strict cookie, but a page that goes on does
+            # after the file of --open a redirection would not bring the strict cookie, but a page
+            # that goes on does
             answer: Response = HTMLResponse(_GO_ON) if is_outside else RedirectResponse("/", 303)
             answer.set_cookie(
                 self.cookie, self._session, httponly=True, samesite="strict", path="/"

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of a project, read once per change of their files: utterances, findings, rejected annotations, scores."""
+"""Lists of a project, read once per change of their files: utterances, findings, rejected
+annotations, scores.
+"""
 
 import json
 import math
@@ -75,7 +77,10 @@ def _by_key(path: Path) -> dict[str, Utterance]:
 
 
 def find_rejected(project: Project, key: str) -> Utterance:
-    """The audio of an annotation that is not used. Raises DataError if there is none of this key with its audio."""
+    """The audio of an annotation that is not used.
+
+    Raises DataError if there is none of this key with its audio.
+    """
     known = {
         one.key: one
         for one in read_rejected_annotations(project)

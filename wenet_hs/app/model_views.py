@@ -59,7 +59,9 @@ _MAX_CARD, _MUTEX = 20_000, threading.Lock()
 
 
 def find_models(project: Project) -> dict[str, Path]:
-    """Name → model folder or ZIP: the trained ones of the project, scored ones first, and those that were opened."""
+    """Name → model folder or ZIP: the trained ones of the project, scored ones first, and those
+    that were opened.
+    """
     trained = sorted(
         (one for one in project.trainings() if one.is_trained), key=lambda one: not one.is_scored
     )
@@ -182,8 +184,10 @@ def train(request: Request) -> Response:
 
 
 def write_corrected(project: Project, places: Places) -> None:
-    """Write the corrected segments of all recordings as training speech. Raises DataError if there are none, after
-    those that were taken back are removed, or if two transcripts of a recording have corrected the same speech.
+    """Write the corrected segments of all recordings as training speech.
+
+    Raises DataError if there are none, after those that were taken back are removed, or if two
+    transcripts of a recording have corrected the same speech.
 
     Rows of other audio files, which somebody wrote by hand, stay.
     """
@@ -281,13 +285,19 @@ def show_transcribe(request: Request) -> Response:
 
 @lru_cache(maxsize=10_000)
 def read_source(path: Path, _: int) -> Record:
-    """Recording and model of a file of `transcribe --record`, without its segments. The number: when it changed."""
+    """Recording and model of a file of `transcribe --record`, without its segments.
+
+    The number: when it changed.
+    """
     found = read_record(path)
     return replace(found, recording=replace(found.recording, segments=()))
 
 
 def needs_speaker(path: Path) -> bool:
-    """Whether corrected segments need the name of who speaks. Those of a damaged file become no training speech."""
+    """Whether corrected segments need the name of who speaks.
+
+    Those of a damaged file become no training speech.
+    """
     try:
         return corrections.read_corrected(path, read_cached(read_record, path)).needs_speaker
     except DataError:
@@ -302,7 +312,9 @@ def transcribe(request: Request) -> Response:
 
 
 def show_text(request: Request) -> Response:
-    """The segments of a transcribed recording, with what other tiers of its annotation file have at these times."""
+    """The segments of a transcribed recording, with what other tiers of its annotation file have at
+    these times.
+    """
     project, query = project_of(request), request.query_params
     path = project.transcript(query.get("name", ""))
     found = corrections.read_corrected(path, read_cached(read_record, path))
@@ -346,7 +358,10 @@ def send_peaks(request: Request) -> Response:
 
 
 def correct(request: Request) -> Response:
-    """Save the text and the borders of a segment, or the speaker of the recording. A script gets the new hash."""
+    """Save the text and the borders of a segment, or the speaker of the recording.
+
+    A script gets the new hash.
+    """
     project, form = project_of(request), form_of(request)
     name, number = form.get("name", ""), form.get("number", "")
     path = project.transcript(name)
@@ -412,7 +427,9 @@ def show_share(request: Request) -> Response:
 
 
 def save_consents(request: Request) -> Response:
-    """Write consent and access of the recordings of a page, or of all recordings that have neither yet."""
+    """Write consent and access of the recordings of a page, or of all recordings that have neither
+    yet.
+    """
     project, form = project_of(request), form_of(request)
     known, given = (
         lists.read_recordings(project),

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all pages share: templates with the texts of one language, the site of a request, jobs that forms start."""
+"""What all pages share: templates with the texts of one language, the site of a request, jobs that
+forms start.
+"""
 
 import shlex
 from collections.abc import Callable, Sequence
@@ -103,7 +105,10 @@ def render(request: Request, template: str, **values: Any) -> HTMLResponse:
 
 
 def show_error(request: Request, error: Exception) -> Response:
-    """The line of an error as a page; for a script as text. Starlette logs the traceback of an unexpected one."""
+    """The line of an error as a page; for a script as text.
+
+    Starlette logs the traceback of an unexpected one.
+    """
     line, status = str(error), 400
     if isinstance(error, OSError):
         where = error.filename or "wenet-hs app"
@@ -133,7 +138,8 @@ def start(
     *,
     before: Callable[[], object] = lambda: None,
 ) -> Response:
-    """Start a job and show the page of a step; with the field `preview` only the text of the command.
+    """Start a job and show the page of a step; with the field `preview` only the text of the
+    command.
 
     `before`: what changes files first. It is called only where the job can start.
     """
@@ -160,7 +166,9 @@ def start(
 
 
 def show_next(request: Request, project: Project, step: str) -> Response:
-    """After a form: show a step; for a script its address, because a redirection has no fragment there."""
+    """After a form: show a step; for a script its address, because a redirection has no fragment
+    there.
+    """
     answer = go_to(project, step)
     if "text/html" in request.headers.get("accept", ""):
         return answer
@@ -178,7 +186,9 @@ def go_to(project: Project, step: str, **values: str) -> Response:
 def browse(
     request: Request, project: Project, uploads: str, suffixes: Sequence[str] = UPLOADED
 ) -> dict[str, Any]:
-    """The folder that is looked at, its folders and files; first that of the uploads, if there are some."""
+    """The folder that is looked at, its folders and files; first that of the uploads, if there are
+    some.
+    """
     places, start_folder, query = site_of(request).places, project / uploads, request.query_params
     asked = query.get("folder") or (start_folder if start_folder.is_dir() else places.roots[-1])
     folder = places.resolve(asked)

@@ -15,9 +15,14 @@ from wenet_hs.tree.errors import DataError
 
 Value = TypeVar("Value")
 _ASCII_SIGNS = " ._-'"
-"""Signs of ASCII that are allowed in names. The others have a meaning in a shell, a path or a pattern."""
+"""Signs of ASCII that are allowed in names.
+
+The others have a meaning in a shell, a path or a pattern.
+"""
 _JOINERS = "\u180e\u200c\u200d\u202f"
-"""Invisible signs that are part of the spelling of a word: of Mongolian, and of Persian and Indian scripts."""
+"""Invisible signs that are part of the spelling of a word: of Mongolian, and of Persian and Indian
+scripts.
+"""
 _MAX_NAME_LENGTH = 64
 _MAX_NAME_BYTES = 200
 _TEXT_SUFFIXES = (
@@ -46,7 +51,10 @@ class Places:
         self.roots = tuple(dict.fromkeys(root.resolve() for root in roots))
 
     def resolve(self, path: Path | str) -> Path:
-        """The real path, without links. Raises DataError if it is in none of the folders, hidden, or relative."""
+        """The real path, without links.
+
+        Raises DataError if it is in none of the folders, hidden, or relative.
+        """
         try:
             real = Path(path).resolve()
         except (OSError, ValueError, RuntimeError) as error:  # a zero byte, a loop of links
@@ -74,7 +82,8 @@ class Places:
     def list_folder(self, folder: Path) -> tuple[list[Path], list[Path]]:
         """The folders and the files in a folder of `resolve`, by name.
 
-        Not in them: what is hidden, a link to the outside, a name with control characters or of another coding.
+        Not in them: what is hidden, a link to the outside, a name with control characters or of
+        another coding.
         """
         try:
             found = sorted(os.scandir(folder), key=lambda one: one.name.lower())
@@ -111,10 +120,12 @@ def choose(
 def check_name(name: str, what: str = "name") -> str:
     """The name of a project or model in NFC, without white space around it.
 
-    A name has letters, digits and signs of all scripts, such as the tsheg between the syllables of Tibetan. Of the
-    signs of ASCII it has only space `'` `-` `_` `.`. It begins with a letter or digit.
+    A name has letters, digits and signs of all scripts, such as the tsheg between the syllables of
+    Tibetan. Of the signs of ASCII it has only space `'` `-` `_` `.`. It begins with a letter or
+    digit.
 
-    Raises DataError for any other name, with what is wrong. `what`: what has the name, for this message.
+    Raises DataError for any other name, with what is wrong. `what`: what has the name, for this
+        message.
     """
     name = unicodedata.normalize("NFC", name.strip())
     if fault := _name_fault(name):
@@ -140,9 +151,11 @@ def _name_fault(name: str) -> str | None:
 
 
 def _is_allowed_in_names(sign: str) -> bool:
-    """Letters, marks, digits, punctuation and symbols, and the joiners; of the signs of ASCII only a few.
+    """Letters, marks, digits, punctuation and symbols, and the joiners; of the signs of ASCII only
+    a few.
 
-    Not: control characters, signs that change the direction of the text, private and unassigned ones, other spaces.
+    Not: control characters, signs that change the direction of the text, private and unassigned
+    ones, other spaces.
     """
     if sign.isascii() and not sign.isalnum():
         return sign in _ASCII_SIGNS
@@ -150,7 +163,10 @@ def _is_allowed_in_names(sign: str) -> bool:
 
 
 def check_file_name(name: str, suffixes: Sequence[str]) -> str:
-    """The name of an uploaded file in NFC. Raises DataError if it has folders, is hidden or has another suffix."""
+    """The name of an uploaded file in NFC.
+
+    Raises DataError if it has folders, is hidden or has another suffix.
+    """
     name = unicodedata.normalize("NFC", name)
     shown = one_field(name)[:80]
     if not name or name != one_field(name) or re.search(r"[/\\]", name) or name.startswith("."):

@@ -125,7 +125,10 @@ class Project:
         )
 
     def transcripts(self) -> dict[str, Path]:
-        """The transcribed recordings by name. Raises DataError if they are outside of the project."""
+        """The transcribed recordings by name.
+
+        Raises DataError if they are outside of the project.
+        """
         self.target("transcribed")
         return {
             path.stem: path
@@ -186,7 +189,10 @@ class Projects:
         return self.open(folder.name)
 
     def open(self, name: str) -> Project:
-        """The project of this name, locked. Raises DataError if there is none, or another server has it."""
+        """The project of this name, locked.
+
+        Raises DataError if there is none, or another server has it.
+        """
         with self._mutex:
             if name not in self._open:
                 is_listed = name in (

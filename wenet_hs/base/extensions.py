@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Heads, frontends, corpora and decoding modes of other installed packages, which their entry points declare.
+"""Heads, frontends, corpora and decoding modes of other installed packages, which their entry
+points declare.
 
     [project.entry-points."wenet_hs.heads"]
     cosine = "my_package.cosine:CosineHeadConf"
@@ -139,7 +140,10 @@ def _describe(kind: ExtensionKind, entry: EntryPoint) -> Extension:
 def find_extensions(
     kind: ExtensionKind, own: Collection[str], names: Iterable[str]
 ) -> list[Extension]:
-    """The packages of those names that are not ours, each name once. Raises ConfigError as `find_extension`."""
+    """The packages of those names that are not ours, each name once.
+
+    Raises ConfigError as `find_extension`.
+    """
     return [find_extension(kind, name) for name in dict.fromkeys(names) if name not in own]
 
 
@@ -164,8 +168,8 @@ def calling_extension(kind: ExtensionKind, name: str, failure: str) -> Iterator[
     """A call into a package: an exception of the package becomes one line that names it.
 
     `failure`: what the line says, such as `cannot be imported`; the exception is added to it.
-    Raises ConfigError for every exception, and for `sys.exit`. An error of ours, which a package may
-    raise about the user's input, stays as it is.
+    Raises ConfigError for every exception, and for `sys.exit`. An error of ours, which a package
+    may raise about the user's input, stays as it is.
     """
     try:
         yield

@@ -46,7 +46,9 @@ _MAX_MARK = 16
 
 
 def check_replaceable(flag: str, path: Path | None, mark: str) -> None:
-    """Raise DataError if `path` is a file without the mark of an earlier result in its first 4,096 bytes."""
+    """Raise DataError if `path` is a file without the mark of an earlier result in its first 4,096
+    bytes.
+    """
     if path is None or not path.is_file():
         return
     with path.open("rb") as file:
@@ -179,9 +181,12 @@ def read_lines(path: Path | str) -> list[str]:
 
 
 def iterate_lines(path: Path | str) -> Iterator[str]:
-    """The lines of a UTF-8 file without a BOM or trailing CR. Only "\\n" ends a line; U+2028 and the like are text.
+    """The lines of a UTF-8 file without a BOM or trailing CR.
 
-    A file of gzip, xz or bzip2 is decompressed, also under another name. The file is never in memory as a whole.
+    Only "\\n" ends a line; U+2028 and the like are text.
+
+    A file of gzip, xz or bzip2 is decompressed, also under another name. The file is never in
+    memory as a whole.
     Raises DataError naming the file (and line) if it is missing, damaged or not UTF-8.
     """
     path = Path(path)
@@ -199,7 +204,10 @@ def iterate_lines(path: Path | str) -> Iterator[str]:
 
 
 def read_json(path: Path, to_do: str) -> Any:
-    """The content of a JSON file. Raises DataError with the advice `to_do` if it is missing or damaged."""
+    """The content of a JSON file.
+
+    Raises DataError with the advice `to_do` if it is missing or damaged.
+    """
     text = "\n".join(read_lines(path))
     try:
         return json.loads(text)
@@ -208,7 +216,9 @@ def read_json(path: Path, to_do: str) -> Any:
 
 
 def read_cached(read: Callable[[Path], Value], path: Path, default: Value | None = None) -> Value:
-    """The result of `read`, which is called again if the file has changed; without the file the default, if given."""
+    """The result of `read`, which is called again if the file has changed; without the file the
+    default, if given.
+    """
     if default is not None and not path.is_file():
         return default
     state = path.stat()
@@ -226,7 +236,9 @@ def read_cached(read: Callable[[Path], Value], path: Path, default: Value | None
 
 
 def remove_incomplete_line(path: Path) -> bytes:
-    """The content of a file without an incomplete last line of a killed run, which is removed; empty for no file."""
+    """The content of a file without an incomplete last line of a killed run, which is removed;
+    empty for no file.
+    """
     content = path.read_bytes() if path.exists() else b""
     size = content.rfind(b"\n") + 1
     if size < len(content):
@@ -240,8 +252,8 @@ def locked(
 ) -> Iterator[None]:
     """Lock the folder for this process, so that one run at a time writes there.
 
-    It is a record lock (`lockf`): unlike `flock`, worker processes do not inherit it. They outlive a kill of this
-    process by seconds and would lock the folder for the next run.
+    It is a record lock (`lockf`): unlike `flock`, worker processes do not inherit it. They outlive
+    a kill of this process by seconds and would lock the folder for the next run.
 
     `flag`: the option that names the folder; `work`: what is done there; both for the message.
     Raises: `error_class` if another run writes there, or the folder cannot be made or locked.
@@ -275,7 +287,9 @@ def locked(
 
 
 def lock_holder(folder: Path) -> int | None:
-    """The process that holds the lock of `locked` on a folder, or None. The lock itself is not touched.
+    """The process that holds the lock of `locked` on a folder, or None.
+
+    The lock itself is not touched.
 
     A process must not ask about a lock that it holds: closing the file would release it.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs: commands in a session of their own, which go on when the process that started them ends.
 
-A job is a folder with job.json (kind, command, time of the start, details), log, pid, and at its end code. Its
-processes hold the file lock, by which any server knows whether it runs.
+A job is a folder with job.json (kind, command, time of the start, details), log, pid, and at its
+end code. Its processes hold the file lock, by which any server knows whether it runs.
 """
 
 import fcntl
@@ -25,7 +25,10 @@ from wenet_hs.tree.errors import DataError
 
 State = Literal["running", "stopping", "done", "failed", "stopped", "interrupted"]
 STOPPED_CODES = (143, 130)
-"""Exit codes after SIGTERM and SIGINT. SIGKILL (137) is also what a process gets when the memory is full."""
+"""Exit codes after SIGTERM and SIGINT.
+
+SIGKILL (137) is also what a process gets when the memory is full.
+"""
 _MAX_WORD = (1 << 17) - 1  # of Linux
 _MAX_TAIL, _JOBS = 1 << 16, "[0-9][0-9][0-9][0-9]-*"
 _MUTEX = threading.Lock()

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options as fields of dataclasses, from which the flags of a command are made.
 
-A field `x: int = option(10, "what it is")` is the flag `--x`. Its type gives the type of the flag: `bool` a switch,
-`Literal` choices, `tuple[str, ...]` one or more words, `T | None` the same as `T`. Ranges are checked in
-`__post_init__`, which raises ValueError with a text that begins with the name of the option.
+A field `x: int = option(10, "what it is")` is the flag `--x`. Its type gives the type of the flag:
+`bool` a switch, `Literal` choices, `tuple[str, ...]` one or more words, `T | None` the same as `T`.
+Ranges are checked in `__post_init__`, which raises ValueError with a text that begins with the name
+of the option.
 """
 
 import argparse
@@ -38,7 +39,8 @@ def option(
     """A field of a dataclass of options.
 
     Args:
-        help_text: of the flag. The default is added, unless the text has it or it is a switch, None or empty.
+        help_text: of the flag. The default is added, unless the text has it or it is a switch, None
+            or empty.
         flags: all names of the flag; not given: that of the field.
         group: options of one group exclude each other as flags.
         is_recorded: False for what cannot change the results.
@@ -102,7 +104,9 @@ def _help_text(one: Field[Any]) -> str:
 
 
 def check_values(options: Any) -> None:
-    """Raise ValueError for a value of another type, or none of the choices of its field; argparse checks only flags."""
+    """Raise ValueError for a value of another type, or none of the choices of its field; argparse
+    checks only flags.
+    """
     for one in fields(options):
         types, value = _types(one), getattr(options, one.name)
         if get_origin(types[0]) is Literal:
@@ -132,7 +136,9 @@ def read_options(args: argparse.Namespace, cls: type[Options]) -> Options:
 
 
 def recorded_options(options: Any, cls: type | None = None) -> dict[str, Any]:
-    """Name → value of the options that decide the results, without paths; with `cls` only those of this class."""
+    """Name → value of the options that decide the results, without paths; with `cls` only those of
+    this class.
+    """
     names = [
         one.name
         for one in fields(cls or options)

@@ -4,13 +4,15 @@
 Example: wenet-hs align --model_dir exp/hsoftmax --data_list data/test/data.list --out exp/hsoftmax/align.jsonl \\
              --textgrid exp/hsoftmax/textgrid
 
-Each line of OUT is an utterance with its units and words: text, start, end (seconds from the beginning of the
-utterance) and confidence (its probability under CTC). A unit lasts from the first to the last encoder frame that emits
-it. The blank frames between two units belong to neither. A frame stands for frame shift × subsampling, usually 40 ms.
-An utterance may be a whole recording of hours: the encoder reads what is longer than two minutes in windows.
+Each line of OUT is an utterance with its units and words: text, start, end (seconds from the
+beginning of the utterance) and confidence (its probability under CTC). A unit lasts from the first
+to the last encoder frame that emits it. The blank frames between two units belong to neither. A
+frame stands for frame shift × subsampling, usually 40 ms. An utterance may be a whole recording of
+hours: the encoder reads what is longer than two minutes in windows.
 
-Some utterances cannot be aligned: the audio cannot be read or is too short for the transcript, or the model does not
-have all units. They are listed on stderr, and the exit code is 2. All others are aligned.
+Some utterances cannot be aligned: the audio cannot be read or is too short for the transcript, or
+the model does not have all units. They are listed on stderr, and the exit code is 2. All others are
+aligned.
 """
 
 import argparse

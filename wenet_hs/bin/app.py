@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Open a page on this computer: recordings, check, training, results, transcription and sharing, without a shell.
+"""Open a page on this computer: recordings, check, training, results, transcription and sharing,
+without a shell.
 
 Example: wenet-hs app --dir projects
 
-It prints an address, which only works on this computer: open it in a browser. A project is a folder below --dir with
-the layout of examples/own/s0, so shell commands work in it too. Trainings go on when the page or this command is ended.
+It prints an address, which only works on this computer: open it in a browser. A project is a folder
+below --dir with the layout of examples/own/s0, so shell commands work in it too. Trainings go on
+when the page or this command is ended.
 """
 
 import argparse
@@ -25,7 +27,9 @@ _PORT = 8642
 _ADDRESS = ".wenet_hs-address"
 """File in --dir with the address of the server that runs, which only its user can read."""
 _OPENED = "wenet_hs-open.html"
-"""File in --dir that sends the browser to this address, which only its user can read; not hidden, or snaps cannot."""
+"""File in --dir that sends the browser to this address, which only its user can read; not hidden,
+or snaps cannot.
+"""
 _OPENED_HTML = (
     '<!DOCTYPE html><title>wenet_hs</title><meta http-equiv="refresh" content="0;url={address}">\n'
 )
@@ -103,7 +107,9 @@ def run(args: argparse.Namespace) -> None:
 
 
 def open_page(folder: Path, address: str) -> None:
-    """Open the address in the browser through a file: all users of the computer can see the arguments of programs."""
+    """Open the address in the browser through a file: all users of the computer can see the
+    arguments of programs.
+    """
     write_private(folder / _OPENED, _OPENED_HTML.format(address=address))
     webbrowser.open((folder / _OPENED).as_uri())
 
@@ -135,7 +141,10 @@ def find_running(folder: Path, port: int) -> str:
 
 
 def install_shortcut(command: list[str], home: Path) -> list[Path]:
-    """Write icons that run the command, and return their paths. Raises DataError without the program it names."""
+    """Write icons that run the command, and return their paths.
+
+    Raises DataError without the program it names.
+    """
     if not Path(command[0]).is_file():
         raise DataError(command[0], "no such program", "install wenet_hs with pip first")
     if sys.platform == "darwin":
@@ -166,7 +175,9 @@ def find_desktop(home: Path) -> Path:
 
 
 def quote_exec(word: str) -> str:
-    """A word of the key Exec, by the Desktop Entry Specification: quoted, and then escaped as any text of the file."""
+    """A word of the key Exec, by the Desktop Entry Specification: quoted, and then escaped as any
+    text of the file.
+    """
     if re.search(r"[\0-\x1f]", word):
         raise DataError(ascii(word), "has a control character", "choose another folder")
     quoted = re.sub(r'(["`$\\])', r"\\\1", word)

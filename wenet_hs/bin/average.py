@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Average checkpoints of one training into final.pt. WeNet's flags are read too (docs/from-wenet.md).
+"""Average checkpoints of one training into final.pt.
+
+WeNet's flags are read too (docs/from-wenet.md).
 
 Example: wenet-hs average --model_dir exp/hsoftmax --num 10 --by accuracy
 """

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that is wrong with data lists: audio, transcripts, lengths, and what the sets have in common.
+"""Everything that is wrong with data lists: audio, transcripts, lengths, and what the sets have in
+common.
 
 Example: wenet-hs check data/train/data.list data/dev/data.list data/test/data.list --html check.html --out check.tsv
 
-It only reads. Faults are utterances that training leaves out: the exit code is then 3. Remarks may be mistakes, and
-the exit code is 0. With less than --min_minutes of training speech it is 2. docs/own-data-reference.md
-explains every kind.
+It only reads. Faults are utterances that training leaves out: the exit code is then 3. Remarks may
+be mistakes, and the exit code is 0. With less than --min_minutes of training speech it is 2.
+docs/own-data-reference.md explains every kind.
 """
 
 import argparse
@@ -158,7 +159,9 @@ def _read_config(args: argparse.Namespace) -> tuple[Path | None, ExperimentConfi
 
 
 def _find_table(config: ExperimentConfig, args: argparse.Namespace) -> Path | None:
-    """The unit table that the config of --config names; None if another --unit is given, or before it is made."""
+    """The unit table that the config of --config names; None if another --unit is given, or before
+    it is made.
+    """
     named = config.tokenizer_conf.symbol_table_path
     if named is None or args.unit is not None or not Path(named).is_file():
         return None

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check the options of a recipe before its first stage: names, config and settings. Prints nothing if they are right.
+"""Check the options of a recipe before its first stage: names, config and settings.
+
+Prints nothing if they are right.
 
 Example: wenet-hs check-options --config conf/mini.yaml --head softmax hsoftmax --tree brown --unit char --seeds 1 2
 
@@ -174,7 +176,9 @@ def _check_known_units(args: argparse.Namespace) -> None:
 
 
 def _check_settings(args: argparse.Namespace, choice: ConfigChoice, head: str) -> None:
-    """Raise ConfigError if the config with this head, all settings and the modes do not fit each other."""
+    """Raise ConfigError if the config with this head, all settings and the modes do not fit each
+    other.
+    """
     kind = LmConfig if is_language_model(choice.file_settings.values) else ExperimentConfig
     of_heads = [*_head_settings("", head)]
     if args.ctc_head != "softmax":

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compute the global mean and variance of the features (`global_cmvn`, WeNet's JSON). Under torchrun, on many ranks.
+"""Compute the global mean and variance of the features (`global_cmvn`, WeNet's JSON).
+
+Under torchrun, on many ranks.
 
 Example: wenet-hs cmvn --data_list data/train/data.list --config conf/paper_cv.yaml --out data/global_cmvn
 
-Clips that cannot be read are all listed with their reasons. They are left out; if they are more than the share
-`dataset_conf.max_bad_clips`, nothing is written. A pretrained encoder needs no statistics: one line
-says so.
+Clips that cannot be read are all listed with their reasons. They are left out; if they are more
+than the share `dataset_conf.max_bad_clips`, nothing is written. A pretrained encoder needs no
+statistics: one line says so.
 """
 
 import argparse
@@ -112,7 +114,8 @@ def run(args: argparse.Namespace) -> None:
 def _all_sums(
     utterances: Sequence[Utterance], frontend: Frontend, num_workers: int, world: World
 ) -> Iterator[FeatureSums]:
-    """The sums of all groups in the order of the list, whichever rank computes them, so that their total is the same.
+    """The sums of all groups in the order of the list, whichever rank computes them, so that their
+    total is the same.
 
     The ranks exchange some groups at a time: memory does not increase with the list.
     """

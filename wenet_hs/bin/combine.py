@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Combine the n-best lists of several models into one: OUT/text and OUT/hyps.jsonl, as `recognize` writes them.
+"""Combine the n-best lists of several models into one: OUT/text and OUT/hyps.jsonl, as `recognize`
+writes them.
 
 Example: wenet-hs combine --nbest exp/softmax/test/joint exp/hsoftmax/test/joint --out exp/combined/test/joint
 
-The models must have decoded the same list and must have the same units. docs/recognition.md has the formula.
+The models must have decoded the same list and must have the same units. docs/recognition.md has the
+formula.
 """
 
 import argparse

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Difference of two systems on the same utterances: a paired bootstrap over utterances and, if known, speakers.
+"""Difference of two systems on the same utterances: a paired bootstrap over utterances and, if
+known, speakers.
 
 Example: wenet-hs compare --metric cer --ref data/test/text --data_list data/test/data.list \\
-             --hyp_a exp/softmax/test/attention_rescoring/text --hyp_b exp/hsoftmax/test/attention_rescoring/text
+             --hyp_a exp/softmax/test/attention_rescoring/text --hyp_b
+             exp/hsoftmax/test/attention_rescoring/text
          wenet-hs compare --metric per --ref data/test/text --hyp_a exp/softmax-seed?/test/joint/text \\
              --hyp_b exp/hsoftmax-seed?/test/joint/text
 
-With several files per system, one per seed in the same order: a paired t test over seeds and an interval over seeds and
-utterances. If the files are in experiment folders (MODEL_DIR/test/MODE/text), the trainings must be pairs.
+With several files per system, one per seed in the same order: a paired t test over seeds and an
+interval over seeds and utterances. If the files are in experiment folders
+(MODEL_DIR/test/MODE/text), the trainings must be pairs.
 
-Both systems must have decoded the same utterances. An utterance without a hypothesis of either counts as deletions for
-both. docs/scoring.md explains how to compare honestly.
+Both systems must have decoded the same utterances. An utterance without a hypothesis of either
+counts as deletions for both. docs/scoring.md explains how to compare honestly.
 """
 
 import argparse

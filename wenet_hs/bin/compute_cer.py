@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scorer with the command line and output layout of WeNet's compute-cer.py, and the numbers of `wenet-hs score`.
+"""Scorer with the command line and output layout of WeNet's compute-cer.py, and the numbers of
+`wenet-hs score`.
 
 Example: wenet-hs compute-cer --char=1 --v=1 data/test/text exp/test/attention_rescoring/text
 
-Unlike WeNet's tool it splits every script into letters with their marks, keeps case by default, never scores a key,
-counts `<unk>` as one unit, counts an utterance without a hypothesis as deletions, and names hypotheses without a
-reference. `wenet-hs score` prints more.
+Unlike WeNet's tool it splits every script into letters with their marks, keeps case by default,
+never scores a key, counts `<unk>` as one unit, counts an utterance without a hypothesis as
+deletions, and names hypotheses without a reference. `wenet-hs score` prints more.
 """
 
 import argparse
@@ -159,7 +160,10 @@ def _clean(text: str, rules: Rules) -> str:
 
 
 def read_clusters(path: Path, rules: Rules) -> dict[str, frozenset[str]]:
-    """The units between <NAME> and </NAME>. Raises DataError for a name without an end or a unit without a name."""
+    """The units between <NAME> and </NAME>.
+
+    Raises DataError for a name without an end or a unit without a name.
+    """
     clusters: dict[str, frozenset[str]] = {}
     name, units = "", set[str]()
     for number, line in enumerate(read_lines(path), start=1):
@@ -202,13 +206,15 @@ def format_wenet(
     padding: str = " ",
     clusters: Mapping[str, Set[str]] | None = None,
 ) -> str:
-    """The report in WeNet's layout: each utterance, the overall line, one line per script and cluster.
+    """The report in WeNet's layout: each utterance, the overall line, one line per script and
+    cluster.
 
-    An undefined rate is 0.00. A substitution and a deletion belong to the cluster of the reference's unit, an insertion
-    to the cluster of the inserted unit.
+    An undefined rate is 0.00. A substitution and a deletion belong to the cluster of the
+    reference's unit, an insertion to the cluster of the inserted unit.
 
     Args:
-        verbose: 0: only the overall line; 1: also every utterance and the clusters; 2: with the key on each line.
+        verbose: 0: only the overall line; 1: also every utterance and the clusters; 2: with the key
+            on each line.
         max_units: per line.
         padding: the character that fills the narrower of two units.
         clusters: units by name of their cluster.
@@ -257,7 +263,10 @@ def _wenet_clusters(
 
 @lru_cache(maxsize=2**14)
 def script_cluster(unit: str) -> str:
-    """WeNet's name of the script of a unit. English is any Latin; Other is mixed or any other script."""
+    """WeNet's name of the script of a unit.
+
+    English is any Latin; Other is mixed or any other script.
+    """
     names = set()
     for character in unit:
         name = unicodedata.name(character, "")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scorer with the command line and output layout of WeNet's compute-wer.py, and the numbers of `wenet-hs score`.
+"""Scorer with the command line and output layout of WeNet's compute-wer.py, and the numbers of
+`wenet-hs score`.
 
 Example: wenet-hs compute-wer --char=0 --v=1 data/test/text exp/test/attention_rescoring/text
 

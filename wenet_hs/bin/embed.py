@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Train word vectors with word2vec: skip-gram or CBOW with a tree or a full softmax. Write word2vec's text format.
+"""Train word vectors with word2vec: skip-gram or CBOW with a tree or a full softmax.
+
+Write word2vec's text format.
 
 Example: wenet-hs embed --text train.txt --out vectors.txt
          wenet-hs embed --text train.txt --units words.txt --arch cbow --window 8 --tree tree.json --out vectors.txt

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make a model folder from a fine-tuned model in Hugging Face's layout: wav2vec 2.0, MMS, HuBERT, WavLM, w2v-BERT.
+"""Make a model folder from a fine-tuned model in Hugging Face's layout: wav2vec 2.0, MMS, HuBERT,
+WavLM, w2v-BERT.
 
 Example: wenet-hs import --hf mms-1b-all --lang mdw --out exp/mms-mdw
 
-Its outputs are those of transformers. `transcribe`, `recognize`, `align` and `train --checkpoint` read the folder.
+Its outputs are those of transformers. `transcribe`, `recognize`, `align` and `train --checkpoint`
+read the folder.
 """
 
 import argparse
@@ -32,7 +34,8 @@ def run(args: argparse.Namespace) -> None:
     letters = "".join(unit for unit in table.units if len(unit) == 1)
     if tokenizer == "char" and letters == letters.upper() != letters.lower():
         print("in upper case, as transcripts for `align` and for `train` with these units must be")
-    # Such a unit is recognised, but transcripts are divided at spaces before they are divided into units.
+    # Such a unit is recognised, but transcripts are divided at spaces before they are divided into
+    # units.
     across_spaces = [unit for unit in table.units if SPACE in unit and unit != SPACE]
     if tokenizer == "char" and across_spaces:
         print(

@@ -63,8 +63,8 @@ COMMANDS = {
 
 def main() -> None:
     """Entry point of the `wenet-hs` console script."""
-    # PyTorch then asks for huge pages for large tensors. Fresh memory costs a third of the time: a training step of a
-    # language model over 33,278 words with dense gradients is 18 % faster.
+    # PyTorch then asks for huge pages for large tensors. Fresh memory costs a third of the time: a
+    # training step of a language model over 33,278 words with dense gradients is 18 % faster.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("-h", "--help"):
@@ -89,9 +89,12 @@ def main() -> None:
 
 
 def _load(name: str) -> ModuleType:
-    """Import the module of a command. Ctrl-C during the import, which takes a second, prints one line too.
+    """Import the module of a command.
 
-    An exception would not work: the library that is being imported turns it into an ImportError, or ignores it.
+    Ctrl-C during the import, which takes a second, prints one line too.
+
+    An exception would not work: the library that is being imported turns it into an ImportError, or
+    ignores it.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -113,12 +116,17 @@ MODEL_HELP = "experiment folder, ours or WeNet's, or a packed model: folder, ZIP
 
 
 class _Parser(argparse.ArgumentParser):
-    """A mistake in the flags is one line, without the usage of all flags. Descriptions keep their lines."""
+    """A mistake in the flags is one line, without the usage of all flags.
+
+    Descriptions keep their lines.
+    """
 
     def __init__(
         self, declare: Callable[[argparse.ArgumentParser], None] | None = None, **settings: Any
     ) -> None:
-        """`declare` adds the flags, and a description, when this parser is chosen: it may import a package."""
+        """`declare` adds the flags, and a description, when this parser is chosen: it may import a
+        package.
+        """
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
         self._declare = declare
 
@@ -133,11 +141,14 @@ class _Parser(argparse.ArgumentParser):
 
 
 def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
-    """Parse `argv` for one command module and run it. Returns the exit code: 0 done, 2 a user error, 130 Ctrl-C.
+    """Parse `argv` for one command module and run it.
 
-    A training that a signal ended after saving returns 128 plus the signal: 143, 130, 138. An OSError of a file or disk
-    is a user error too. The module has `add_arguments(parser)` and `run(args)`, and its docstring begins `--help`. It
-    may have `check_arguments(argv)`, which raises a WenetHsError for what the parser would refuse in other words, and
+    Returns the exit code: 0 done, 2 a user error, 130 Ctrl-C.
+
+    A training that a signal ended after saving returns 128 plus the signal: 143, 130, 138. An
+    OSError of a file or disk is a user error too. The module has `add_arguments(parser)` and
+    `run(args)`, and its docstring begins `--help`. It may have `check_arguments(argv)`, which
+    raises a WenetHsError for what the parser would refuse in other words, and
     `translate_arguments(argv)`, which returns the arguments that the parser gets.
     """
     name = _command_name(module)
@@ -190,7 +201,10 @@ def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
 
 
 def _command_name(module: ModuleType) -> str:
-    """The command of a module, such as `compute-cer`. `python -m` and `python FILE` call the module `__main__`."""
+    """The command of a module, such as `compute-cer`.
+
+    `python -m` and `python FILE` call the module `__main__`.
+    """
     name = module.__spec__.name if module.__spec__ else module.__name__
     if name == "__main__" and module.__file__:
         name = Path(module.__file__).stem
@@ -203,7 +217,9 @@ def main_of(module_name: str) -> None:
 
 
 def check_at_least(args: argparse.Namespace, least: int, *names: str, hint: str = "") -> None:
-    """Raise ConfigError if one of these flags has a number below `least` or not finite; one not given has None."""
+    """Raise ConfigError if one of these flags has a number below `least` or not finite; one not
+    given has None.
+    """
     for name in names:
         value = getattr(args, name)
         if value is not None and not least <= value < math.inf:  # NaN too
@@ -358,7 +374,10 @@ def read_settings(args: argparse.Namespace) -> list[str]:
 
 
 def print_failures(failed: Mapping[str, str]) -> None:
-    """Print one line on stderr per failed utterance. `failed`: reasons by key, in the order of the list."""
+    """Print one line on stderr per failed utterance.
+
+    `failed`: reasons by key, in the order of the list.
+    """
     for key, reason in failed.items():
         print(f"utterance {key}: {reason}", file=sys.stderr)
 

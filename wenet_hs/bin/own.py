@@ -9,9 +9,9 @@ Example: wenet-hs own --elan fieldwork --lang mdw --prepare '--tier "utterance@*
   wenet-hs own --corpus my.tsv --encoder whisper-base --exp exp-whisper
                                                 starts from a published encoder
 
-Stages: 0 lists and their check, 1 units, 2 trees, 3 feature statistics, 4 training, 5 averaging, 6 decoding, 7 scores,
-8 report. They and the options are those of examples/own/s0/run.sh, without bash. A stopped command goes on when it is
-given again.
+Stages: 0 lists and their check, 1 units, 2 trees, 3 feature statistics, 4 training, 5 averaging, 6
+decoding, 7 scores, 8 report. They and the options are those of examples/own/s0/run.sh, without
+bash. A stopped command goes on when it is given again.
 """
 
 import argparse

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write a model to share, as a folder or a ZIP: safetensors, settings without private paths, units, a model card.
+"""Write a model to share, as a folder or a ZIP: safetensors, settings without private paths, units,
+a model card.
 
 Example: wenet-hs pack --model_dir exp/hsoftmax --out my-model.zip --license cc-by-4.0 \\
-             --data "Common Voice 17 of six languages, read speech" --datasets mozilla-foundation/common_voice_17_0
+             --data "Common Voice 17 of six languages, read speech" --datasets
+             mozilla-foundation/common_voice_17_0
 
-The card has the error rates of MODEL_DIR/*/*/score.json, and hours and languages of the training lists, if these still
-exist. --model_dir and --checkpoint of the other commands take the folder, the ZIP or hf://user/name (docs/sharing.md).
+The card has the error rates of MODEL_DIR/*/*/score.json, and hours and languages of the training
+lists, if these still exist. --model_dir and --checkpoint of the other commands take the folder, the
+ZIP or hf://user/name (docs/sharing.md).
 """
 
 import argparse

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make the data lists of a corpus: OUT/{train,dev,test}/{data.list,text}, OUT/stats.json and OUT/rejected.tsv.
+"""Make the data lists of a corpus: OUT/{train,dev,test}/{data.list,text}, OUT/stats.json and
+OUT/rejected.tsv.
 
 Example: wenet-hs prepare commonvoice --corpus cv-corpus-11.0 --langs "ca es fr it pt" --out data
 
-`wenet-hs prepare CORPUS --help` describes the corpus and its flags. An interrupted run continues when it is started
-again: no clip is checked twice.
+`wenet-hs prepare CORPUS --help` describes the corpus and its flags. An interrupted run continues
+when it is started again: no clip is checked twice.
 """
 
 import argparse
@@ -34,11 +35,13 @@ from wenet_hs.tree.errors import DataError, list_names
 
 
 def find_corpora() -> dict[str, ModuleType]:
-    """The modules of `wenet_hs.corpus` that prepare a corpus, by name. A new one needs no entry anywhere.
-    Those of installed packages are not among them.
+    """The modules of `wenet_hs.corpus` that prepare a corpus, by name.
 
-    Such a module has a docstring with an example, and `prepare(options)`, which writes the lists and returns the
-    content of stats.json. The type of `options` is a dataclass, from which the flags are made.
+    A new one needs no entry anywhere. Those of installed packages are not among them.
+
+    Such a module has a docstring with an example, and `prepare(options)`, which writes the lists
+    and returns the content of stats.json. The type of `options` is a dataclass, from which the
+    flags are made.
     """
     names = [module.name for module in pkgutil.iter_modules(corpus.__path__)]
     modules = {name: importlib.import_module(f"{corpus.__name__}.{name}") for name in names}
@@ -73,7 +76,9 @@ def options_class(module: ModuleType) -> type[Any]:
 
 
 def check_arguments(argv: Sequence[str]) -> None:
-    """Raise ConfigError for a corpus of a package that cannot be used; the parser would say that there is none."""
+    """Raise ConfigError for a corpus of a package that cannot be used; the parser would say that
+    there is none.
+    """
     if argv:
         is_known_name("corpus", find_corpora(), argv[0])
 

@@ -3,11 +3,12 @@
 
 Example: wenet-hs progress exp
 
-In a terminal every training has a live line, in a file one line per minute. What a training states once is printed
-once: its resources, its expected duration, and each kind of warning. It reads the run records (exp/NAME/run.json).
+In a terminal every training has a live line, in a file one line per minute. What a training states
+once is printed once: its resources, its expected duration, and each kind of warning. It reads the
+run records (exp/NAME/run.json).
 
-Recipes start it beside their trainings, with the model folder of each one, also of those that have not begun. It then
-writes exp/progress.json for the page: the time that is left of all.
+Recipes start it beside their trainings, with the model folder of each one, also of those that have
+not begun. It then writes exp/progress.json for the page: the time that is left of all.
 """
 
 import argparse
@@ -75,7 +76,10 @@ class LiveProgress:
         self._statements = Statements()
 
     def update(self) -> list[str]:
-        """Wait a second, print new statements, renew progress.json. Returns a line per running training."""
+        """Wait a second, print new statements, renew progress.json.
+
+        Returns a line per running training.
+        """
         time.sleep(1)
         trainings = self._read_and_print()
         num_trainings = len(self._model_dirs)
@@ -86,7 +90,9 @@ class LiveProgress:
         return lines_of(trainings, seconds_left, num_trainings)
 
     def close(self) -> None:
-        """Print the last statements, also of trainings of less than a second, and remove progress.json."""
+        """Print the last statements, also of trainings of less than a second, and remove
+        progress.json.
+        """
         self._read_and_print()
         (self._folder / PROGRESS_FILE).unlink(missing_ok=True)
 

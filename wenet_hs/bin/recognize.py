@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decode a data list to RESULT_DIR/<mode>/text and hyps.jsonl, and RESULT_DIR/rtf.json. Runs under torchrun too.
+"""Decode a data list to RESULT_DIR/<mode>/text and hyps.jsonl, and RESULT_DIR/rtf.json.
+
+Runs under torchrun too.
 
 Example: wenet-hs recognize --model_dir exp/hsoftmax --test_data data/test/data.list --result_dir exp/hsoftmax/test \\
              --modes attention attention_rescoring --beam_size 10
 
-A clip that cannot be read is left out of `text` (`wenet-hs score` then counts its reference as deletions), is listed in
-RESULT_DIR/failed.tsv, and makes the exit code 2; all others are decoded. A clip too short for the encoder has an empty
-text. A clip longer than --max_segment_s is cut at pauses; the best hypotheses of its segments are joined.
+A clip that cannot be read is left out of `text` (`wenet-hs score` then counts its reference as
+deletions), is listed in RESULT_DIR/failed.tsv, and makes the exit code 2; all others are decoded. A
+clip too short for the encoder has an empty text. A clip longer than --max_segment_s is cut at
+pauses; the best hypotheses of its segments are joined.
 
-The same command continues an interrupted run: each decoded batch is saved in RESULT_DIR/partial. The folder stays if
-clips have failed: after you repair them, the same command decodes only the batches that contain them.
+The same command continues an interrupted run: each decoded batch is saved in RESULT_DIR/partial.
+The folder stays if clips have failed: after you repair them, the same command decodes only the
+batches that contain them.
 
 WeNet's flags are read as ours, or the message says what to do instead (docs/from-wenet.md).
 """
@@ -163,7 +167,9 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _modes(named: Sequence[str] | None, model: AsrModel) -> tuple[str, ...]:
-    """The modes of --modes, each once, with those of `auto`; without --modes all that the model supports."""
+    """The modes of --modes, each once, with those of `auto`; without --modes all that the model
+    supports.
+    """
     if named is None:
         return tuple(model.supported_modes())
     modes = list[str]()
@@ -261,14 +267,18 @@ def _settings(
 
 
 def _versions(experiment: Experiment, modes: Sequence[str]) -> dict[str, str]:
-    """The versions of torch, of this package, and of the packages of the model's names and the modes."""
+    """The versions of torch, of this package, and of the packages of the model's names and the
+    modes.
+    """
     extensions = [*experiment.config.extensions(), *find_extensions("mode", MODES, modes)]
     own = {name: version(name) for name in ("torch", "wenet_hs")}
     return {**own, **package_versions(extensions)}
 
 
 def _warn_unknown_units(utterances: Sequence[Utterance], tokenizer: Tokenizer) -> None:
-    """Warn about units that the model cannot write: each is an error in the score, and it may be the wrong model."""
+    """Warn about units that the model cannot write: each is an error in the score, and it may be
+    the wrong model.
+    """
     unknown, num_utterances = Counter[str](), 0
     for utterance in utterances:
         missing = tokenizer.unknown(utterance.txt)

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One self-contained HTML page about one or more experiments, or the Markdown tables of a study over seeds.
+"""One self-contained HTML page about one or more experiments, or the Markdown tables of a study
+over seeds.
 
 Example: wenet-hs report --exp exp/softmax --exp exp/hsoftmax --stats data/stats.json --out exp/report.html
          wenet-hs report --tables examples/ucla/s0/results/* --markdown examples/ucla/s0/RESULTS.md
 
-The page begins with a verdict in words. It shows error rates per language with paired differences, the worst utterances
-with their audio, confusions, error against length, the speed if it can be compared, the curves, the tree, the corpora,
-and the conditions. It reads what the folders have of
-train.yaml, metrics.jsonl, tree.json, TEST/<mode>/score.json of `score --json`, TEST/<mode>/hyps.jsonl, TEST/rtf.json.
-`--results` stores the results of each experiment, also of language models, in one small file. A folder of such files is
-a table of a study (docs/scoring.md); `--published` compares it with the one of this name in another folder.
+The page begins with a verdict in words. It shows error rates per language with paired differences,
+the worst utterances with their audio, confusions, error against length, the speed if it can be
+compared, the curves, the tree, the corpora, and the conditions. It reads what the folders have of
+train.yaml, metrics.jsonl, tree.json, TEST/<mode>/score.json of `score --json`,
+TEST/<mode>/hyps.jsonl, TEST/rtf.json. `--results` stores the results of each experiment, also of
+language models, in one small file. A folder of such files is a table of a study (docs/scoring.md);
+`--published` compares it with the one of this name in another folder.
 """
 
 import argparse

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Error rates of a decoded list: per language, speaker or length, macro and micro average, 95 % intervals.
+"""Error rates of a decoded list: per language, speaker or length, macro and micro average, 95 %
+intervals.
 
 Example: wenet-hs score --metric cer --ref data/test/text --hyp exp/hsoftmax/test/attention_rescoring/text \\
              --data_list data/test/data.list --by lang speaker --confusions 10 --align -
          wenet-hs score --metric cer --ref data/test/data.list --hyp exp/hsoftmax/test
 
-The second line scores every mode of a folder, and writes score.txt, score.json and alignment.txt beside each text.
+The second line scores every mode of a folder, and writes score.txt, score.json and alignment.txt
+beside each text.
 
-An utterance without a hypothesis is scored as if all its units were deleted. A hypothesis without a reference does not
-count, and the exit code is 2. Messages list the keys of both. docs/scoring.md explains every number.
+An utterance without a hypothesis is scored as if all its units were deleted. A hypothesis without a
+reference does not count, and the exit code is 2. Messages list the keys of both. docs/scoring.md
+explains every number.
 """
 
 import argparse
@@ -185,7 +188,8 @@ def _score(
 ) -> tuple[str, Callable[[], None]]:
     """Score one file of hypotheses and write the files of the flags.
 
-    Returns the tables, and a function that raises DataError if the keys do not fit: first the tables are printed.
+    Returns the tables, and a function that raises DataError if the keys do not fit: first the
+    tables are printed.
     """
     rules = rules_of(args)
     hypothesis = read_hypothesis(args.hyp)
@@ -305,7 +309,10 @@ def read_reference(args: argparse.Namespace) -> tuple[dict[str, str], list[Utter
 
 
 def read_hypothesis(path: Path) -> dict[str, str]:
-    """Transcripts by key. Raises DataError if there are none: an error rate of 100 % would look like a result."""
+    """Transcripts by key.
+
+    Raises DataError if there are none: an error rate of 100 % would look like a result.
+    """
     hypothesis = read_transcripts(path)
     if not hypothesis:
         raise DataError(

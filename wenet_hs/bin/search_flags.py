@@ -20,7 +20,10 @@ MODES_HELP = "; ".join(f"{name}: {mode.help}" for name, mode in MODES.items())
 
 
 class ModeNames:
-    """The values of a flag that names modes. Packages are asked only for a name that is not ours."""
+    """The values of a flag that names modes.
+
+    Packages are asked only for a name that is not ours.
+    """
 
     def __init__(self, *others: str) -> None:
         """`others`: values that are no modes."""
@@ -62,7 +65,9 @@ def search_options(args: argparse.Namespace) -> DecodeOptions:
 
 @contextmanager
 def progress_bar(name: str, *, is_shown: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on stderr if that is a terminal: a function of the newly finished and the total number."""
+    """A progress bar on stderr if that is a terminal: a function of the newly finished and the
+    total number.
+    """
     with Progress(
         console=Console(stderr=True), disable=not (is_shown and sys.stderr.isatty())
     ) as progress:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pack the audio and transcripts of a data list into tars (WeNet's shards) and write a list of the tars.
+"""Pack the audio and transcripts of a data list into tars (WeNet's shards) and write a list of the
+tars.
 
 Example: wenet-hs shards --data_list data/train/data.list --num_utts_per_shard 1000 --out data/train/shards
 
-OUT/data.list is a list for --data_type shard: the path of one tar per line. Write URLs instead if you move the tars to
-a server. The batches are the same as those of the data list.
+OUT/data.list is a list for --data_type shard: the path of one tar per line. Write URLs instead if
+you move the tars to a server. The batches are the same as those of the data list.
 """
 
 import argparse

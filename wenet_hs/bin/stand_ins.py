@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stand-ins for libraries that take seconds to import, so that `--help` answers at once (as Sphinx mocks imports)."""
+"""Stand-ins for libraries that take seconds to import, so that `--help` answers at once (as Sphinx
+mocks imports).
+"""
 
 import sys
 from importlib.abc import Loader, MetaPathFinder
@@ -12,7 +14,9 @@ SLOW_LIBRARIES = ("torch", "scipy", "numba", "tensorboard")
 
 
 class StandIn(ModuleType):
-    """A module, function or class that does nothing: its attributes, items and results are stand-ins too."""
+    """A module, function or class that does nothing: its attributes, items and results are
+    stand-ins too.
+    """
 
     __path__: list[str] = []
 
@@ -52,5 +56,8 @@ class Finder(MetaPathFinder, Loader):
 
 
 def install() -> None:
-    """From now on the slow libraries are stand-ins. Call it only in a process that does nothing but print a text."""
+    """From now on the slow libraries are stand-ins.
+
+    Call it only in a process that does nothing but print a text.
+    """
     sys.meta_path.insert(0, Finder())

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`transcribe --stream`: segments of a pipe or of files, printed as they end; partial texts in a terminal."""
+"""`transcribe --stream`: segments of a pipe or of files, printed as they end; partial texts in a
+terminal.
+"""
 
 import shutil
 import signal
@@ -54,7 +56,9 @@ def print_stream(
 
 
 class _DelayedInterrupt:
-    """Ctrl-C has an effect only inside of `allowed`: elsewhere it would interrupt the encoder between two layers."""
+    """Ctrl-C has an effect only inside of `allowed`: elsewhere it would interrupt the encoder
+    between two layers.
+    """
 
     def __init__(self) -> None:
         self._is_allowed = self._is_pending = False

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Train a model. An interrupted run resumes from its last checkpoint. Under torchrun it runs on several ranks.
+"""Train a model.
+
+An interrupted run resumes from its last checkpoint. Under torchrun it runs on several ranks.
 
 Example: wenet-hs train --config conf/paper_cv.yaml --train_data data/train/data.list \\
              --cv_data data/dev/data.list --units data/units.txt --cmvn data/global_cmvn \\

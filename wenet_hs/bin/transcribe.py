@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convert recordings to text: one line per file, JSON, or files for annotation tools (ELAN, Praat, subtitles).
+"""Convert recordings to text: one line per file, JSON, or files for annotation tools (ELAN, Praat,
+subtitles).
 
 Example: wenet-hs transcribe --model_dir exp/hsoftmax clip.mp3 interview.flac
          wenet-hs transcribe --model_dir exp/hsoftmax --elan transcribed --srt transcribed interview.wav session.eaf
 
-With --elan, --textgrid, --srt, --record, --ctm or --tsv a recording may last hours. Speech is found, and each segment
-gets its text, its words with their times, and its confidence. An .eaf or .TextGrid may be given instead of its
-recording: the new tiers are added to a copy of the file, and the file itself is never changed. `--into_tier NAME`
-takes the annotations of this tier of the .eaf as segments, and writes the text into those that have none.
+With --elan, --textgrid, --srt, --record, --ctm or --tsv a recording may last hours. Speech is
+found, and each segment gets its text, its words with their times, and its confidence. An .eaf or
+.TextGrid may be given instead of its recording: the new tiers are added to a copy of the file, and
+the file itself is never changed. `--into_tier NAME` takes the annotations of this tier of the .eaf
+as segments, and writes the text into those that have none.
 
---stream recognises while the audio arrives, with a model that was trained with chunks (docs/streaming.md); `-` is a
-pipe of raw samples: arecord -q -f S16_LE -r 16000 -c 1 -t raw | wenet-hs transcribe --stream --model_dir exp/stream -
-A WAV in the pipe is read by its header, whatever its rate and channels.
+--stream recognises while the audio arrives, with a model that was trained with chunks
+(docs/streaming.md); `-` is a pipe of raw samples: arecord -q -f S16_LE -r 16000 -c 1 -t raw |
+wenet-hs transcribe --stream --model_dir exp/stream - A WAV in the pipe is read by its header,
+whatever its rate and channels.
 
-A file that cannot be read gets one line on stderr and makes the exit code 2; the others are transcribed.
+A file that cannot be read gets one line on stderr and makes the exit code 2; the others are
+transcribed.
 """
 
 import argparse
@@ -140,7 +144,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Transcribe one file after the other."""
-    # oneDNN keeps kernels for 1,024 shapes by default, and segments have many: 170 MB in an hour, no time gained.
+    # oneDNN keeps kernels for 1,024 shapes by default, and segments have many: 170 MB in an hour,
+    # no time gained.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
     formats = [name for name in _FORMATS if getattr(args, name) is not None]
     _check_flags(args, formats)
@@ -267,7 +272,10 @@ def _check_flags(args: argparse.Namespace, formats: Sequence[str]) -> None:
 
 
 def _outputs(args: argparse.Namespace, path: Path) -> dict[str, Path]:
-    """Format → the file for a recording. With --skip_existing it is not the record of another recording or model."""
+    """Format → the file for a recording.
+
+    With --skip_existing it is not the record of another recording or model.
+    """
     folders = {name: getattr(args, name) for name in _SUFFIXES}
     found = {
         name: folder / (path.stem + _SUFFIXES[name])
@@ -284,7 +292,10 @@ def _model_name(args: argparse.Namespace) -> str:
 
 
 def _check_outputs(args: argparse.Namespace) -> None:
-    """Raise DataError if results cannot be written. A file that exists may have been corrected by hand."""
+    """Raise DataError if results cannot be written.
+
+    A file that exists may have been corrected by hand.
+    """
     for name in _SUFFIXES:
         if (folder := getattr(args, name)) is not None and folder.exists() and not folder.is_dir():
             raise DataError(f"--{name} {folder}", "not a folder", "name another one")

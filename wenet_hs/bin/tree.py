@@ -267,7 +267,9 @@ def _printable(value: object) -> str:
 
 
 def _language_table(args: argparse.Namespace, tree: Tree | NaryTree) -> list[tuple[str, ...]]:
-    """The rows of `language_costs`: the mean code length of each language's units, in bits per unit."""
+    """The rows of `language_costs`: the mean code length of each language's units, in bits per
+    unit.
+    """
     table = UnitTable.read(args.units)
     if table.units != tree.units:
         pairs = enumerate(zip(table.units, tree.units, strict=False))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the unit table of data lists or text: `<blank> 0`, `<unk> 1`, `<sos/eos> 2`, units from 3 in code point order.
+"""Write the unit table of data lists or text: `<blank> 0`, `<unk> 1`, `<sos/eos> 2`, units from 3
+in code point order.
 
 Example: wenet-hs units --data_list data/train/data.list --kind char --out data/units.txt
          wenet-hs units --data_list data/train/data.list --kind bpe --vocab_size 500 --bpe_model data/bpe.model \\

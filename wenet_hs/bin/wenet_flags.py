@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WeNet's flags of `train`, `recognize`, `average` and `cmvn`: our flags and settings, or what to do instead.
+"""WeNet's flags of `train`, `recognize`, `average` and `cmvn`: our flags and settings, or what to
+do instead.
 
 docs/from-wenet.md explains them. Flags with our name and meaning are not listed.
 """
@@ -20,11 +21,17 @@ class Flag(NamedTuple):
     """What a flag of WeNet means here."""
 
     ours: str = ""
-    """Our arguments, separated by spaces: {} is the value, {parent} its folder. Empty: there are none."""
+    """Our arguments, separated by spaces: {} is the value, {parent} its folder.
+
+    Empty: there are none.
+    """
     reason: str = ""
     """Without our arguments: why the flag has no effect, or what to do instead."""
     harmless: Sequence[str] | None = None
-    """Without our arguments: the values that change nothing; with others the command stops. None: all values."""
+    """Without our arguments: the values that change nothing; with others the command stops.
+
+    None: all values.
+    """
     has_value: bool = True
 
 

@@ -14,11 +14,16 @@ from wenet_hs.heads.gpu import is_gpu
 from wenet_hs.tree.errors import ConfigError
 
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "ALLOC_FAILED")
-"""Messages of CUDA, of torch's CPU allocator and of cuBLAS; only the first has an exception class of its own."""
+"""Messages of CUDA, of torch's CPU allocator and of cuBLAS; only the first has an exception class
+of its own.
+"""
 
 
 def find_device(name: str) -> torch.device:
-    """The device of a `--device` flag; `auto` is a GPU if there is one. Raises ConfigError if it does not exist."""
+    """The device of a `--device` flag; `auto` is a GPU if there is one.
+
+    Raises ConfigError if it does not exist.
+    """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -37,8 +42,10 @@ def find_device(name: str) -> torch.device:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One thread of the CPU inside, for work in parts of milliseconds: several threads wait for each other most of the
-    time there, and on a busy machine 20 times as long as they compute. The number is that of the whole process."""
+    """One thread of the CPU inside, for work in parts of milliseconds: several threads wait for
+    each other most of the time there, and on a busy machine 20 times as long as they compute. The
+    number is that of the whole process.
+    """
     before = torch.get_num_threads()
     if before != 1:
         torch.set_num_threads(1)
@@ -50,7 +57,10 @@ def one_thread() -> Iterator[None]:
 
 
 def processor_name(device: torch.device) -> str:
-    """The GPU's name, or the CPU's model name. Linux adds family and model, because virtual machines shorten names."""
+    """The GPU's name, or the CPU's model name.
+
+    Linux adds family and model, because virtual machines shorten names.
+    """
     if is_gpu(device):
         return str(torch.get_device_module(device).get_device_name(device))
     path = Path("/proc/cpuinfo")
@@ -66,15 +76,18 @@ def processor_name(device: torch.device) -> str:
 
 
 def has_native_bf16(device: torch.device) -> bool:
-    """Whether the hardware multiplies bfloat16: it is then faster than float32; emulated it is much slower."""
+    """Whether the hardware multiplies bfloat16: it is then faster than float32; emulated it is much
+    slower.
+    """
     if is_gpu(device):
         return bool(torch.get_device_module(device).is_bf16_supported(including_emulation=False))
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
 def has_native_fp16(device: torch.device) -> bool:
-    """Whether the hardware multiplies float16; emulated by a CPU it takes 50 times as long as float32 (measured with
-    torch 2.11)."""
+    """Whether the hardware multiplies float16; emulated by a CPU it takes 50 times as long as
+    float32 (measured with torch 2.11).
+    """
     return is_gpu(device) or bool(torch.cpu._is_amx_fp16_supported())
 
 

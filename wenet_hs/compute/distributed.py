@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Process group of a command under torchrun: joining it, collectives, and how a run ends after an error of one rank.
+"""Process group of a command under torchrun: joining it, collectives, and how a run ends after an
+error of one rank.
 
 Dimension key: W ranks.
 """
@@ -31,7 +32,9 @@ TIMEOUT_VARIABLE = "WENET_HS_RANK_TIMEOUT_S"
 """How long a rank waits for the others, in seconds; 300 if it is not set."""
 _POLL_S = 0.02
 _GRACE_S = 0.5
-"""A rank that ends without a message waits so long: the launcher ends the others as soon as one rank has ended."""
+"""A rank that ends without a message waits so long: the launcher ends the others as soon as one
+rank has ended.
+"""
 
 T = TypeVar("T")
 
@@ -42,7 +45,10 @@ class RankLost(WenetHsError):
 
 @dataclass(frozen=True)
 class World:
-    """This rank and its collectives. All ranks must call a collective. A single process sends nothing."""
+    """This rank and its collectives.
+
+    All ranks must call a collective. A single process sends nothing.
+    """
 
     rank: int = 0
     size: int = 1
@@ -89,7 +95,10 @@ class World:
         return gathered
 
     def stack(self, values: Tensor) -> Tensor:
-        """values (…) of every rank as (W, …). The gradient of a rank's values is summed over all ranks."""
+        """values (…) of every rank as (W, …).
+
+        The gradient of a rank's values is summed over all ranks.
+        """
         others = torch.zeros_like(values)
         stacked = torch.stack(
             [values if rank == self.rank else others for rank in range(self.size)]
@@ -98,7 +107,9 @@ class World:
         return reduced
 
     def check_equal_across_ranks(self, values: Mapping[str, str]) -> None:
-        """Raises ConfigError on all ranks where a rank has another value (a hash, a version) than rank 0 for a name."""
+        """Raises ConfigError on all ranks where a rank has another value (a hash, a version) than
+        rank 0 for a name.
+        """
         of_ranks = self.all_gather(dict(values))
         for name in sorted({name for values in of_ranks for name in values}):
             others = [
@@ -118,7 +129,10 @@ class World:
                 )
 
     def barrier(self) -> None:
-        """Wait until every rank is here. There is no time limit, but an error on another rank raises RankLost."""
+        """Wait until every rank is here.
+
+        There is no time limit, but an error on another rank raises RankLost.
+        """
         if self.store is None:
             return
         key = self._next_key()
@@ -130,8 +144,8 @@ class World:
     def first_before_others(self) -> Iterator[None]:
         """Rank 0 runs the block, then the other ranks do.
 
-        The others wait as long as rank 0 shows that it lives. Rank 0 does not wait: its next collective notices within
-        the time limit if one of the others has died.
+        The others wait as long as rank 0 shows that it lives. Rank 0 does not wait: its next
+        collective notices within the time limit if one of the others has died.
         """
         if self.store is None:
             yield
@@ -153,7 +167,8 @@ class World:
     def _wait_for(self, key: str, *, beats: str = "") -> None:
         """Wait until the key is set.
 
-        `beats`: the key that the rank which is waited for counts up; it must, within the time limit.
+        `beats`: the key that the rank which is waited for counts up; it must, within the time
+        limit.
         Raises RankLost if it does not, or if a rank ends with an error in the meantime.
         """
         assert self.store is not None
@@ -174,10 +189,11 @@ class World:
 def join_process_group(device: torch.device) -> Iterator[World]:
     """Join the process group that the variables of torchrun describe; a single process makes none.
 
-    One rank reports an error, in one line: the first rank with a user error raises that error, and the others raise
-    SystemExit(2) without a message. A rank that died, or did not answer for `WENET_HS_RANK_TIMEOUT_S`, is a RankLost.
-    Every DistributedDataParallel must be freed before the end of the block: keep none in the calling function itself.
-    One that lives longer would close gloo while it holds Python's lock, and gloo's threads may wait for that lock.
+    One rank reports an error, in one line: the first rank with a user error raises that error, and
+    the others raise SystemExit(2) without a message. A rank that died, or did not answer for
+    `WENET_HS_RANK_TIMEOUT_S`, is a RankLost. Every DistributedDataParallel must be freed before the
+    end of the block: keep none in the calling function itself. One that lives longer would close
+    gloo while it holds Python's lock, and gloo's threads may wait for that lock.
     Raises: ConfigError if the variables are incomplete or the device of this rank does not exist.
     """
     size = int_from_environment("WORLD_SIZE", 1, at_least=1)
@@ -186,7 +202,8 @@ def join_process_group(device: torch.device) -> Iterator[World]:
         return
     rank, device = int_from_environment("RANK", 0), _device_of_rank(device)
     timeout, store = _timeout(), _connect(rank, size)
-    # Small values are summed by gloo on the CPU, also where gradients are summed by nccl: they stay exact.
+    # Small values are summed by gloo on the CPU, also where gradients are summed by nccl: they stay
+    # exact.
     backend = "cpu:gloo,cuda:nccl" if is_gpu(device) else "gloo"
     try:
         dist.init_process_group(
@@ -224,7 +241,10 @@ def local_rank() -> int:
 
 
 def int_from_environment(variable: str, default: int, *, at_least: int = 0) -> int:
-    """A whole number from the environment, set by the launcher or a user. Raises ConfigError if it is none."""
+    """A whole number from the environment, set by the launcher or a user.
+
+    Raises ConfigError if it is none.
+    """
     text = os.environ.get(variable, str(default))
     if not text.isdecimal() or int(text) < at_least:
         found = f"must be a whole number of at least {at_least}"
@@ -261,12 +281,15 @@ def _device_of_rank(device: torch.device) -> torch.device:
 
 
 def _connect(rank: int, size: int) -> Store:
-    """A store that all ranks of this start share. Its keys have a prefix that no earlier start used.
+    """A store that all ranks of this start share.
+
+    Its keys have a prefix that no earlier start used.
 
     After a restart torchrun's store still holds the keys of the dead processes, and gloo would connect to those.
     torchrun's count of restarts cannot be the prefix: each machine counts its own restarts.
 
-    Raises: ConfigError if the launcher's variables are incomplete; RankLost if a rank does not come within the timeout.
+    Raises: ConfigError if the launcher's variables are incomplete; RankLost if a rank does not come
+        within the timeout.
     """
     address, timeout = os.environ.get("MASTER_ADDR"), _timeout()
     port = int_from_environment("MASTER_PORT", 0)
@@ -291,10 +314,12 @@ def _connect(rank: int, size: int) -> Store:
 
 
 def _handshake(store: Store, rank: int, size: int, deadline: float) -> str:
-    """Rank 0 draws the prefix of this start and sends it to every other rank until each has confirmed it.
+    """Rank 0 draws the prefix of this start and sends it to every other rank until each has
+    confirmed it.
 
-    A rank asks under an identifier that it draws. Rank 0 also answers identifiers that dead processes left; the live
-    process of that rank overwrites the identifier when it comes. Raises RuntimeError at the deadline.
+    A rank asks under an identifier that it draws. Rank 0 also answers identifiers that dead
+    processes left; the live process of that rank overwrites the identifier when it comes. Raises
+    RuntimeError at the deadline.
     """
     own = uuid.uuid4().hex
     if rank > 0:
@@ -322,7 +347,10 @@ def _pause(missing: set[int], deadline: float) -> None:
 
 
 def _leave(world: World, error: BaseException) -> None:
-    """Let one rank report the error. Raises what replaces `error`; returns where `error` itself is to be raised."""
+    """Let one rank report the error.
+
+    Raises what replaces `error`; returns where `error` itself is to be raised.
+    """
     words = ("gloo", "Gloo", "NCCL", "Connection closed by peer")
     is_of_group = isinstance(error, RuntimeError) and any(word in str(error) for word in words)
     is_lost = isinstance(error, dist.DistError) or is_of_group
@@ -359,7 +387,9 @@ def _rank_lost(rank: int, error: BaseException) -> RankLost:
 
 @contextmanager
 def _prefixed_log(world: World) -> Iterator[None]:
-    """Rank 0 logs everything; the other ranks log warnings and errors only, with the rank before the message."""
+    """Rank 0 logs everything; the other ranks log warnings and errors only, with the rank before
+    the message.
+    """
     if world.is_first:
         yield
         return

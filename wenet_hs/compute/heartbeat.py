@@ -37,8 +37,9 @@ def beating(store: Store, key: str) -> Iterator[None]:
 class Watch:
     """A thread that looks for the death of another rank while this one may wait for a GPU.
 
-    A collective of nccl whose other rank has died never ends, and the program waits for the GPU in it, so that it does
-    not notice. The thread calls `abort`; then the program goes on to its next sum, which gloo refuses.
+    A collective of nccl whose other rank has died never ends, and the program waits for the GPU in
+    it, so that it does not notice. The thread calls `abort`; then the program goes on to its next
+    sum, which gloo refuses.
     """
 
     def __init__(self, rank: int, size: int, store: Store, abort: Callable[[], None]) -> None:

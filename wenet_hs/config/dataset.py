@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of the section `dataset_conf`. A new frontend needs one class here, with its name in `FRONTENDS` and
-`FrontendConf`; one of an installed package has a class of settings too (docs/design/0024-extensions.md)."""
+"""The settings of the section `dataset_conf`.
+
+A new frontend needs one class here, with its name in `FRONTENDS` and `FrontendConf`; one of an
+installed package has a class of settings too (docs/design/0024-extensions.md).
+"""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -70,8 +73,11 @@ class FbankConf(Section):
     dither: PositiveOrZero = 0.0
     """Standard deviation of the noise that is added to the scaled samples, in training only."""
     profile: Literal["wenet", "sherpa"] = "wenet"
-    """`wenet`: whole windows, Mel bins up to half the rate. `sherpa`, for a model that is to stream in sherpa-onnx
-    (docs/export.md): the ends are mirrored, and the Mel bins end 400 Hz lower."""
+    """`wenet`: whole windows, Mel bins up to half the rate.
+
+    `sherpa`, for a model that is to stream in sherpa-onnx (docs/export.md): the ends are mirrored,
+    and the Mel bins end 400 Hz lower.
+    """
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
         if self.profile == "sherpa" and (self.frame_length, self.frame_shift) != (25.0, 10.0):
@@ -105,7 +111,9 @@ def read_frontend(value: Any, info: ValidationInfo) -> Any:
 
 
 class SpecAugConf(Section):
-    """SpecAugment (Park et al. 2019): blocks in time and in frequency are set to the utterance's mean, before CMVN.
+    """SpecAugment (Park et al.
+
+    2019): blocks in time and in frequency are set to the utterance's mean, before CMVN.
 
     `data/augment.py` describes why not to WeNet's 0.
     """
@@ -117,8 +125,11 @@ class SpecAugConf(Section):
     max_t: CountOrZero = 50
     """Largest length of a block in time, frames."""
     max_t_share: Fraction = 0.5
-    """Largest share of an utterance's frames that all blocks in time mask together. Two blocks of up to 50 frames are
-    then possible from 200 frames (2 s) on, with 1.0 from 100 frames on."""
+    """Largest share of an utterance's frames that all blocks in time mask together.
+
+    Two blocks of up to 50 frames are then possible from 200 frames (2 s) on, with 1.0 from 100
+    frames on.
+    """
     max_f: CountOrZero = 10
     """Largest width of a block in frequency, Mel bins."""
 
@@ -127,7 +138,9 @@ class BatchConf(Section):
     """How utterances are combined to batches."""
 
     batch_type: Literal["static", "dynamic", "bucket"] = "static"
-    """`static`: `batch_size` utterances; `dynamic`: up to `max_frames_in_batch` frames; `bucket`: sizes by length."""
+    """`static`: `batch_size` utterances; `dynamic`: up to `max_frames_in_batch` frames; `bucket`:
+    sizes by length.
+    """
     batch_size: Count = 16
     """Utterances per batch; for `static` only."""
     max_frames_in_batch: Count = 12000
@@ -155,9 +168,14 @@ class SamplingConf(Section):
     by: Literal["lang"] = "lang"
     """The field of the data lists that is balanced."""
     temperature: Positive = 1.0
-    """T of p ∝ seconds^(1/T) over the languages of a list. 1 keeps their shares; larger values make them more equal."""
+    """T of p ∝ seconds^(1/T) over the languages of a list.
+
+    1 keeps their shares; larger values make them more equal.
+    """
     weights: tuple[Positive, ...] | None = Field(default=None, strict=False)
-    """Relative shares of the lists in the speech of an epoch, one value per list; null: their own shares."""
+    """Relative shares of the lists in the speech of an epoch, one value per list; null: their own
+    shares.
+    """
 
 
 class NoiseConf(Section):
@@ -202,14 +220,22 @@ class DatasetConf(Section):
     spec_aug_conf: SpecAugConf = Field(default_factory=SpecAugConf)
     batch_conf: BatchConf = Field(default_factory=BatchConf)
     cache_features: bool = False
-    """Whether features are kept after their first computation, in a file in the temporary folder that all processes of
-    a machine map into memory (with `dither` 0 results do not change)."""
+    """Whether features are kept after their first computation, in a file in the temporary folder
+    that all processes of a machine map into memory (with `dither` 0 results do not change).
+    """
     features_on: Literal["worker", "device"] = "worker"
-    """`worker`: features are computed where audio is read; `device`: per batch, on the device of the model."""
+    """`worker`: features are computed where audio is read; `device`: per batch, on the device of
+    the model.
+    """
     max_bad_clips: Fraction = 0.01
-    """Fraction of clips that may be unreadable. They are left out; above it training and `cmvn` end. 0: none may be."""
+    """Fraction of clips that may be unreadable.
+
+    They are left out; above it training and `cmvn` end. 0: none may be.
+    """
     max_unknown_units: Fraction = 0.1
-    """Fraction of the training units that may be `<unk>`; above it training ends: the table belongs to other data."""
+    """Fraction of the training units that may be `<unk>`; above it training ends: the table belongs
+    to other data.
+    """
     sampling: SamplingConf | None = None
     """Balancing of languages and lists; null: an epoch has every utterance once."""
     noise_conf: NoiseConf | None = None

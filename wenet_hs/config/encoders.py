@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of the encoders. A new one needs one class here, with its name in `EncoderKind`, `EncoderConf` and
-`ENCODERS`."""
+"""The settings of the encoders.
+
+A new one needs one class here, with its name in `EncoderKind`, `EncoderConf` and `ENCODERS`.
+"""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -32,13 +34,16 @@ class LayersConf(Section):
     norm_eps: Positive = 1e-5
     """Added to the variance in LayerNorm. WeNet before 2022-01-11 had 1e-12."""
     gradient_checkpointing: bool = False
-    """Whether the backward pass computes each layer again: less memory, a third more time, bit-equal results. Not in
-    decoder steps with `attention_guide`."""
+    """Whether the backward pass computes each layer again: less memory, a third more time,
+    bit-equal results. Not in decoder steps with `attention_guide`.
+    """
 
 
 class StackConf(LayersConf):
-    """What the encoders have in common that are built here: subsampling, then equal layers. The defaults are the
-    conformer's."""
+    """What the encoders have in common that are built here: subsampling, then equal layers.
+
+    The defaults are the conformer's.
+    """
 
     output_size: Annotated[int, Field(gt=0, multiple_of=2)] = 256
     """Width of encoder and decoder."""
@@ -49,20 +54,26 @@ class StackConf(LayersConf):
     subsampling_conv_channels: Count | None = None
     """Channels of the convolutions of `input_layer`; null: `output_size`, as in WeNet."""
     pos_enc_layer_type: Literal["rel_pos", "abs_pos", "no_pos"] = "rel_pos"
-    """Positional encoding: input of the attention (`rel_pos`), added to the features (`abs_pos`), or none."""
+    """Positional encoding: input of the attention (`rel_pos`), added to the features (`abs_pos`),
+    or none.
+    """
     selfattention_layer_type: Literal["rel_selfattn", "selfattn"] = "rel_selfattn"
     """Whether the attention scores use the positional encoding (`rel_selfattn`) or not."""
     activation_type: Activation = "swish"
     """Activation function of feed-forward and convolution."""
     static_chunk_size: Annotated[int, Field(ge=-1)] = 0
-    """Encoder frames per chunk of the attention: a frame sees its chunk and those before it; 0, -1: all frames. As in
-    WeNet it has no effect with `use_dynamic_chunk`."""
+    """Encoder frames per chunk of the attention: a frame sees its chunk and those before it; 0, -1:
+    all frames. As in WeNet it has no effect with `use_dynamic_chunk`.
+    """
     use_dynamic_chunk: bool = False
-    """Whether each training batch has chunks of another size, drawn at random (U2, Zhang et al. 2020): such a model
-    recognises whole utterances, and streams with chunks of any size."""
+    """Whether each training batch has chunks of another size, drawn at random (U2, Zhang et al.
+
+    2020): such a model recognises whole utterances, and streams with chunks of any size.
+    """
     use_dynamic_left_chunk: bool = False
-    """Whether the number of chunks before its own that a frame sees is drawn too; otherwise it sees all of them. It has
-    no effect without `use_dynamic_chunk`."""
+    """Whether the number of chunks before its own that a frame sees is drawn too; otherwise it sees
+    all of them. It has no effect without `use_dynamic_chunk`.
+    """
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
         if self.output_size % self.attention_heads:
@@ -81,7 +92,9 @@ class ConformerConf(StackConf):
     """`encoder: conformer` (Gulati et al. 2020)."""
 
     macaron_style: bool = True
-    """Whether a layer has half a feed-forward module at its start and its end, or a whole one at the end."""
+    """Whether a layer has half a feed-forward module at its start and its end, or a whole one at
+    the end.
+    """
     use_cnn_module: bool = True
     """Whether layers have a convolution module."""
     cnn_module_kernel: Count = 15
@@ -108,7 +121,9 @@ class TransformerConf(StackConf):
     """`encoder: transformer` (Vaswani et al. 2017)."""
 
     pos_enc_layer_type: Literal["rel_pos", "abs_pos", "no_pos"] = "abs_pos"
-    """Positional encoding: input of the attention (`rel_pos`), added to the features (`abs_pos`), or none."""
+    """Positional encoding: input of the attention (`rel_pos`), added to the features (`abs_pos`),
+    or none.
+    """
     selfattention_layer_type: Literal["rel_selfattn", "selfattn"] = "selfattn"
     """Whether the attention scores use the positional encoding (`rel_selfattn`) or not."""
     activation_type: Activation = "relu"
@@ -123,8 +138,9 @@ class UpperConf(ConformerConf):
     input_layer: Literal["linear"] = "linear"
     """The input is one frame per 20 ms (wav2vec 2.0, Whisper), which is not subsampled."""
     mask_time: BelowOne = 0.0
-    """Share of the frames that masks of 10 frames hide at the input of these layers, in training only; overlaps
-    count."""
+    """Share of the frames that masks of 10 frames hide at the input of these layers, in training
+    only; overlaps count.
+    """
     mask_feature: BelowOne = 0.0
     """Share of the dimensions that masks of 10 dimensions set to 0 there."""
 
@@ -142,34 +158,47 @@ class PretrainedConf(Section):
     """`encoder: pretrained`: an encoder of `transformers` from a folder in Hugging Face's layout."""
 
     path: str
-    """The folder, with `config.json` and weights; in a model folder `encoder.json`, which describes the encoder."""
+    """The folder, with `config.json` and weights; in a model folder `encoder.json`, which describes
+    the encoder.
+    """
     layers: Literal["last", "weighted"] | Count = "last"
-    """What the memory is computed from: `last`, the output of the last layer; `weighted`, a sum with learned weights of
-    the first layer's input and all outputs; or a number N, the output of layer N (from 1). Layers above N are left out.
-    The output of layer N gets the last layer's normalization, if the encoder has one."""
+    """What the memory is computed from: `last`, the output of the last layer; `weighted`, a sum
+    with learned weights of the first layer's input and all outputs; or a number N, the output of
+    layer N (from 1). Layers above N are left out. The output of layer N gets the last layer's
+    normalization, if the encoder has one.
+    """
     adapter: str | None = None
-    """For MMS: the language (ISO 639-3) of `adapter.LANG.safetensors` in the folder, or `new`: untrained adapters."""
+    """For MMS: the language (ISO 639-3) of `adapter.LANG.safetensors` in the folder, or `new`:
+    untrained adapters.
+    """
     freeze: Literal["all", "all_but_adapters", "feature_encoder", "none"] | Count = (
         "feature_encoder"
     )
-    """What is not trained: everything, everything but the adapters of MMS, the convolutions before the layers, nothing,
-    or everything up to this layer."""
+    """What is not trained: everything, everything but the adapters of MMS, the convolutions before
+    the layers, nothing, or everything up to this layer.
+    """
     freeze_steps: CountOrZero = 0
     """Optimizer steps at the start in which nothing of the encoder is trained."""
     lr: Positive | None = None
     """Learning rate of the encoder; null: that of `optim_conf`."""
     mask_time: BelowOne = 0.0
-    """Share of the frames that masks of 10 frames hide before the first layer, in training only; overlaps count."""
+    """Share of the frames that masks of 10 frames hide before the first layer, in training only;
+    overlaps count.
+    """
     mask_feature: BelowOne = 0.0
     """Share of the hidden dimensions that masks of 10 dimensions set to 0 there."""
     silence_s: Annotated[float, Field(ge=0.2, le=29)] = 0.4
     """Seconds of silence after the audio that Whisper's encoder sees; for Whisper only."""
     layerdrop: Annotated[float, Field(ge=0, le=0)] = 0.0
-    """Share of the layers that a step leaves out; only 0: it fails with recomputation and with several ranks."""
+    """Share of the layers that a step leaves out; only 0: it fails with recomputation and with
+    several ranks.
+    """
     gradient_checkpointing: bool = False
     """Whether the backward pass computes each layer again: less memory, a third more time."""
     cache: Annotated[str, Field(min_length=1)] | None = None
-    """Folder that keeps the outputs of a frozen encoder, as float16; with `freeze: all` and masks of 0. null: none."""
+    """Folder that keeps the outputs of a frozen encoder, as float16; with `freeze: all` and masks
+    of 0. null: none.
+    """
     upper: UpperConf | None = None
     """Layers above the encoder, which are trained from nothing; null: none."""
 

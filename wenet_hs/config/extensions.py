@@ -61,7 +61,8 @@ class NeededExtensions(Section):
 
 
 def name_check(kind: ExtensionKind, own: Collection[str]) -> Callable[[Any], str]:
-    """A validator for a setting whose value is one of our own names, or one of an installed package.
+    """A validator for a setting whose value is one of our own names, or one of an installed
+    package.
 
     It raises ConfigError for the name of a package that cannot be used.
     """
@@ -81,7 +82,8 @@ def settings_class(
 ) -> type[Section]:
     """The class of the settings that belong to a name, ours or that of an installed package.
 
-    Raises ConfigError if no package declares the name, or if what it declares is no class of settings that can build.
+    Raises ConfigError if no package declares the name, or if what it declares is no class of
+        settings that can build.
     """
     if name in own:
         return own[name]

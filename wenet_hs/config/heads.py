@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of the heads. A new head needs one class here, with its name in `HEADS` and `HeadConf`.
+"""The settings of the heads.
+
+A new head needs one class here, with its name in `HEADS` and `HeadConf`.
 
 A head of an installed package has a class of settings too (docs/design/0024-extensions.md).
 """
@@ -23,8 +25,10 @@ class TreeHeadConf(Section):
     """A head that is built from a tree over the units."""
 
     tree: str
-    """Path of the tree.json that `wenet-hs tree build` wrote for the same units. hsoftmax makes a class tree binary,
-    class cuts a binary tree into classes, and adaptive reads only the frequencies."""
+    """Path of the tree.json that `wenet-hs tree build` wrote for the same units. hsoftmax makes a
+    class tree binary, class cuts a binary tree into classes, and adaptive reads only the
+    frequencies.
+    """
 
 
 class HSoftmaxHeadConf(TreeHeadConf):
@@ -33,25 +37,38 @@ class HSoftmaxHeadConf(TreeHeadConf):
     bias: bool = False
     """Whether each inner node has a bias besides its vector."""
     sparse_grad: bool = False
-    """Whether a step updates only the vectors on the paths of its targets; for very many units, with `optim: adam`."""
+    """Whether a step updates only the vectors on the paths of its targets; for very many units,
+    with `optim: adam`.
+    """
 
 
 class ClassHeadConf(TreeHeadConf):
     """`head: class`: a tree of classes over the units with a softmax at each inner node."""
 
     num_classes: Count | None = None
-    """Number of classes that the top of a binary tree is cut into; null: the square root of the number of units."""
+    """Number of classes that the top of a binary tree is cut into; null: the square root of the
+    number of units.
+    """
     sparse_grad: bool = False
-    """Whether a step updates only the vectors of the nodes on the paths of its targets; with `optim: adam`."""
+    """Whether a step updates only the vectors of the nodes on the paths of its targets; with
+    `optim: adam`.
+    """
 
 
 class AdaptiveHeadConf(TreeHeadConf):
-    """`head: adaptive`: PyTorch's adaptive softmax. Frequent units come first, rarer ones in narrower clusters."""
+    """`head: adaptive`: PyTorch's adaptive softmax.
+
+    Frequent units come first, rarer ones in narrower clusters.
+    """
 
     cutoffs: list[Count] | None = None
-    """Ranks at which the clusters begin; null: where 1/2, 3/4 and 7/8 of all occurrences are reached."""
+    """Ranks at which the clusters begin; null: where 1/2, 3/4 and 7/8 of all occurrences are
+    reached.
+    """
     div_value: Annotated[float, Field(ge=1)] = 4.0
-    """Factor by which each cluster is narrower than the one before; lowered if the last one would have no width."""
+    """Factor by which each cluster is narrower than the one before; lowered if the last one would
+    have no width.
+    """
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
         if self.cutoffs is not None and (
@@ -82,7 +99,10 @@ HeadConf = (
 
 
 def head_settings(head: str) -> type[Section]:
-    """The class of the settings of a head. Raises ConfigError if no package has the head, or has no such class."""
+    """The class of the settings of a head.
+
+    Raises ConfigError if no package has the head, or has no such class.
+    """
     return settings_class("head", HEADS, head)
 
 
@@ -92,7 +112,9 @@ def has_tree(head: str) -> bool:
 
 
 def is_without_tree(head: str) -> bool:
-    """Whether there is such a head, and it has no tree. False for a wrong name, which `read_head` refuses.
+    """Whether there is such a head, and it has no tree.
+
+    False for a wrong name, which `read_head` refuses.
 
     Raises ConfigError if the package of the head cannot be used or imported, or has no such class.
     """

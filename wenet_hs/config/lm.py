@@ -23,7 +23,9 @@ class RnnConf(Section):
     dropout_rate: BelowOne = 0.0
     """Dropout of the input vectors, between layers, and of the head's input."""
     sparse_grad: bool = False
-    """Whether a step updates only the vectors of its input units; for very many units, with `optim: adam`."""
+    """Whether a step updates only the vectors of its input units; for very many units, with `optim:
+    adam`.
+    """
 
 
 class NoiseUnitsConf(Section):
@@ -32,7 +34,9 @@ class NoiseUnitsConf(Section):
     num_samples: Count | None = None
     """Number of noise units per batch; null: a twentieth of the units."""
     power: Fraction = 0.4
-    """blackout: the noise is proportional to the frequencies to this power. nce uses the frequencies."""
+    """blackout: the noise is proportional to the frequencies to this power. nce uses the
+    frequencies.
+    """
 
 
 class TextConf(Section):
@@ -41,23 +45,35 @@ class TextConf(Section):
     batch_size: Count = 20
     """Parts of the text that are read side by side."""
     num_steps: Count = 50
-    """Units of each part per batch, and so of truncated back-propagation. The state is carried to the next batch."""
+    """Units of each part per batch, and so of truncated back-propagation.
+
+    The state is carried to the next batch.
+    """
     reset_at_sentences: bool = False
-    """Whether a part whose batch begins with a sentence starts it from the empty state, as recognition does."""
+    """Whether a part whose batch begins with a sentence starts it from the empty state, as
+    recognition does.
+    """
     keep_empty_lines: bool = False
-    """Whether an empty line is a sentence without units, as in the WikiText benchmarks; false: it is left out."""
+    """Whether an empty line is a sentence without units, as in the WikiText benchmarks; false: it
+    is left out.
+    """
 
 
 class LmConfig(TrainingConfig):
     """All settings of a language model. A section that is left out has its defaults."""
 
     tokenizer: Literal["char", "phone", "bpe", "word"] = "word"
-    """What a unit is: a character, a phone or a word (text between spaces), or a piece of a sentencepiece model."""
+    """What a unit is: a character, a phone or a word (text between spaces), or a piece of a
+    sentencepiece model.
+    """
     rnn: Literal["gru", "lstm"] = "gru"
     """Kind of recurrent layer."""
     rnn_conf: RnnConf = Field(default_factory=RnnConf)
     loss: Literal["exact", "nce", "blackout"] = "exact"
-    """The loss in training: of the head, or estimated from noise units with `head: softmax`. Validation is exact."""
+    """The loss in training: of the head, or estimated from noise units with `head: softmax`.
+
+    Validation is exact.
+    """
     sampling_conf: NoiseUnitsConf = Field(default_factory=NoiseUnitsConf)
     text_conf: TextConf = Field(default_factory=TextConf)
 

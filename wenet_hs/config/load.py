@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads and writes configs: YAML file and overrides → a TrainingConfig, or one ConfigError that lists the faults."""
+"""Reads and writes configs: YAML file and overrides → a TrainingConfig, or one ConfigError that
+lists the faults.
+"""
 
 import difflib
 import logging
@@ -73,19 +75,23 @@ def load_config(
     *,
     is_for_training: bool = True,
 ) -> TrainingConfig:
-    """Reads the config of a training. WeNet's YAML files load too; one warning lists settings that have no effect.
+    """Reads the config of a training.
+
+    WeNet's YAML files load too; one warning lists settings that have no effect.
 
     Args:
         path: the YAML file.
-        overrides: `section.key=value` (or WeNet's `section.key value`); later ones win. The value is in YAML; a setting
-            whose type is text takes the characters as they are written, except `null`.
+        overrides: `section.key=value` (or WeNet's `section.key value`); later ones win. The value
+            is in YAML; a setting whose type is text takes the characters as they are written,
+            except `null`.
         kind: of a recogniser, or `LmConfig`.
-        is_for_training: False for the train.yaml of a trained model: WeNet's settings that only a training uses are
-            dropped without a word.
+        is_for_training: False for the train.yaml of a trained model: WeNet's settings that only a
+            training uses are dropped without a word.
 
-    Raises ConfigError with one line per fault: `file:line: dotted.key: …`, or the override instead of the file.
-    Settings that conflict with each other are faults once all their sections are valid.
-    If the file lists names of packages that are not installed, there is one line for each of them instead.
+    Raises ConfigError with one line per fault: `file:line: dotted.key: …`, or the override instead
+    of the file. Settings that conflict with each other are faults once all their sections are
+    valid. If the file lists names of packages that are not installed, there is one line for each of
+    them instead.
     """
     return make_config(read_yaml(path), overrides, kind, is_for_training=is_for_training)
 
@@ -124,7 +130,10 @@ def make_config(
 
 
 def _pop_extensions(settings: Settings) -> tuple[NeededExtension, ...]:
-    """Remove the list of packages from the settings. Raises ConfigError with a line per fault in it."""
+    """Remove the list of packages from the settings.
+
+    Raises ConfigError with a line per fault in it.
+    """
     if EXTENSIONS not in settings.values:
         return ()
     listed = {EXTENSIONS: settings.values.pop(EXTENSIONS)}
@@ -132,7 +141,9 @@ def _pop_extensions(settings: Settings) -> tuple[NeededExtension, ...]:
 
 
 def dump_config(config: TrainingConfig, path: Path | str) -> None:
-    """Writes every setting, so that `load_config` gives an equal config, and the packages that it needs for that."""
+    """Writes every setting, so that `load_config` gives an equal config, and the packages that it
+    needs for that.
+    """
     settings = config.model_dump(mode="json")
     extensions = describe_extensions(config.extensions())
     if extensions:
@@ -169,7 +180,8 @@ def load_section(path: Path | str, kind: type[AnySection]) -> AnySection:
 
 
 def written_setting(file_settings: Settings, overrides: Sequence[str], name: str) -> Any:
-    """A setting at the top of a YAML file that is read already, or of the last override that has it.
+    """A setting at the top of a YAML file that is read already, or of the last override that has
+    it.
 
     Nothing is checked. None: absent.
     """
@@ -261,7 +273,8 @@ def _apply_override(settings: Settings, override: str, kind: type[TrainingConfig
 
 
 def _translate_wenet_keys(settings: Settings, *, is_for_training: bool) -> dict[str, list[str]]:
-    """Removes WeNet's other keys from the settings, and converts what the schema has in another form.
+    """Removes WeNet's other keys from the settings, and converts what the schema has in another
+    form.
 
     Adds a fault per unsupported value. Returns the ignored keys, grouped by the reason.
     """
@@ -309,7 +322,10 @@ def _translate_wenet_keys(settings: Settings, *, is_for_training: bool) -> dict[
 
 
 def _what_to_do_without(dotted: str, accepted: Sequence[Scalar]) -> str:
-    """What to do about an unsupported value of a setting of WeNet. `accepted`: the values that are supported."""
+    """What to do about an unsupported value of a setting of WeNet.
+
+    `accepted`: the values that are supported.
+    """
     if dotted in KINDS_OF_MODELS:
         return "a model of this kind cannot be read"
     if accepted[0] is None:
@@ -347,7 +363,8 @@ def _schema_faults(item: Any, kind_of_config: type[Section]) -> Iterator[tuple[L
     if location and location[-1] == "[key]":  # a dict whose keys are a closed set
         kind, location = "extra_forbidden", location[:-1]
     or_count = ""
-    # A setting that is a name or a number has an error for each of its types; the one about the names is shown.
+    # A setting that is a name or a number has an error for each of its types; the one about the
+    # names is shown.
     if location and str(location[-1]).startswith("constrained-int"):
         return
     if location and str(location[-1]).startswith("literal["):
@@ -382,7 +399,10 @@ def _schema_faults(item: Any, kind_of_config: type[Section]) -> Iterator[tuple[L
 
 
 def _unknown_key(config: type[Section], location: Location, names: Sequence[str]) -> str:
-    """The message for an unknown key. It names the same key of another section, else a similar one of this section."""
+    """The message for an unknown key.
+
+    It names the same key of another section, else a similar one of this section.
+    """
     *section, name = map(str, location)
     keys = [
         *schema_keys(config),
@@ -406,7 +426,9 @@ def schema_keys(section: type[Section]) -> Iterator[tuple[str, ...]]:
 
 
 def _schema_settings(section: type[Section]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every key of a section and of the sections in it, with its type; a key of several heads occurs once for each."""
+    """Every key of a section and of the sections in it, with its type; a key of several heads
+    occurs once for each.
+    """
     for name, info in section.model_fields.items():
         yield (name,), info.annotation
         for kind in (info.annotation, *get_args(info.annotation)):

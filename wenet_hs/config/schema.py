@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All settings of an experiment except those of data, encoders and heads, with WeNet's names and defaults."""
+"""All settings of an experiment except those of data, encoders and heads, with WeNet's names and
+defaults.
+"""
 
 import sys
 from collections.abc import Iterator
@@ -94,9 +96,14 @@ class ModelConf(Section):
     """The weights of the losses."""
 
     ctc_weight: Fraction = 0.5
-    """Weight of the CTC loss; the attention loss has the rest. With `decoder: none` it is 1, also by default."""
+    """Weight of the CTC loss; the attention loss has the rest.
+
+    With `decoder: none` it is 1, also by default.
+    """
     ctc_weight_final: Fraction | None = None
-    """Weight of the CTC loss from step `ctc_weight_steps` on, after a linear change; null: it is constant."""
+    """Weight of the CTC loss from step `ctc_weight_steps` on, after a linear change; null: it is
+    constant.
+    """
     ctc_weight_steps: CountOrZero = 0
     """Optimizer steps from `ctc_weight` to `ctc_weight_final`."""
     reverse_weight: Fraction = 0.0
@@ -104,11 +111,18 @@ class ModelConf(Section):
     lsm_weight: BelowOne = 0.0
     """Label smoothing: probability mass that is spread over the other units."""
     lsm_kind: Literal["leaf", "node"] = "leaf"
-    """`leaf`: over all other units, as in WeNet; `node`: over the other branches at each node of the target's path."""
+    """`leaf`: over all other units, as in WeNet; `node`: over the other branches at each node of
+    the target's path.
+    """
     ctc_only_steps: CountOrZero = 0
-    """Optimizer steps at the start that train only the encoder, with CTC. The schedules below begin after them."""
+    """Optimizer steps at the start that train only the encoder, with CTC.
+
+    The schedules below begin after them.
+    """
     attention_guide: PositiveOrZero = 0.0
-    """Weight of the guided attention penalty (nn/transformer.py) at the decoder's first step; 0: none, as in WeNet."""
+    """Weight of the guided attention penalty (nn/transformer.py) at the decoder's first step; 0:
+    none, as in WeNet.
+    """
     attention_guide_steps: CountOrZero = 0
     """Optimizer steps of the decoder in which that weight falls linearly to 0."""
     attention_guide_width: Positive = 0.1
@@ -125,7 +139,9 @@ class ModelConf(Section):
 
     @property
     def trained_ctc_weight(self) -> float:
-        """The last weight of the CTC loss beside the decoder's that is not 0; 0: CTC is of no use in recognition."""
+        """The last weight of the CTC loss beside the decoder's that is not 0; 0: CTC is of no use
+        in recognition.
+        """
         return self.last_ctc_weight or self.ctc_weight
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
@@ -187,11 +203,15 @@ class TrainingConfig(Section):
     """The settings that trainings of recognisers and of language models have in common."""
 
     head: HeadKind = "softmax"
-    """Output layer. The sections `head_conf` describe each kind; docs/heads.md says when to use which."""
+    """Output layer.
+
+    The sections `head_conf` describe each kind; docs/heads.md says when to use which.
+    """
     head_conf: HeadConf = Field(default_factory=SoftmaxHeadConf)
     tokenizer: Literal["char", "phone", "bpe", "word"] = "char"
-    """What a unit is: characters (of units.txt the longest that fits), a phone (text between spaces), a piece of a
-    sentencepiece model, or a word."""
+    """What a unit is: characters (of units.txt the longest that fits), a phone (text between
+    spaces), a piece of a sentencepiece model, or a word.
+    """
     tokenizer_conf: TokenizerConf = Field(default_factory=TokenizerConf)
 
     grad_clip: Positive = 50.0
@@ -207,29 +227,38 @@ class TrainingConfig(Section):
     keep_checkpoints: Count = 10
     """Number of the newest checkpoints that are kept on disk."""
     keep_checkpoints_gb: Positive | None = None
-    """Largest size of the checkpoints on disk together, 10^9 bytes, without `frozen.pt`: the oldest are deleted first,
-    the best last, the newest never. null: no limit."""
+    """Largest size of the checkpoints on disk together, 10^9 bytes, without `frozen.pt`: the oldest
+    are deleted first, the best last, the newest never. null: no limit.
+    """
     keep_best: CountOrZero | None = None
     """Number of the best checkpoints that are kept as well; null: the same as `keep_checkpoints`."""
     keep_best_by: Metric = "loss"
     """Metric on the validation list by which the best checkpoints are chosen."""
     early_stopping: EarlyStoppingConf | None = None
-    """Ends training when validation no longer improves; `final.pt` is then the best checkpoint. null: never."""
+    """Ends training when validation no longer improves; `final.pt` is then the best checkpoint.
+    null: never.
+    """
     optim: Literal["adam", "adamw"] = "adam"
     """Kind of optimizer."""
     optim_conf: OptimConf = Field(default_factory=OptimConf)
     scheduler: Literal["warmuplr", "warmup_cosine"] = "warmuplr"
-    """Learning rate after a linear rise: `warmuplr` (WeNet's) falls with 1/sqrt(step), `warmup_cosine` as a cosine."""
+    """Learning rate after a linear rise: `warmuplr` (WeNet's) falls with 1/sqrt(step),
+    `warmup_cosine` as a cosine.
+    """
     scheduler_conf: SchedulerConf = Field(default_factory=SchedulerConf)
     matmul_precision: Literal["auto", "highest", "high", "medium"] = "auto"
-    """Precision of the factors in products of float32 matrices while training; sums and weights stay float32.
-    `high`: TF32 on GPUs. `medium`: bfloat16 on CPUs that multiply it natively. `auto`: high on a GPU, else highest."""
+    """Precision of the factors in products of float32 matrices while training; sums and weights
+    stay float32. `high`: TF32 on GPUs. `medium`: bfloat16 on CPUs that multiply it natively.
+    `auto`: high on a GPU, else highest.
+    """
     seed: CountOrZero = 777
     """Seed of the initial weights, the order of the data and every augmentation."""
     trained_by: ClassVar[str] = "train"
     """The command of `wenet-hs` that writes the folder of such a model."""
     has_equal_epochs: ClassVar[bool] = False
-    """Whether the number of steps follows from `max_epoch`, so that `warmup_cosine` needs no other end."""
+    """Whether the number of steps follows from `max_epoch`, so that `warmup_cosine` needs no other
+    end.
+    """
 
     _head_selects = field_validator("head_conf", mode="before")(read_head)
     _optim_selects = field_validator("optim_conf", mode="before")(_with_defaults_of_kind)
@@ -267,7 +296,10 @@ class TrainingConfig(Section):
                 yield key, f"{fault}; use loss"
 
     def extensions(self) -> list[Extension]:
-        """The names in this config that are of other packages. Raises ConfigError if one is not installed."""
+        """The names in this config that are of other packages.
+
+        Raises ConfigError if one is not installed.
+        """
         return find_extensions("head", HEADS, [self.head])
 
     def why_unmeasured(self, metric: Metric) -> str | None:
@@ -292,8 +324,9 @@ class ExperimentConfig(TrainingConfig):
     """Kind of decoder: left to right (`transformer`), both directions, or `none`: CTC only."""
     decoder_conf: DecoderConf = Field(default_factory=DecoderConf)
     tokenizer: Literal["char", "phone", "bpe"] = "char"
-    """What a unit is: characters (of units.txt the longest that fits), a phone (text between spaces), or a piece of a
-    sentencepiece model."""
+    """What a unit is: characters (of units.txt the longest that fits), a phone (text between
+    spaces), or a piece of a sentencepiece model.
+    """
     ctc_conf: CtcConf = Field(default_factory=CtcConf)
     cmvn: Literal["global_cmvn"] | None = None
     """Whether features are normalized."""
@@ -304,19 +337,26 @@ class ExperimentConfig(TrainingConfig):
     accum_grad: Count = 1
     """Batches per optimizer step."""
     freeze: tuple[str, ...] = Field(default=(), strict=False)
-    """Prefixes of parameters that are not trained, such as `encoder.embed`; --checkpoint gives their values."""
+    """Prefixes of parameters that are not trained, such as `encoder.embed`; --checkpoint gives
+    their values.
+    """
     dtype: Literal["fp32", "bf16", "fp16", "auto"] = "fp32"
-    """Precision of the forward pass; weights and losses are fp32. `auto`: bf16 where the device supports it natively,
-    on a CPU only for encoders of width 256 or more: a narrow one gains little there, or becomes slower.
-    fp16 scales the loss and is for GPUs."""
+    """Precision of the forward pass; weights and losses are fp32.
+
+    `auto`: bf16 where the device supports it natively, on a CPU only for encoders of width 256 or
+    more: a narrow one gains little there, or becomes slower. fp16 scales the loss and is for GPUs.
+    """
     compile: bool = False
-    """Whether torch compiles the layers of encoder and decoder, not those of a pretrained encoder; the first steps then
-    take minutes."""
+    """Whether torch compiles the layers of encoder and decoder, not those of a pretrained encoder;
+    the first steps then take minutes.
+    """
     num_workers: CountOrZero = 0
     """Processes that load data; 0: the training process loads it."""
 
     output_dim: Count | None = None
-    """Number of units, as WeNet writes it into the train.yaml of a trained model; null: not checked."""
+    """Number of units, as WeNet writes it into the train.yaml of a trained model; null: not
+    checked.
+    """
 
     _encoder_selects = field_validator("encoder_conf", mode="before")(read_encoder)
     _decoder_selects = field_validator("model_conf", mode="before")(_with_defaults_of_kind)

@@ -51,7 +51,9 @@ class Section(BaseModel):
 
 
 def read_section(value: Any, kind: object, classes: Mapping[str, type[Section]]) -> Any:
-    """A section whose class is selected by the setting `kind` beside it; the first class if that is wrong."""
+    """A section whose class is selected by the setting `kind` beside it; the first class if that is
+    wrong.
+    """
     selected = classes.get(str(kind))
     if selected is None:
         return next(iter(classes.values()))()

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WeNet's settings that the schema does not have: which are ignored with a warning, and which value others must have.
+"""WeNet's settings that the schema does not have: which are ignored with a warning, and which value
+others must have.
 
-Every entry is the dotted key of WeNet at commit 01546996 or of the train.yaml that it writes. A setting that would
-change a number is never ignored: it must have the value that means "off".
+Every entry is the dotted key of WeNet at commit 01546996 or of the train.yaml that it writes. A
+setting that would change a number is never ignored: it must have the value that means "off".
 """
 
 Scalar = str | int | float | bool | None
@@ -141,5 +142,6 @@ ONLY_VALUES: dict[str, tuple[tuple[Scalar, ...], str]] = {
 }
 """Key → the values that describe what is done here, and why no other value is supported."""
 KINDS_OF_MODELS = frozenset(("model", "predictor", "predictor_conf", "joint", "joint_conf"))
-"""Keys of `ONLY_VALUES` that name another kind of model: without them the file would describe a model of ours, with
-other weights."""
+"""Keys of `ONLY_VALUES` that name another kind of model: without them the file would describe a
+model of ours, with other weights.
+"""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """YAML files: the settings with the place and the faults of each, and text that reads as itself.
 
-YAML is read by the scalar rules of version 1.2: `no`, `on` and `yes` are text, `1e-3` is a number, `010` is ten.
-Duplicate keys and tags are faults. No object is ever built from a tag.
+YAML is read by the scalar rules of version 1.2: `no`, `on` and `yes` are text, `1e-3` is a number,
+`010` is ten. Duplicate keys and tags are faults. No object is ever built from a tag.
 """
 
 import math
@@ -61,7 +61,10 @@ class Settings:
         return Settings(deepcopy(self.values), dict(self.places), list(self.faults))
 
     def place_of(self, location: Location) -> Place:
-        """The place of a setting. If it is absent: of the setting that selects its section, else of its section."""
+        """The place of a setting.
+
+        If it is absent: of the setting that selects its section, else of its section.
+        """
         known = max(end for end in range(len(location) + 1) if location[:end] in self.places)
         selector = (
             *location[:known],
@@ -148,7 +151,9 @@ def read_yaml(path: Path | str) -> Settings:
 
 
 def parse_yaml(text: str, place: Place) -> Settings:
-    """Reads one YAML document. `place`: line 1 of its file, or for a short text the flag that has it, without a line.
+    """Reads one YAML document.
+
+    `place`: line 1 of its file, or for a short text the flag that has it, without a line.
 
     Raises ConfigError on a syntax error.
     """
@@ -189,14 +194,19 @@ _ADVICE = {
 
 
 class _Loader(yaml.SafeLoader):
-    """Gives nodes only the tags that are written in the file, None elsewhere. No object is built."""
+    """Gives nodes only the tags that are written in the file, None elsewhere.
+
+    No object is built.
+    """
 
     def resolve(self, kind: object, value: object, implicit: object) -> None:
         return None
 
 
 def resolve_scalar(text: str) -> Scalar:
-    """The value of an unquoted scalar in YAML 1.2's core schema; octal and hexadecimal, `.inf` and `.nan` are text."""
+    """The value of an unquoted scalar in YAML 1.2's core schema; octal and hexadecimal, `.inf` and
+    `.nan` are text.
+    """
     if text in CONSTANTS:
         return CONSTANTS[text]
     if _INTEGER.fullmatch(text):

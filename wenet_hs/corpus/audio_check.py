@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check of a corpus's audio files in parallel processes. Results are cached, so that a killed run continues."""
+"""Check of a corpus's audio files in parallel processes.
+
+Results are cached, so that a killed run continues.
+"""
 
 import ctypes
 import json
@@ -80,14 +83,19 @@ class AudioOptions(OutputOptions):
 
 
 class ClipChecker:
-    """Checks each clip once. Results are cached in a file by path, size and modification time of the clip."""
+    """Checks each clip once.
+
+    Results are cached in a file by path, size and modification time of the clip.
+    """
 
     def __init__(self, cache: Path, *, mode: CheckMode = "full", num_workers: int = 0) -> None:
         """Args:
         cache: file of this class; created if it does not exist. Clips that no decoder could read
             are checked again, because a later version may read them.
-        mode: `full` decodes every clip, `exists` only checks that the file exists; `none` accepts a clip of known
-            duration without looking for its file. `exists` and `none` read unknown durations from the header.
+        mode: `full` decodes every clip, `exists` only checks that the file exists; `none` accepts a
+        clip of known
+            duration without looking for its file. `exists` and `none` read unknown durations from
+            the header.
         """
         self._cache, self._mode, self._num_workers = cache, mode, num_workers
         self._incomplete: set[str] = set()
@@ -106,7 +114,10 @@ class ClipChecker:
     def check(
         self, utterances: Sequence[Utterance], description: str, mode: CheckMode | None = None
     ) -> tuple[list[Utterance], list[Rejected]]:
-        """The utterances whose clip is usable, with durations, and the others. `mode` overrides the checker's."""
+        """The utterances whose clip is usable, with durations, and the others.
+
+        `mode` overrides the checker's.
+        """
         mode = mode or self._mode
         cache_keys = {
             u.key: _make_cache_key(u, mode)
@@ -172,7 +183,10 @@ def _check_one(mode: CheckMode, utterance: Utterance) -> CheckedClip:
 
 
 def check_clip(utterance: Utterance) -> CheckedClip:
-    """Whether a clip can be used for training; decodes it. A duration of the corpus is compared, and returned."""
+    """Whether a clip can be used for training; decodes it.
+
+    A duration of the corpus is compared, and returned.
+    """
     try:
         waveform, rate, missing_s = read_segment(utterance)
     except AudioError as error:
@@ -222,9 +236,11 @@ def parallel_map(
 
     Args:
         function: must be picklable.
-        num_workers: processes. 0 runs in this process, where crashes and endless loops are not caught.
+        num_workers: processes. 0 runs in this process, where crashes and endless loops are not
+            caught.
         description: text before the progress bar.
-        on_crash: returns the result of an item that ends its process (a segmentation fault, or more than 120 s).
+        on_crash: returns the result of an item that ends its process (a segmentation fault, or more
+            than 120 s).
     """
     results = (
         _map_in_pool(function, items, num_workers, on_crash)
@@ -268,7 +284,8 @@ def _map_in_pool(
             if len(items) == 1:
                 yield on_crash(items[0])
                 return
-            # Any of the running chunks may have killed its process: run the items of the first one separately.
+            # Any of the running chunks may have killed its process: run the items of the first one
+            # separately.
             chunk = items[num_done : num_done + size]
             for item in chunk:
                 yield from _map_in_pool(function, [item], 1, on_crash)

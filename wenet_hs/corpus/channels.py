@@ -36,17 +36,21 @@ def count_channels(path: Path | str) -> int:
 
 
 def find_channel_name(names: Sequence[str]) -> str | None:
-    """The first name of a tier or participant that is the name of a channel as a whole (left, ch1), not A, 1 or Cha."""
+    """The first name of a tier or participant that is the name of a channel as a whole (left, ch1),
+    not A, 1 or Cha.
+    """
     return next(
         (one for one in names if _NAME.fullmatch(one) and not _NO_CHANNEL.fullmatch(one)), None
     )
 
 
 def resolve_channels(written: Sequence[tuple[int | str | None, Path]]) -> list[int | str | None]:
-    """The channel, from 0, of each annotation; None: the mean of all; a text: why it cannot be used.
+    """The channel, from 0, of each annotation; None: the mean of all; a text: why it cannot be
+    used.
 
-    Numbers count from 0 if a 0 is among them, and from 1 if one is the number of channels of its audio or is written
-    as ch1; otherwise they are refused. Audio with one channel needs no name, unless several are given for one file.
+    Numbers count from 0 if a 0 is among them, and from 1 if one is the number of channels of its
+    audio or is written as ch1; otherwise they are refused. Audio with one channel needs no name,
+    unless several are given for one file.
 
     Args:
         written: a number from 0 or a name, and the audio file, of each annotation.

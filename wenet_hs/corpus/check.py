@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults and remarks about data lists: audio, transcripts, lengths, and what utterances have in common.
+"""Faults and remarks about data lists: audio, transcripts, lengths, and what utterances have in
+common.
 
 Each `find_…` yields all findings of a group. `KINDS` says which kinds are faults, and what to do.
 """
@@ -163,7 +164,9 @@ def _name_sets(paths: Sequence[Path]) -> list[str]:
 
 
 def read_made_sets(paths: Sequence[Path]) -> dict[str, str]:
-    """Which sets `prepare` held out itself, by the stats.json beside their folder → what it printed about them."""
+    """Which sets `prepare` held out itself, by the stats.json beside their folder → what it printed
+    about them.
+    """
     made = dict[str, str]()
     for name, path in zip(_name_sets(paths), paths, strict=True):
         stats = path.absolute().parent.parent / "stats.json"
@@ -192,8 +195,10 @@ def check_lists(
     Args:
         config: features, subsampling and limits of the training.
         unit: the kind of tokenizer that divides the transcripts.
-        table: the units of the training. None: they are those of the transcripts, and none is unknown.
-        made_sets: those that `prepare` held out; what speakers they have in common with others it has stated.
+        table: the units of the training. None: they are those of the transcripts, and none is
+            unknown.
+        made_sets: those that `prepare` held out; what speakers they have in common with others it
+            has stated.
         min_count: a unit that occurs less often is rare.
     """
     utterances = [u for of_set in sets.values() for u in of_set]
@@ -254,7 +259,10 @@ _OF_REASON = {
 
 
 def measure(utterance: Utterance) -> Clip:
-    """Decode an utterance. A segment is read from its start: libsndfile finds it in milliseconds (MP3: up to 0.1 s)."""
+    """Decode an utterance.
+
+    A segment is read from its start: libsndfile finds it in milliseconds (MP3: up to 0.1 s).
+    """
     try:
         samples, rate, _ = read_segment(utterance)
     except AudioError as error:
@@ -330,7 +338,9 @@ def _kind_without_audio(reason: str) -> str:
 def find_lengths(
     sets: Sets, tokenizer: Tokenizer, unit: Unit, config: ExperimentConfig
 ) -> Iterator[Finding]:
-    """Transcripts that CTC cannot align, utterances that `filter_conf` leaves out, and implausible speaking rates."""
+    """Transcripts that CTC cannot align, utterances that `filter_conf` leaves out, and implausible
+    speaking rates.
+    """
     known = [(name, u, u.duration) for name, u in _each(sets) if u.duration and u.txt.strip()]
     number_of_unit = dict[str, int]()
     subsampling = Subsampling()
@@ -369,7 +379,8 @@ def find_lengths(
 def find_shared(
     sets: Sets, clips: Mapping[str, Clip], unit: Unit, made_sets: Collection[str] = ()
 ) -> Iterator[Finding]:
-    """Sentences and speakers that an earlier set has too, and audio that an earlier utterance has too.
+    """Sentences and speakers that an earlier set has too, and audio that an earlier utterance has
+    too.
 
     Speakers of `made_sets` are not compared.
     """
@@ -406,7 +417,9 @@ def find_shared(
 
 
 def find_overlapping(sets: Sets) -> Iterator[Finding]:
-    """Segments of one recording and one speaker that overlap by more than 0.1 s; equal ones are the same audio."""
+    """Segments of one recording and one speaker that overlap by more than 0.1 s; equal ones are the
+    same audio.
+    """
     name_of = {u.key: name for name, u in _each(sets)}
     for earlier, later, start, end in find_overlaps([u for _, u in _each(sets)], by_speaker=True):
         if (earlier.start, earlier.end) != (later.start, later.end):
@@ -465,7 +478,10 @@ def find_unknown_units(sets: Sets, tokenizer: Tokenizer) -> Iterator[Finding]:
 
 
 def find_letters(sets: Sets, unit: Unit) -> tuple[list[Finding], list[str]]:
-    """Wrong letters, and a remark per language. The usual letters are those of a language; of all lists for phones."""
+    """Wrong letters, and a remark per language.
+
+    The usual letters are those of a language; of all lists for phones.
+    """
     by_lang = defaultdict[str, dict[str, str]](dict)
     for _, u in _each(sets):
         by_lang["" if unit == "phone" else u.lang or ""][u.key] = u.txt

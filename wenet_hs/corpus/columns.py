@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns of a table: what they contain, by their usual names, and which others have names that are near."""
+"""Columns of a table: what they contain, by their usual names, and which others have names that are
+near.
+"""
 
 import difflib
 import re
@@ -99,8 +101,9 @@ COLUMNS = {
     "split": ("split", "set", "subset", "partition"),
     "key": ("id", "key", "utterance_id", "utt_id", "utt", "segment_id"),
 }
-"""What a column contains → the names by which it is found, the most usual first: in any case, with any signs or none
-between the words, and with a unit of time."""
+"""What a column contains → the names by which it is found, the most usual first: in any case, with
+any signs or none between the words, and with a unit of time.
+"""
 TIMES = ("start", "end", "duration")
 _UNIT = re.compile(
     r"(?P<name>.+?)_(in_)?((?P<ms>ms|msecs?|millis|milliseconds?)|s|secs?|seconds?|ss_msec|(hh?_)?mm_ss(_ms(ec)?)?|hms)"
@@ -110,7 +113,9 @@ _FACTS = {
     *("age", "gender", "sex", "native", "first", "mother", "family"),
     *("count", "num", "number", "probability", "confidence", "score"),
 }
-"""Words of columns that state something about a content, such as `speaker_age` and `native_language`."""
+"""Words of columns that state something about a content, such as `speaker_age` and
+`native_language`.
+"""
 _NO_TIMES = {
     *(
         "date",
@@ -128,9 +133,14 @@ _NO_TIMES = {
         "tokens",
     ),
 }
-"""Words of columns that have another start or end than one in seconds, such as `start_date` and `end_user`."""
+"""Words of columns that have another start or end than one in seconds, such as `start_date` and
+`end_user`.
+"""
 _MIN_MISSPELT, _MIN_SIMILARITY = 6, 0.85
-"""Letters and similarity of misspelt words. Of shorter words many are near: `state` and `start`, `send` and `end`."""
+"""Letters and similarity of misspelt words.
+
+Of shorter words many are near: `state` and `start`, `send` and `end`.
+"""
 _OTHER_UNITS = {"frame", "frames", "sample", "samples", "ff", "min", "mins", "minutes", "hours"}
 
 
@@ -140,7 +150,9 @@ def is_usual_name(name: str, contents: Collection[str] = tuple(COLUMNS)) -> bool
 
 
 def is_in_milliseconds(name: str) -> bool:
-    """Whether the name of a column of times says that it has milliseconds, as `Begin Time - msec` of ELAN."""
+    """Whether the name of a column of times says that it has milliseconds, as `Begin Time - msec`
+    of ELAN.
+    """
     found = _UNIT.fullmatch(_join_words(name))
     return bool(found and found["ms"])
 
@@ -157,7 +169,9 @@ def _fits(name: str, content: str, usual: str) -> bool:
 
 
 def _join_words(name: str) -> str:
-    """The words in lower case: `begin_time_ss_msec` of `Begin Time - ss.msec`, `file_name` of `fileName`."""
+    """The words in lower case: `begin_time_ss_msec` of `Begin Time - ss.msec`, `file_name` of
+    `fileName`.
+    """
     return re.sub(r"[\W_]+", "_", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)).strip("_").lower()
 
 
@@ -289,8 +303,8 @@ def _guess(names: Sequence[str], by_lower: Mapping[str, str]) -> str:
 def _guess_missing(missing: Sequence[str], by_lower: Mapping[str, str]) -> str:
     """`did you mean …? ` with the columns that may have the missing contents, or nothing.
 
-    Columns of times have a word that is near. Of audio and text the names may only begin with the same letter and be
-    similar, as `tekst`.
+    Columns of times have a word that is near. Of audio and text the names may only begin with the
+    same letter and be similar, as `tekst`.
     """
     near = set[str]()
     for content in missing:
@@ -322,10 +336,11 @@ def find_near_names(unused: Sequence[str], known: Collection[str]) -> list[str]:
 
 
 def _has_near_word(name: str, content: str) -> bool:
-    """Whether a whole word of the name of a column is a usual name of the content, in the plural, or misspelt.
+    """Whether a whole word of the name of a column is a usual name of the content, in the plural,
+    or misspelt.
 
-    Not if another word says that the column only states something about the content, has a unit that is not read, or is
-    a start or end of something else.
+    Not if another word says that the column only states something about the content, has a unit
+    that is not read, or is a start or end of something else.
     """
     words = _join_words(name).split("_")
     if has_other_unit(name) or _FACTS.intersection(words):

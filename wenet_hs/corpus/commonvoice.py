@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Common Voice, prepared as in the paper (section 3.1): a test set per language, then downsampling by λ_i.
+"""Common Voice, prepared as in the paper (section 3.1): a test set per language, then downsampling
+by λ_i.
 
 Example: wenet-hs prepare commonvoice --corpus cv-corpus-11.0 --langs "ca es fr it pt" --out data
 
 https://commonvoice.mozilla.org, CC0. Releases 5 to 25 as downloaded, one folder per language:
-`<lang>/validated.tsv`: tab-separated with a header, no quoting (a quotation mark is text), lines end at `\\n` only.
-`<lang>/clip_durations.tsv` (from release 16.1): milliseconds per clip. `<lang>/clips/`: the audio.
+`<lang>/validated.tsv`: tab-separated with a header, no quoting (a quotation mark is text), lines
+end at `\\n` only. `<lang>/clip_durations.tsv` (from release 16.1): milliseconds per clip.
+`<lang>/clips/`: the audio.
 
-Train, dev and test are made from the validated clips. The sets of a release use each sentence only once, so they leave
-out most clips; `split="released"` takes them nevertheless.
+Train, dev and test are made from the validated clips. The sets of a release use each sentence only
+once, so they leave out most clips; `split="released"` takes them nevertheless.
 """
 
 import logging
@@ -105,7 +107,8 @@ class Language:
 def prepare(options: CommonVoiceOptions) -> dict[str, Any]:
     """Write the lists of a release. Returns the content of `stats.json`.
 
-    Raises DataError when a language is missing or has too many faulty clips, ConfigError for impossible hours.
+    Raises DataError when a language is missing or has too many faulty clips, ConfigError for
+        impossible hours.
     """
     checker = options.make_checker()
     folders = find_language_folders(options.corpus, options.langs)
@@ -213,7 +216,8 @@ def find_language_folders(corpus: Path, langs: Sequence[str]) -> dict[str, Path]
 def read_release_table(path: Path, language: Language) -> list[Utterance]:
     """The rows of one table with normalised transcripts; unusable rows are rejected with a reason.
 
-    Durations are None if the release does not give them. Raises DataError when the table is missing, or lacks a column.
+    Durations are None if the release does not give them. Raises DataError when the table is
+    missing, or lacks a column.
     """
     clips = path.parent / "clips"
     durations = _read_durations(path.parent / "clip_durations.tsv")
@@ -293,7 +297,9 @@ def _row_fault(name: str, sentence: str, text: str) -> str | None:
 
 
 def _make_key(name: str, lang: str) -> str:
-    """The clip's name without suffix; it contains the language, because two languages may use the same name."""
+    """The clip's name without suffix; it contains the language, because two languages may use the
+    same name.
+    """
     stem = "_".join(name.rpartition(".")[0].split())
     return stem if stem.startswith(f"common_voice_{lang}_") else f"{lang}_{stem}"
 
@@ -319,7 +325,9 @@ def _read_durations(path: Path) -> dict[str, float]:
 
 
 def _read_language(folder: Path, lang: str, split: str, checker: ClipChecker) -> Language:
-    """All utterances of the tables, with durations: in `train` for `paper`, in the three sets for `released`."""
+    """All utterances of the tables, with durations: in `train` for `paper`, in the three sets for
+    `released`.
+    """
     files = (
         {"train": "validated"}
         if split == "paper"
@@ -399,7 +407,9 @@ def _hold_out(language: Language, name: str, size: int, seed: int, *, max_loss: 
 def _take_hours(
     ordered: Sequence[Utterance], wanted_h: float, language: Language, checker: ClipChecker
 ) -> list[Utterance]:
-    """The first usable utterances up to the hours, to the nearest utterance; faulty ones are replaced."""
+    """The first usable utterances up to the hours, to the nearest utterance; faulty ones are
+    replaced.
+    """
     taken: list[Utterance] = []
     position = 0
     while True:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Consent and access per recording: the file consent.tsv of a project, which people and programs write.
+"""Consent and access per recording: the file consent.tsv of a project, which people and programs
+write.
 
-It has a header and one line per recording: the recording, `yes`, `no` or nothing, and a note. A recording is the path
-of its audio file as in the data lists, or the end of that path, such as `talk.wav` or `2019/talk.wav`.
+It has a header and one line per recording: the recording, `yes`, `no` or nothing, and a note. A
+recording is the path of its audio file as in the data lists, or the end of that path, such as
+`talk.wav` or `2019/talk.wav`.
 """
 
 from collections import Counter
@@ -31,7 +33,8 @@ class Consent:
 
 
 def read_consent(path: Path) -> dict[str, Consent]:
-    """Recording → its consent, of several lines that which is not allowed; empty if there is no file.
+    """Recording → its consent, of several lines that which is not allowed; empty if there is no
+    file.
 
     Raises DataError for a line of another form.
     """
@@ -76,7 +79,8 @@ def match_consent(
 ) -> Iterator[tuple[str, Consent]]:
     """Each recording with its consent. The longest matching end of its path counts.
 
-    Composed and decomposed letters are equal, and upper and lower case of the file name, unless a line has its case.
+    Composed and decomposed letters are equal, and upper and lower case of the file name, unless a
+    line has its case.
     """
     exact = join_consents((normalize("NFC", name), one) for name, one in consents.items())
     folded = join_consents((_fold_name(name), one) for name, one in consents.items())
@@ -116,7 +120,9 @@ def _fold_name(path: str) -> str:
 
 
 def summarise_consent(consents: Iterable[Consent]) -> list[str]:
-    """Sentences for a card: how many of the recordings are allowed, and each note with its number of recordings."""
+    """Sentences for a card: how many of the recordings are allowed, and each note with its number
+    of recordings.
+    """
     found = list(consents)
     if all(one == Consent() for one in found):
         return []

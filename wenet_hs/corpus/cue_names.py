@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of speakers at the beginning of subtitles, as meeting tools write them, and names that are general.
+"""Names of speakers at the beginning of subtitles, as meeting tools write them, and names that are
+general.
 
-Zoom, Teams, Meet and WhisperX write `Ana P: good morning` or `[SPEAKER_00]: good morning`. The name is not spoken.
+Zoom, Teams, Meet and WhisperX write `Ana P: good morning` or `[SPEAKER_00]: good morning`. The name
+is not spoken.
 """
 
 import logging
@@ -32,7 +34,10 @@ _MAX_WORDS = 5
 _MIN_PHONE_NUMBER = 7
 """Digits; Zoom names people who call by telephone so."""
 _MAX_DIFFERENT = 4
-"""Up to this number all cues of a file may have different names. Of more, each name is in two cues on average."""
+"""Up to this number all cues of a file may have different names.
+
+Of more, each name is in two cues on average.
+"""
 _PARTICLES = frozenset(
     ("af", "al", "ap", "av", "bin", "bint", "da", "das", "de", "del", "della", "den", "der", "di")
     + ("do", "dos", "du", "e", "el", "ibn", "la", "las", "le", "los", "ter", "van", "ver", "von")
@@ -97,12 +102,17 @@ _GENERAL = re.compile(
 
 
 def is_general_name(name: str) -> bool:
-    """Whether a name such as `Speaker 1`, `SPEAKER_00`, `Host` or `A` may be another person in another file."""
+    """Whether a name such as `Speaker 1`, `SPEAKER_00`, `Host` or `A` may be another person in
+    another file.
+    """
     return _GENERAL.fullmatch(name.strip()) is not None
 
 
 def qualify_name(name: str, transcript: Path) -> str:
-    """The name of a person of this transcript: `A_rec1_Speaker 1`. `transcript`: relative to the corpus."""
+    """The name of a person of this transcript: `A_rec1_Speaker 1`.
+
+    `transcript`: relative to the corpus.
+    """
     return "_".join([*transcript.with_suffix("").parts, name])
 
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user adds to the lists of own recordings, and leaves out: OUT/added.tsv and OUT/exclude.txt.
+"""What a user adds to the lists of own recordings, and leaves out: OUT/added.tsv and
+OUT/exclude.txt.
 
-The user writes the files, or `wenet-hs app`. The rows of added.tsv are training speech and never enter dev or test. Its
-first line names the columns: audio (a path) and text; if wanted start and end in seconds, speaker, lang and channel.
-Where the speakers of dev or test are named, a row needs its speaker. The dev and test lists are the same with and
-without it.
+The user writes the files, or `wenet-hs app`. The rows of added.tsv are training speech and never
+enter dev or test. Its first line names the columns: audio (a path) and text; if wanted start and
+end in seconds, speaker, lang and channel. Where the speakers of dev or test are named, a row needs
+its speaker. The dev and test lists are the same with and without it.
 """
 
 import logging
@@ -32,7 +33,10 @@ _NEEDED = COLUMNS[:2]
 
 
 def read_added(path: Path) -> list[tuple[int, dict[str, str]]]:
-    """Line number and values by column of each row; none without the file. Raises DataError for another form."""
+    """Line number and values by column of each row; none without the file.
+
+    Raises DataError for another form.
+    """
     header, *lines = [
         line.split("\t") for line in (read_lines(path) if path.is_file() else [])
     ] or [list(_NEEDED)]
@@ -57,7 +61,8 @@ def write_added(
 ) -> None:
     """Write the file from rows of values by column.
 
-    `recordings`: their rows are replaced, and those of other audio files stay; None: all rows are replaced.
+    `recordings`: their rows are replaced, and those of other audio files stay; None: all rows are
+    replaced.
     """
     kept = (
         []
@@ -86,11 +91,13 @@ def utterances_of(rows: Iterable[Mapping[str, str]]) -> list[Utterance]:
 def leave_out_held(
     added: Sequence[Utterance], splits: Mapping[str, Sequence[Utterance]]
 ) -> tuple[list[Utterance], list[Rejected]]:
-    """The utterances that may be trained with, and those whose recording or speaker is or may be in dev or test.
+    """The utterances that may be trained with, and those whose recording or speaker is or may be in
+    dev or test.
 
-    A copy of a recording counts as the recording, and so does a file of the same name in another form or folder. Upper
-    and lower case of names are equal. Where speakers of dev or test are named, an utterance without a speaker is left
-    out. Those whose name is in a list already are left out too.
+    A copy of a recording counts as the recording, and so does a file of the same name in another
+    form or folder. Upper and lower case of names are equal. Where speakers of dev or test are
+    named, an utterance without a speaker is left out. Those whose name is in a list already are
+    left out too.
     """
     held = {name: splits.get(name, ()) for name in ("test", "dev")}
     if not added:
@@ -133,14 +140,18 @@ def leave_out_held(
 
 
 def fold_speaker(name: str) -> str:
-    """The name of a person to compare: composed letters, without case (Weiß is WEISS), single spaces."""
+    """The name of a person to compare: composed letters, without case (Weiß is WEISS), single
+    spaces.
+    """
     return " ".join(
         unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold()).split()
     )
 
 
 def join_names(names: Iterable[str | None]) -> dict[str, str]:
-    """Each name → the first one that differs only in case or in the form of Unicode (macOS writes another one)."""
+    """Each name → the first one that differs only in case or in the form of Unicode (macOS writes
+    another one).
+    """
     first, found = dict[str, str](), dict[str, str]()
     for name in filter(None, names):
         normal = normalize_phones(name)

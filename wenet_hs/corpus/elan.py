@@ -4,10 +4,10 @@
 Example: wenet-hs prepare elan --corpus fieldwork --tier "utterance@*" --lang mdw --out data
          wenet-hs prepare elan --corpus fieldwork --tier_type phonetic --unit phone --lang mdw --out data
 
-The audio is the file's linked media, also where the link is of another computer, or the file of the same name with a
-suffix of audio. The speaker is the participant of the tier, or of the one that it depends on. Annotations without times
-of their own have those of the annotation that they belong to; several of one (words of an utterance) become one
-utterance.
+The audio is the file's linked media, also where the link is of another computer, or the file of the
+same name with a suffix of audio. The speaker is the participant of the tier, or of the one that it
+depends on. Annotations without times of their own have those of the annotation that they belong to;
+several of one (words of an utterance) become one utterance.
 """
 
 import logging
@@ -115,9 +115,10 @@ def prepare_files(
     """Write the lists of annotation files. Returns the content of `stats.json`.
 
     Args:
-        wanted: patterns with `*` per attribute of a tier. Without a name or type: the only independent tier with
-            annotations, of each wanted participant.
-    Raises DataError if no file can be read, and, with the tiers that exist, if it is not clear which tiers are meant.
+        wanted: patterns with `*` per attribute of a tier. Without a name or type: the only
+            independent tier with annotations, of each wanted participant.
+    Raises DataError if no file can be read, and, with the tiers that exist, if it is not clear
+        which tiers are meant.
     """
     files, unreadable = _read_files(options.corpus, suffix, read, options.max_rejected)
     unknown = [
@@ -177,7 +178,9 @@ def prepare_files(
 def _without_annotations(
     files: Sequence[AnnotationFile], used: Sequence[AnnotationFile], corpus: Path
 ) -> Iterator[Rejected]:
-    """The files of which no annotation is used; each gets a warning if it has annotations in other tiers."""
+    """The files of which no annotation is used; each gets a warning if it has annotations in other
+    tiers.
+    """
     for file, chosen in zip(files, used, strict=True):
         if not any(tier.spans for tier in chosen.tiers):
             found = "no annotation in the tiers that are used"
@@ -192,8 +195,8 @@ def _read_files(
 ) -> tuple[list[AnnotationFile], list[Rejected]]:
     """The files of a folder and its subfolders that can be read, and those that cannot.
 
-    Raises DataError if no file can be read, or if the share that cannot be read is above `max_rejected`.
-    If no file has the suffix, the line names the first one with a known form.
+    Raises DataError if no file can be read, or if the share that cannot be read is above
+    `max_rejected`. If no file has the suffix, the line names the first one with a known form.
     """
     there = [corpus] if corpus.is_file() else [*find_files(corpus)]
     paths = [path for path in there if path.suffix.lower() == suffix.lower()]
@@ -308,7 +311,8 @@ def _collect_texts(
 def _find_identifiers(
     files: Sequence[AnnotationFile], is_wanted: Callable[[Tier], bool]
 ) -> str | None:
-    """What to state if the wanted tiers seem to have codes or titles, and tiers that depend on them the text.
+    """What to state if the wanted tiers seem to have codes or titles, and tiers that depend on them
+    the text.
 
     Toolbox and FLEx number or name the sentences in the tier with the times.
     """
@@ -382,10 +386,11 @@ def is_code(text: str) -> bool:
 def look_like_labels(
     by_file: Sequence[Sequence[str]], transcripts: Mapping[str, Sequence[str]]
 ) -> bool:
-    """Whether most files have labels such as `story_a`, `story_b`, and a tier below has several words per annotation.
+    """Whether most files have labels such as `story_a`, `story_b`, and a tier below has several
+    words per annotation.
 
-    Words of a language may begin alike too, as verbs with a prefix do: see `are_labels`. Files with one annotation
-    tell nothing.
+    Words of a language may begin alike too, as verbs with a prefix do: see `are_labels`. Files with
+    one annotation tell nothing.
     """
     filled = [list(filter(str.strip, of_file)) for of_file in by_file]
     several = [of_file for of_file in filled if len(of_file) > 1]
@@ -396,9 +401,11 @@ def look_like_labels(
 
 
 def are_labels(texts: Sequence[str]) -> bool:
-    """Whether two or more texts are different single words with a common beginning, and no words of a language.
+    """Whether two or more texts are different single words with a common beginning, and no words of
+    a language.
 
-    The beginning has an underscore (`story_intro`), or consecutive letters follow it (`story-a`, `story-b`, `story-c`).
+    The beginning has an underscore (`story_intro`), or consecutive letters follow it (`story-a`,
+    `story-b`, `story-c`).
     """
     are_single_words = all(len(text.split()) == 1 for text in texts)
     if not are_single_words or len({*texts}) < len(texts):
@@ -411,7 +418,10 @@ def are_labels(texts: Sequence[str]) -> bool:
 
 
 def _are_consecutive_letters(texts: Sequence[str]) -> bool:
-    """Whether three or more texts are letters such as a, b, c. Letters without case, as of Chinese, are words."""
+    """Whether three or more texts are letters such as a, b, c.
+
+    Letters without case, as of Chinese, are words.
+    """
     are_letters = all(len(text) == 1 and text.lower() != text.upper() for text in texts)
     if len(texts) < 3 or not are_letters:
         return False

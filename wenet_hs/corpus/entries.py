@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data lists of a user's own recordings, from the annotations of any form.
 
-A reader gives one `Entry` per annotation. `prepare_entries` finds the audio, normalises the text, names and checks the
-utterances, divides them into sets and writes the lists. So the same content gives the same lists in every form.
+A reader gives one `Entry` per annotation. `prepare_entries` finds the audio, normalises the text,
+names and checks the utterances, divides them into sets and writes the lists. So the same content
+gives the same lists in every form.
 """
 
 import logging
@@ -85,7 +86,9 @@ class Entry:
     where: str
     """File and line, or file, tier and time: for messages and rejected.tsv."""
     audio: tuple[str, ...]
-    """Paths as they are written in the file, the first that is found counts; also without suffix, or of Windows."""
+    """Paths as they are written in the file, the first that is found counts; also without suffix,
+    or of Windows.
+    """
     folder: Path
     """Where relative paths begin."""
     txt: str
@@ -103,7 +106,9 @@ class Entry:
 
 
 def find_split(name: str) -> str | None:
-    """The set of a name such as `test`, `test1`, `train-clean-100` or `dev_other`; None for another name."""
+    """The set of a name such as `test`, `test1`, `train-clean-100` or `dev_other`; None for another
+    name.
+    """
     found = re.match(r"([a-z]+)(?:[-_.\d].*)?$", name.strip().lower())
     return _SPLIT_NAMES.get(found[1]) if found else None
 
@@ -168,7 +173,9 @@ class RecordingOptions(AudioOptions):
                 )
 
     def make_finder(self) -> MediaFinder:
-        """Finds audio below the folder of the audio, or else of the corpus; of a table, below its own folder."""
+        """Finds audio below the folder of the audio, or else of the corpus; of a table, below its
+        own folder.
+        """
         return MediaFinder(self.audio_dir or (self.corpus if self.corpus.is_dir() else None))
 
 
@@ -180,7 +187,8 @@ def prepare_entries(
 ) -> dict[str, Any]:
     """Write the lists of the entries. Returns the content of `stats.json`; `facts` are in it.
 
-    Raises DataError when all transcripts are equal, too few utterances are left, or `--out` has another corpus.
+    Raises DataError when all transcripts are equal, too few utterances are left, or `--out` has
+        another corpus.
     """
     source = normpath(options.corpus)
     facts = {
@@ -312,9 +320,11 @@ class _LeftOut:
 def _find_audio(
     options: RecordingOptions, entries: Iterable[Entry | Rejected]
 ) -> tuple[list[tuple[Entry, Path, str]], list[Rejected]]:
-    """The entries with their audio files, channels as numbers and normalised text, and those that cannot be used.
+    """The entries with their audio files, channels as numbers and normalised text, and those that
+    cannot be used.
 
-    Annotations of pauses are among the latter, and are no faults. What was left out of the texts is logged.
+    Annotations of pauses are among the latter, and are no faults. What was left out of the texts is
+    logged.
     """
     if options.audio_dir is not None and not options.audio_dir.is_dir():
         raise DataError(
@@ -369,7 +379,10 @@ def _find_audio(
 
 
 def _find_pauses(options: RecordingOptions, entries: Sequence[Entry | Rejected]) -> PauseLabels:
-    """The labels of pauses in these data. A line names those that may be pauses and are kept as text."""
+    """The labels of pauses in these data.
+
+    A line names those that may be pauses and are kept as text.
+    """
     annotations = [entry for entry in entries if isinstance(entry, Entry)]
     timed = list[TimedLabel]()
     if any(may_be_pause(entry.txt) for entry in annotations):  # otherwise their times tell nothing
@@ -398,7 +411,9 @@ def _count_without_speech(text: str, labels: PauseLabels, left_out: _LeftOut) ->
 
 
 def _clean_text(options: RecordingOptions, entry: Entry, left_out: _LeftOut) -> tuple[Entry, str]:
-    """The entry without pauses and Korean marks in its text, and its normalised text. Counts what was removed.
+    """The entry without pauses and Korean marks in its text, and its normalised text.
+
+    Counts what was removed.
 
     Without normalisation, and between phones, these are kept: the user asked for the text as it is.
     """
@@ -479,7 +494,9 @@ def _make_utterances(
 
 
 def _normalize(options: RecordingOptions, text: str, lang: str) -> tuple[str, Counter[str]]:
-    """The text for training, and the characters that were removed. ʼ (U+02BC) is a letter, which is never removed."""
+    """The text for training, and the characters that were removed. ʼ (U+02BC) is a letter, which is
+    never removed.
+    """
     if options.letter_apostrophe:
         text = "".join("ʼ" if one in APOSTROPHES else one for one in text)
     if options.unit == "phone" or options.no_normalize:
@@ -555,9 +572,11 @@ def _has_lost_letters(text: str) -> bool:
 
 
 def _make_keys(found: Sequence[tuple[Entry, Path, str]]) -> list[str]:
-    """Names that do not depend on the form: the recording's name, the channel, and the times in milliseconds.
+    """Names that do not depend on the form: the recording's name, the channel, and the times in
+    milliseconds.
 
-    Recordings of one name in different folders are told apart by their folders, utterances of one time by the speaker.
+    Recordings of one name in different folders are told apart by their folders, utterances of one
+    time by the speaker.
     """
     names = name_recordings({path for _, path, _ in found})
     bases = []
@@ -591,7 +610,10 @@ def _make_keys(found: Sequence[tuple[Entry, Path, str]]) -> list[str]:
 def _overlapping(
     utterances: Sequence[Utterance], options: RecordingOptions
 ) -> tuple[list[Utterance], list[Rejected]]:
-    """Write overlapping.tsv. Returns the utterances to use and, with --drop_overlaps, those to leave out."""
+    """Write overlapping.tsv.
+
+    Returns the utterances to use and, with --drop_overlaps, those to leave out.
+    """
     found = list(find_overlaps(utterances))
     keys = {u.key for pair in found for u in pair[:2]}
     lines = (
@@ -623,10 +645,11 @@ def _make_splits(
     given: Mapping[str, str],
     rejected: Sequence[Rejected],
 ) -> tuple[dict[str, list[Utterance]], list[Rejected], list[str], str]:
-    """The sets, the utterances in none, the names of the sets that were made, and how and what they have in common.
+    """The sets, the utterances in none, the names of the sets that were made, and how and what they
+    have in common.
 
-    Given sets are kept; test and dev are held out from train where they are absent. With `--split_by off` there is one
-    list, train.
+    Given sets are kept; test and dev are held out from train where they are absent. With
+    `--split_by off` there is one list, train.
     """
     if options.split_by == "off":
         return _make_one_list(options, utterances, given)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clips spoken by espeak-ng: the engine, the sound of a request, and its file.
 
-The same request gives the same samples, whatever was spoken before. The library comes from PyPI's `espeakng-loader` (an
-extra: espeak-ng is GPL). It keeps flutter, wave phase and noise from one sentence to the next, and no call of its
-interface resets them. So each sentence gets a newly loaded library: about half a millisecond, where a sentence takes
-one to five.
+The same request gives the same samples, whatever was spoken before. The library comes from PyPI's
+`espeakng-loader` (an extra: espeak-ng is GPL). It keeps flutter, wave phase and noise from one
+sentence to the next, and no call of its interface resets them. So each sentence gets a newly loaded
+library: about half a millisecond, where a sentence takes one to five.
 """
 
 import _ctypes
@@ -51,9 +51,9 @@ _LOCK = threading.Lock()  # one engine at a time: two threads would share the li
 _SynthCallback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
 
 
-# espeak-ng variants that sound like different people. Of its 104, those are left out that whisper, croak, have an
-# echo, clip inside the engine, are muffled (spectral centroid < 400 Hz) or nearly repeat another one;
-# `tests/corpus/test_synthetic.py` measures the rest.
+# espeak-ng variants that sound like different people. Of its 104, those are left out that whisper,
+# croak, have an echo, clip inside the engine, are muffled (spectral centroid < 400 Hz) or nearly
+# repeat another one; `tests/corpus/test_synthetic.py` measures the rest.
 VOICES: dict[str, str] = {
     **{f"m{number}": "male" for number in range(1, 9)},
     **{name: "male" for name in ("Alex", "Mario", "max", "pablo", "rob")},
@@ -160,7 +160,9 @@ def clip_name(request: ClipRequest, audio_format: str) -> str:
 
 
 def _read_duration(path: Path) -> float | None:
-    """Seconds that the file's header declares; None for no file, or an incomplete one after a power failure."""
+    """Seconds that the file's header declares; None for no file, or an incomplete one after a power
+    failure.
+    """
     try:
         return read_duration(path)
     except AudioError:
@@ -168,7 +170,9 @@ def _read_duration(path: Path) -> float | None:
 
 
 def render_clip(request: ClipRequest) -> NDArray[np.float32] | None:
-    """Samples (num_samples,) at 16,000 Hz in [-1, 1], or None when espeak-ng gives no sound for the sentence."""
+    """Samples (num_samples,) at 16,000 Hz in [-1, 1], or None when espeak-ng gives no sound for the
+    sentence.
+    """
     speech = render_speech(request)
     if speech is None:
         return None
@@ -186,7 +190,9 @@ def scale_to_peak(wave: NDArray[np.float32], peak_db: float) -> NDArray[np.float
 
 
 def render_speech(request: ClipRequest) -> NDArray[np.float32] | None:
-    """The speech of a request (num_samples,) at 16,000 Hz, without silence at its ends; None if there is no sound."""
+    """The speech of a request (num_samples,) at 16,000 Hz, without silence at its ends; None if
+    there is no sound.
+    """
     spoken = speak(
         request.sentence,
         voice=voice_name(request.lang, request.voice),
@@ -244,7 +250,8 @@ def speak_training(
     pace: float,
     num_sentences: int,
 ) -> list[SpokenClip]:
-    """Clips of the first requests that have `target_s` seconds in total; the result does not depend on `pace`.
+    """Clips of the first requests that have `target_s` seconds in total; the result does not depend
+    on `pace`.
 
     Args:
         pace: expected seconds per letter, which sets the number of requests per round.
@@ -281,9 +288,11 @@ def remove_other_clips(folders: Iterable[Path], names: Collection[str]) -> None:
 def speak(
     text: str, *, voice: str, rate_wpm: int = 175, pitch: int = 50, pitch_range: int = 50
 ) -> NDArray[np.float32]:
-    """One sentence, plain text, as samples (samples,) at 22,050 Hz in [-1, 1]; empty when there is nothing to say.
+    """One sentence, plain text, as samples (samples,) at 22,050 Hz in [-1, 1]; empty when there is
+    nothing to say.
 
-    `voice` is the engine's name of a speaker, see `voice_name`; the ranges of the others are those of `ClipRequest`.
+    `voice` is the engine's name of a speaker, see `voice_name`; the ranges of the others are those
+    of `ClipRequest`.
     Raises DataError when espeak-ng is missing.
     """
     chunks: list[bytes] = []
@@ -315,9 +324,11 @@ def speak(
 
 
 def phonemize(texts: Sequence[str], *, voice: str) -> list[str]:
-    """The label of each text: names of phonemes, mostly IPA, with `_` between them and a space between words.
+    """The label of each text: names of phonemes, mostly IPA, with `_` between them and a space
+    between words.
 
-    It has stress marks, and "(en)" where another voice begins. Raises DataError when espeak-ng is missing.
+    It has stress marks, and "(en)" where another voice begins. Raises DataError when espeak-ng is
+    missing.
     """
     labels = []
     with _load_engine() as engine:
@@ -341,7 +352,10 @@ def _check(status: int, what: str) -> None:
 
 
 def voice_name(lang: str, variant: str | None = None) -> str:
-    """The engine's name of a speaker of a language, such as "roa/es+f2". Raises DataError for an unknown language."""
+    """The engine's name of a speaker of a language, such as "roa/es+f2".
+
+    Raises DataError for an unknown language.
+    """
     version, voices = installed_voices()
     if lang not in voices:
         similar = difflib.get_close_matches(lang, voices, n=5, cutoff=0.3) or sorted(voices)
@@ -353,7 +367,8 @@ def voice_name(lang: str, variant: str | None = None) -> str:
 
 @cache
 def installed_voices() -> tuple[str, Mapping[str, str]]:
-    """The version of espeak-ng, and its voices: language code → the engine's name, such as "es" → "roa/es".
+    """The version of espeak-ng, and its voices: language code → the engine's name, such as "es" →
+    "roa/es".
 
     Raises DataError when it is not installed.
     """
@@ -410,7 +425,8 @@ def _find_library() -> tuple[str, str]:
     except ImportError as error:
         raise DataError("espeak-ng", "not installed", f"run {_INSTALL}") from error
     data: str = espeakng_loader.get_data_path()
-    # The library cuts the paths of its files at 160 bytes: a long folder gets a link in the temporary folder.
+    # The library cuts the paths of its files at 160 bytes: a long folder gets a link in the
+    # temporary folder.
     if len(os.fsencode(data)) > 120:
         folder = Path(tempfile.mkdtemp(prefix="espeak-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Phones of espeak-ng's labels, spelled as a corpus of phones spells them.
 
-A label has the names of espeak-ng's phonemes in the order of speech, with `_` or a space between them. Most names are
-IPA, some are ASCII mnemonics. A name may have several phones (a diphthong, a vowel with r). Stress and tone are left
-out.
+A label has the names of espeak-ng's phonemes in the order of speech, with `_` or a space between
+them. Most names are IPA, some are ASCII mnemonics. A name may have several phones (a diphthong, a
+vowel with r). Stress and tone are left out.
 """
 
 import unicodedata
@@ -39,7 +39,9 @@ _LETTERS: dict[str, dict[int, str]] = {
         ("bpy", "gu", "hi", "ne", "pa", "sd", "ur"), str.maketrans({"c": "tʃ", "ɟ": "dʒ"})
     ),
 }
-"""Letters that the labels of a language use for another phone than the one that is heard (formants, friction)."""
+"""Letters that the labels of a language use for another phone than the one that is heard (formants,
+friction).
+"""
 _RULES = [(regex.compile(pattern), written) for pattern, written in (
     ("[ˈˌ]", ""), ("(?<=.)[ɜ0-9]$", ""),  # stress, tone: the IPA output writes the digit 3 as ɜ
     ("nɡ$", "ŋ"), (":", "ː"), ("(?<=[ptkcqsɕ.])h$", "ʰ"),
@@ -60,7 +62,10 @@ _SPELLINGS = {"ɡ": ("ɡ", "q\u0320"), "ɐ": ("ɐ", "a")}
 
 
 def split_label(label: str, lang: str) -> list[str]:
-    """The phones of a label, in NFD. Raises ValueError with the reason if the label cannot be used."""
+    """The phones of a label, in NFD.
+
+    Raises ValueError with the reason if the label cannot be used.
+    """
     if "(" in label:
         raise ValueError("another language: espeak-ng reads a part of it with another voice")
     letters = _LETTERS.get(lang.partition("-")[0], {})
@@ -86,7 +91,10 @@ class PhoneSpelling:
     """The spelling that a corpus uses for each phone: of several ones the most frequent."""
 
     def __init__(self, transcripts: Iterable[str]) -> None:
-        """`transcripts`: phones with spaces between them. If there are none, every phone keeps its IPA."""
+        """`transcripts`: phones with spaces between them.
+
+        If there are none, every phone keeps its IPA.
+        """
         phones = [unicodedata.normalize("NFD", text).split() for text in transcripts]
         self._counts = Counter[tuple[str, ...]]((phone,) for of_one in phones for phone in of_one)
         self._counts.update(
@@ -94,7 +102,9 @@ class PhoneSpelling:
         )
 
     def spell(self, phones: Iterable[str]) -> str:
-        """The transcript, NFC. A phone that the corpus lacks loses its signs, the last one first, until it has it.
+        """The transcript, NFC.
+
+        A phone that the corpus lacks loses its signs, the last one first, until it has it.
 
         If the corpus lacks the letter too, the phone keeps all signs but the length.
         """

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What so many minutes of training speech can give, by our own results, and the least that they cover."""
+"""What so many minutes of training speech can give, by our own results, and the least that they
+cover.
+"""
 
 import math
 from typing import NamedTuple
 
 
 class Result(NamedTuple):
-    """One of the results of examples/own/s0/RESULTS.md: a training from scratch, attention rescoring."""
+    """One of the results of examples/own/s0/RESULTS.md: a training from scratch, attention
+    rescoring.
+    """
 
     minutes: float
     """Speech of the training set."""

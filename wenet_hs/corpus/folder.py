@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A folder of audio files: Hugging Face's AudioFolder, or each recording with its transcript beside it.
+"""A folder of audio files: Hugging Face's AudioFolder, or each recording with its transcript beside
+it.
 
 Example: wenet-hs prepare folder --corpus recordings --lang mdw --out data
 
-AudioFolder: metadata.csv or metadata.jsonl with the columns file_name and transcription (or other names that
-`prepare table` knows), in the folder or in subfolders such as train, validation and test, which then are the sets.
-Otherwise every x.wav has its transcript in x.txt, beside it or, if none is, in another folder; or text files list the
-transcripts, as `prepare table` reads them (LibriSpeech, MLS, AISHELL). Again, subfolders with the names of sets are the
-sets. A transcript may have times: labels of Audacity, SRT, WebVTT, SBV and tables with start, end and text (as Whisper
-writes them) are one utterance per label, TIMIT's .TXT, .WRD and .PHN (with `--text_suffix .PHN --unit phone`) one per
-file. Times in other forms are refused.
+AudioFolder: metadata.csv or metadata.jsonl with the columns file_name and transcription (or other
+names that `prepare table` knows), in the folder or in subfolders such as train, validation and
+test, which then are the sets. Otherwise every x.wav has its transcript in x.txt, beside it or, if
+none is, in another folder; or text files list the transcripts, as `prepare table` reads them
+(LibriSpeech, MLS, AISHELL). Again, subfolders with the names of sets are the sets. A transcript may
+have times: labels of Audacity, SRT, WebVTT, SBV and tables with start, end and text (as Whisper
+writes them) are one utterance per label, TIMIT's .TXT, .WRD and .PHN (with `--text_suffix .PHN
+--unit phone`) one per file. Times in other forms are refused.
 """
 
 import logging
@@ -88,7 +90,9 @@ def read_folder(options: RecordingFolderOptions) -> tuple[Iterator[Entry | Rejec
 def _find_listings(
     files: Sequence[Path], audio: Sequence[Path], options: RecordingFolderOptions
 ) -> list[Path]:
-    """Text files whose first line names an audio file, where no audio file has a transcript of its own name."""
+    """Text files whose first line names an audio file, where no audio file has a transcript of its
+    own name.
+    """
     names = {_stem(Path(path.name), path.suffix) for path in audio}
     texts = [
         path
@@ -209,7 +213,9 @@ class _FilesBeside:
 
 
 def _find_beside(files: Sequence[Path], audio: Sequence[Path]) -> list[_FilesBeside]:
-    """The files whose names begin with that of an audio file, by suffix, the most common ones first."""
+    """The files whose names begin with that of an audio file, by suffix, the most common ones
+    first.
+    """
     stems = {_stem(path, path.suffix) for path in audio}
     by_suffix = defaultdict[str, list[Path]](list)
     for path in files:
@@ -224,7 +230,9 @@ def _find_beside(files: Sequence[Path], audio: Sequence[Path]) -> list[_FilesBes
 
 
 def _suffix_beside(path: Path, stems: Collection[str]) -> str | None:
-    """What follows the name of an audio file in the name of a file: its last suffix, or more of them."""
+    """What follows the name of an audio file in the name of a file: its last suffix, or more of
+    them.
+    """
     parts = path.suffixes
     suffixes = ["".join(parts[-count:]) for count in range(1, len(parts) + 1)]
     return next((suffix for suffix in suffixes if _stem(path, suffix) in stems), None)
@@ -305,7 +313,9 @@ def _read_pairs(
 
 
 def _pair(audio: Sequence[Path], texts: Sequence[Path], suffix: str) -> dict[Path, Path]:
-    """Audio file → the transcript beside it; if none has one, that of its name in any folder (VCTK)."""
+    """Audio file → the transcript beside it; if none has one, that of its name in any folder
+    (VCTK).
+    """
     of_stem = {_stem(text, suffix): text for text in texts}
     pairs = {path: of_stem[stem] for path in audio if (stem := _stem(path, path.suffix)) in of_stem}
     of_name = {_stem(Path(text.name), suffix): text for text in texts}
@@ -318,7 +328,10 @@ def _pair(audio: Sequence[Path], texts: Sequence[Path], suffix: str) -> dict[Pat
 def _read_transcript(
     text: Path, audio: Path, options: RecordingFolderOptions
 ) -> tuple[str, list[Label]]:
-    """What is to be stated of a transcript, and its parts; one without times is one part. Raises DataError."""
+    """What is to be stated of a transcript, and its parts; one without times is one part.
+
+    Raises DataError.
+    """
     content = decode_text(text, options.encoding, _READER)[0]
     if text.suffix.lower() == ".phn" and options.unit != "phone":
         raise DataError(text, "phones of TIMIT", "give --unit phone")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which form a folder or file of recordings has, and its tiers or columns with examples, before anything is written."""
+"""Which form a folder or file of recordings has, and its tiers or columns with examples, before
+anything is written.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Intervals of words or phones, as of a forced aligner: joined to utterances between pauses (--join_intervals)."""
+"""Intervals of words or phones, as of a forced aligner: joined to utterances between pauses
+(--join_intervals).
+"""
 
 import logging
 from collections import Counter
@@ -24,7 +26,8 @@ NOISES = ("*", "@")
 def join_tiers(
     tiers: Iterable[Sequence[Span]], pause_s: float | None, unit: str, pauses: str = AUTO
 ) -> list[Sequence[Span]]:
-    """The annotations of each tier, joined to utterances between pauses of at least `pause_s` seconds.
+    """The annotations of each tier, joined to utterances between pauses of at least `pause_s`
+    seconds.
 
     Labels of pauses are left out, and their length counts. An utterance also ends at labels of
     speech or noise that is not to be used. Intervals of punctuation belong to the utterance around
@@ -121,7 +124,9 @@ class _Joiner:
         return not text.strip() or self.labels.is_pause(text)
 
     def _is_silent_sign(self, begin: float | None, end: float | None, text: str) -> bool:
-        """Whether it is punctuation, such as `...`, that lasts as long as a pause: signs are not spoken."""
+        """Whether it is punctuation, such as `...`, that lasts as long as a pause: signs are not
+        spoken.
+        """
         if begin is None or end is None or self._is_word(text):
             return False
         return end - begin >= self.pause_s - _ROUNDED_S

@@ -5,10 +5,10 @@ Example: wenet-hs prepare kaldi --corpus data/train --lang mdw --out lists
 
 The further files are utt2spk, utt2lang, segments (with channels) and reco2file_and_channel.
 
-Either the folder itself has wav.scp, or its subfolders train, dev (valid, …) and test do, which then are the sets;
-train_clean belongs to train, test1 to test. Other subfolders, such as local, are not used unless
---ignore_sets is given; nor is one whose utterances another one of its set has too, such as
-train_hires beside train, or train_100 beside train_960.
+Either the folder itself has wav.scp, or its subfolders train, dev (valid, …) and test do, which
+then are the sets; train_clean belongs to train, test1 to test. Other subfolders, such as local, are
+not used unless --ignore_sets is given; nor is one whose utterances another one of its set has too,
+such as train_hires beside train, or train_100 beside train_960.
 """
 
 import logging
@@ -36,7 +36,9 @@ _DECODERS = (
     rf"ffmpeg (?:-nostdin |-hide_banner |-y |-(?:v|loglevel) \S+ )*-i {_PATH}"
     r"(?: -vn| -nostdin| -y|(?P<mix> -ac 1)| -(?:f|ar|acodec|c:a|v|loglevel) \S+)* (?:-|pipe:1?)",
 )
-"""Commands that decode a file, may resample it, and may take one channel, counted from 1, or the mean of all."""
+"""Commands that decode a file, may resample it, and may take one channel, counted from 1, or the
+mean of all.
+"""
 _UNSUPPORTED = (
     (
         "commands",
@@ -161,8 +163,8 @@ def _are_one_set(folder: Path, other: Path) -> bool:
 def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejected]:
     """The utterances of one folder. `split`: the set that they are given to.
 
-    Raises DataError when a file is missing or has a name twice, or audio is the output of a command that does more
-    than to decode a file.
+    Raises DataError when a file is missing or has a name twice, or audio is the output of a command
+    that does more than to decode a file.
     """
     if not (folder / "text").is_file():
         to_do = "write `key transcript` lines there, or move the folder away if it is no set"
@@ -210,7 +212,8 @@ def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejec
                 "",
             )
             continue
-        # Kaldi's paths are relative to the folder in which its recipe runs, two levels above data/train.
+        # Kaldi's paths are relative to the folder in which its recipe runs, two levels above
+        # data/train.
         audio_paths = (audio,) if Path(audio).is_absolute() else (audio, str(Path.cwd() / audio))
         yield Entry(
             where=where,
@@ -231,7 +234,10 @@ def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejec
 
 
 def _read_recordings(path: Path, lines: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Name → file of a recording, and the channel of it, as `_decoded_file` gives them. Raises DataError."""
+    """Name → file of a recording, and the channel of it, as `_decoded_file` gives them.
+
+    Raises DataError.
+    """
     decoded = {name: file for name, value in lines.items() if (file := _decoded_file(value))}
     files = {name: decoded.get(name, (value, "")) for name, value in lines.items()}
     if decoded:
@@ -266,7 +272,9 @@ def _report_unused(folder: Path, maps: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def _read_segment(line: str) -> tuple[str, float, float | None, int | None]:
-    """`recording start end [channel]`; an end of -1 is the end of the recording, a channel of -1 is none."""
+    """`recording start end [channel]`; an end of -1 is the end of the recording, a channel of -1 is
+    none.
+    """
     recording, start, end, *rest = line.split()
     channel = int(rest[0]) if rest else -1
     return (
@@ -278,7 +286,8 @@ def _read_segment(line: str) -> tuple[str, float, float | None, int | None]:
 
 
 def _decoded_file(command: str) -> tuple[str, str] | None:
-    """The file that a command decodes, and the channel that it gives: ch1, mono for the mean, "" for all.
+    """The file that a command decodes, and the channel that it gives: ch1, mono for the mean, ""
+    for all.
 
     None: it is no command, or does something else.
     """

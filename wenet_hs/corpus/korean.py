@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transcripts of AI Hub in Korea (KsponSpeech and others): two spellings of a word, and letters for noise.
+"""Transcripts of AI Hub in Korea (KsponSpeech and others): two spellings of a word, and letters for
+noise.
 
-`b/ (70%)/(칠십 퍼센트) n/` is the spelling with digits, and as it is spoken. The letters stand for breath (b), laughter
-(l), noise (n), other speech (o) and a word that was not understood (u). Rules: Bang et al. 2020, KsponSpeech.
+`b/ (70%)/(칠십 퍼센트) n/` is the spelling with digits, and as it is spoken. The letters stand for
+breath (b), laughter (l), noise (n), other speech (o) and a word that was not understood (u). Rules:
+Bang et al. 2020, KsponSpeech.
 """
 
 from collections import Counter
@@ -30,7 +32,9 @@ class KoreanMarks:
 
 
 def read_korean_marks(text: str, lang: str, marks: KoreanMarks) -> str:
-    """The text as it is spoken. Other languages are not changed: `n/` may mean something else there.
+    """The text as it is spoken.
+
+    Other languages are not changed: `n/` may mean something else there.
 
     A text without a language is Korean if it has Hangul. Adds what was found to `marks`.
     """

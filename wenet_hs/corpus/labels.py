@@ -74,7 +74,8 @@ class TimedTranscript(NamedTuple):
 def read_labels(path: Path, text: str, audio: Path) -> TimedTranscript | None:
     """The parts of a transcript with their times; None: the text has no times.
 
-    Raises DataError for times in a form that is not read, or if the rate of the audio is needed and cannot be read.
+    Raises DataError for times in a form that is not read, or if the rate of the audio is needed and
+        cannot be read.
     """
     text = "\n".join(text.splitlines())
     form_of_file = check_form(path, text, "prepare folder")
@@ -126,7 +127,10 @@ def _read_seconds_labels(lines: Sequence[TextLine]) -> list[Label]:
 
 
 def _read_cues(text: str, cues: Sequence[re.Match[str]], form: str) -> Iterator[Label]:
-    """The cues without markup. In YouTube's rolling captions a line that the cue before has shown is left out."""
+    """The cues without markup.
+
+    In YouTube's rolling captions a line that the cue before has shown is left out.
+    """
     is_rolling = _WORD_TIME.search(text) is not None and "align:start position:0%" in text
     line_before = ""
     ends = [*(cue.start() for cue in cues[1:]), len(text)]
@@ -178,7 +182,9 @@ def _read_empty_webvtt(path: Path, text: str) -> list[Label]:
 
 
 def _mark_pause(text: str) -> str:
-    """`<sil>` for a label of a pause between words, which `prepare` then removes from the transcript and counts."""
+    """`<sil>` for a label of a pause between words, which `prepare` then removes from the
+    transcript and counts.
+    """
     is_pause = is_pause_label(text) or text.lower() in ALIGNER_LABELS
     return "<sil>" if is_pause else text
 
@@ -193,9 +199,11 @@ class _SampleLabel:
 
 
 def _read_timit(path: Path, lines: Sequence[TextLine], audio: Path) -> Label | None:
-    """The transcript of TIMIT from its first to its last sample; None: the lines are something else.
+    """The transcript of TIMIT from its first to its last sample; None: the lines are something
+    else.
 
-    Pauses between words are marked. Raises DataError if the numbers are not of the samples of the audio.
+    Pauses between words are marked. Raises DataError if the numbers are not of the samples of the
+    audio.
     """
     labels = _read_sample_labels(path, lines, audio)
     if not labels:
@@ -211,7 +219,8 @@ def _read_timit(path: Path, lines: Sequence[TextLine], audio: Path) -> Label | N
 def _read_sample_labels(path: Path, lines: Sequence[TextLine], audio: Path) -> list[_SampleLabel]:
     """Lines with two numbers of samples and a label; none: they are something else.
 
-    Digits may be the text itself, so the numbers of a .txt must be those of the audio: TIMIT has all of it in one line.
+    Digits may be the text itself, so the numbers of a .txt must be those of the audio: TIMIT has
+    all of it in one line.
     """
     is_named_timit = path.suffix.lower() in (".phn", ".wrd")
     matches = [_SAMPLES.fullmatch(line.text) for line in lines]

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Languages as data and `--lang` name them: codes of BCP 47, and names in English and other languages."""
+"""Languages as data and `--lang` name them: codes of BCP 47, and names in English and other
+languages.
+"""
 
 import difflib
 import logging
@@ -15,7 +17,9 @@ logger = logging.getLogger(__name__)
 UNDETERMINED = "und"
 """ISO 639-2 code of an undetermined language."""
 _MAYBE_CODE = re.compile(r"[a-z]{3}|[a-z]{2,3}[-_][\w-]+")
-"""Codes of data that are no known ones: ISO 639-3 gets new ones every year, and corpora add their own subtags."""
+"""Codes of data that are no known ones: ISO 639-3 gets new ones every year, and corpora add their
+own subtags.
+"""
 _REMEDY = "write its code (ISO 639), or x-NAME for a language without one"
 
 
@@ -56,7 +60,10 @@ def find_language(text: str) -> str:
 
 
 def _find_name(name: str) -> str | None:
-    """The code of a name. `langcodes.find` also takes beginnings of names: Bininj Gun-Wok is not Bini."""
+    """The code of a name.
+
+    `langcodes.find` also takes beginnings of names: Bininj Gun-Wok is not Bini.
+    """
     from language_data.names import get_trie_value, load_trie, normalize_name  # type: ignore[import-untyped]
     from language_data.util import data_filename  # type: ignore[import-untyped]
 
@@ -68,7 +75,9 @@ def _find_name(name: str) -> str | None:
 
 
 def suggest_languages(text: str, most: int = 12) -> dict[str, str]:
-    """English names that begin with a text, are spelt similarly or contain it, the most similar first → code."""
+    """English names that begin with a text, are spelt similarly or contain it, the most similar
+    first → code.
+    """
     import langcodes
     from language_data.names import get_trie_value, load_trie, normalize_name
     from language_data.util import data_filename
@@ -102,13 +111,14 @@ def describe_language(code: str) -> str:
 def resolve_languages(written: Sequence[tuple[str | None, str]], given: str) -> list[str]:
     """The code of each entry's language: that which the data name, or else `given`.
 
-    All names and codes of one language become one code: `given` if it is one, or else the first that is found.
-    What was replaced is printed, and which languages of the data are not `given`.
+    All names and codes of one language become one code: `given` if it is one, or else the first
+    that is found. What was replaced is printed, and which languages of the data are not `given`.
 
     Args:
         written: the language as the data have it, and where.
         given: --lang.
-    Raises ConfigError for `given`, and DataError for languages of the data, that are neither code nor name.
+    Raises ConfigError for `given`, and DataError for languages of the data, that are neither code
+        nor name.
     """
     try:
         usual = find_language(given)

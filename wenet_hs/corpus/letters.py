@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Letters of another script in a word, characters that are typed for each other, and notes in transcripts."""
+"""Letters of another script in a word, characters that are typed for each other, and notes in
+transcripts.
+"""
 
 import unicodedata
 from collections import Counter
@@ -44,9 +46,11 @@ def name_unit(unit: str) -> str:
 
 
 def check_letters(texts: Mapping[str, str], unit: Unit) -> tuple[dict[str, list[str]], str]:
-    """Letters of another script in a word, and rarer variants of a character, in the transcripts of one language.
+    """Letters of another script in a word, and rarer variants of a character, in the transcripts of
+    one language.
 
-    Returns: key → what is wrong; and a remark on all: several scripts, letters too frequent to be wrong. It may be "".
+    Returns: key → what is wrong; and a remark on all: several scripts, letters too frequent to be
+        wrong. It may be "".
     """
     texts = {key: _SKIPPED[unit].sub(" ", text) for key, text in texts.items()}
     counts = Counter(character for text in texts.values() for character in text)
@@ -91,7 +95,8 @@ def _wrong_letters(text: str, main: str, counts: Counter[str]) -> Iterator[tuple
 
 @lru_cache(maxsize=2**16)
 def _check_word(word: str, main: str) -> list[tuple[str, str]]:
-    """Letters that are not of the main script, if any, or else not of the script of most letters of the word.
+    """Letters that are not of the main script, if any, or else not of the script of most letters of
+    the word.
 
     A whole word in another script is wrong only if it could be written in look-alikes.
     """
@@ -114,7 +119,9 @@ def _check_word(word: str, main: str) -> list[tuple[str, str]]:
 
 @lru_cache(maxsize=2**14)
 def _script(character: str) -> str:
-    """The script of a letter; empty for other characters and for modifier letters, which belong to any script."""
+    """The script of a letter; empty for other characters and for modifier letters, which belong to
+    any script.
+    """
     script = script_of(character) if _LETTER.match(character) else ""
     return "East Asian" if script in _EAST_ASIAN else script
 
@@ -124,6 +131,8 @@ def _base(character: str) -> str:
 
 
 def _look_alike(character: str, script: str) -> str:
-    """A letter of the script that looks like the character without its marks; empty if there is none."""
+    """A letter of the script that looks like the character without its marks; empty if there is
+    none.
+    """
     groups = (group for group in _LOOK_ALIKE.split() if _base(character) in group)
     return next((other for group in groups for other in group if _script(other) == script), "")

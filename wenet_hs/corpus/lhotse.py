@@ -12,12 +12,14 @@ from wenet_hs.tree.errors import DataError
 
 
 def join_recordings(path: Path, records: Sequence[dict[str, Any]]) -> bool:
-    """Give each supervision the `audio` of its recording, and its `channel` in that file as a letter from A.
+    """Give each supervision the `audio` of its recording, and its `channel` in that file as a
+    letter from A.
 
-    The manifest of the recordings is beside `path`, with `recordings` instead of `supervisions` in its name, or is
-    recordings.jsonl.
+    The manifest of the recordings is beside `path`, with `recordings` instead of `supervisions` in
+    its name, or is recordings.jsonl.
     Returns: False for records that are not from lhotse.
-    Raises DataError for other manifests, if that of the recordings is missing, and for audio that is no file.
+    Raises DataError for other manifests, if that of the recordings is missing, and for audio that
+        is no file.
     """
     found = describe_manifest(records[0]) if records else None
     if found is None:

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Output of `prepare`, the same for every corpus: OUT/{train,dev,test}/{data.list,text}, rejected.tsv, stats.json.
+"""Output of `prepare`, the same for every corpus: OUT/{train,dev,test}/{data.list,text},
+rejected.tsv, stats.json.
 
-implausible.tsv names clips that are in the lists, but far too long or too short for their transcript.
+implausible.tsv names clips that are in the lists, but far too long or too short for their
+transcript.
 
-stats.json is written last: if it exists, the folder is complete. The same input gives the same bytes, with any number
-of workers.
+stats.json is written last: if it exists, the folder is complete. The same input gives the same
+bytes, with any number of workers.
 """
 
 import json
@@ -30,7 +32,9 @@ logger = logging.getLogger(__name__)
 
 SPLITS = ("train", "dev", "test")
 _IMPLAUSIBLE = 6.0
-"""Median absolute deviations of log(seconds per unit); 0.2 % of UCLA's clips are farther from the median."""
+"""Median absolute deviations of log(seconds per unit); 0.2 % of UCLA's clips are farther from the
+median.
+"""
 _MIN_OVERLAP_S = 0.1
 """Ends that are set by hand differ by less."""
 
@@ -61,7 +65,9 @@ class Rejected:
     """`kind` or `kind: details`; clips are counted per kind."""
     lang: str
     is_fault: bool = True
-    """False for a good clip that was not sampled, or that would put a speaker or sentence into two sets."""
+    """False for a good clip that was not sampled, or that would put a speaker or sentence into two
+    sets.
+    """
     start: float | None = None
     """Seconds from the beginning of the file at `path`, if it is a part of it."""
     end: float | None = None
@@ -103,13 +109,16 @@ def write_corpus(
 
     Args:
         splits: utterances of each set; a set that is not wanted is omitted.
-        facts: what `stats.json` contains about the corpus besides its counts. Needed: `corpus`, its name. Usual:
-            `options` (`recorded_options`), `licence` (shown in reports), `num_incomplete` (clips that are cut off).
-        langs: by `Utterance.lang`, what `stats.json` contains about each language besides its counts; may be empty.
+        facts: what `stats.json` contains about the corpus besides its counts. Needed: `corpus`, its
+            name. Usual: `options` (`recorded_options`), `licence` (shown in reports),
+            `num_incomplete` (clips that are cut off).
+        langs: by `Utterance.lang`, what `stats.json` contains about each language besides its
+            counts; may be empty.
         max_rejected: accepted share of faulty clips (`Rejected.is_fault`).
         unit: what a transcript contains: characters, or phones with spaces between them.
 
-    Raises: DataError when more clips are faulty, two utterances have the same key, or a set is empty.
+    Raises: DataError when more clips are faulty, two utterances have the same key, or a set is
+        empty.
     """
     _check_keys(splits)
     total = _count(splits, rejected, unit)
@@ -182,7 +191,10 @@ def _how_to_repair(total: Mapping[str, Any], max_rejected: float) -> str:
 
 
 def read_rejected(path: Path) -> list[Rejected]:
-    """The clips in a rejected.tsv, without language; empty if there is no file. Raises DataError for other lines."""
+    """The clips in a rejected.tsv, without language; empty if there is no file.
+
+    Raises DataError for other lines.
+    """
     found = list[Rejected]()
     for number, line in enumerate(read_lines(path)[1:] if path.is_file() else [], 2):
         key, name, reason, start, end, text, *more = [*line.split("\t"), *[""] * 5][:7]
@@ -217,11 +229,12 @@ def write_rejected(out: Path, rejected: Sequence[Rejected]) -> None:
 def find_implausible(
     utterances: Sequence[Utterance], unit: Literal["char", "phone"]
 ) -> list[tuple[Utterance, int, float]]:
-    """The utterances whose seconds per unit are far from the median, farthest first, with their units and the median.
+    """The utterances whose seconds per unit are far from the median, farthest first, with their
+    units and the median.
 
-    The median is that of the language, because a character is a sound or a word; that of all for phones.
-    A duration is far if log(seconds per unit) differs from the median by more than `_IMPLAUSIBLE` times the median
-    absolute difference, which outliers hardly change.
+    The median is that of the language, because a character is a sound or a word; that of all for
+    phones. A duration is far if log(seconds per unit) differs from the median by more than
+    `_IMPLAUSIBLE` times the median absolute difference, which outliers hardly change.
     """
     by_lang = defaultdict[str, list[tuple[float, Utterance, int]]](list)
     for u in utterances:
@@ -244,9 +257,11 @@ def find_implausible(
 def find_overlaps(
     utterances: Sequence[Utterance], *, by_speaker: bool = False
 ) -> Iterator[tuple[Utterance, Utterance, float, float]]:
-    """The utterances that begin more than 0.1 s before an earlier one of their recording and channel ends.
+    """The utterances that begin more than 0.1 s before an earlier one of their recording and
+    channel ends.
 
-    Returns: the earlier one that ends last, the later one, and the seconds from and to which both speak.
+    Returns: the earlier one that ends last, the later one, and the seconds from and to which both
+        speak.
     """
     groups = defaultdict[tuple[object, ...], list[tuple[float, float, str, Utterance]]](list)
     mixed = {
@@ -310,7 +325,10 @@ def hours_of(utterances: Iterable[Utterance]) -> float:
 
 
 def name_recordings(paths: set[Path]) -> dict[Path, str]:
-    """The stem of each file. Where several have it: the path from the common folder, with suffix, with a number."""
+    """The stem of each file.
+
+    Where several have it: the path from the common folder, with suffix, with a number.
+    """
     root = commonpath([path.parent for path in paths]) if paths else ""
     below = {path: path.relative_to(root) for path in sorted(paths)}
     left = {path: (Path(path.stem), one.with_suffix(""), one) for path, one in below.items()}
@@ -329,7 +347,8 @@ def name_recordings(paths: set[Path]) -> dict[Path, str]:
 def record_corpus(out: Path, corpus: str) -> None:
     """Write which corpus the lists of this folder are of, before the first list.
 
-    Raises DataError if it has lists of another corpus, or files of the same names that `prepare` did not write.
+    Raises DataError if it has lists of another corpus, or files of the same names that `prepare`
+        did not write.
     """
     if out.exists() and not out.is_dir():
         raise DataError(f"--out {out}", "not a folder", "name another one")

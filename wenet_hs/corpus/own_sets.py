@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sets of a user's own recordings (--split_by), where the data name none.
 
-Utterances of one recording may overlap. A chain of overlaps is a set of utterances that share audio, also by way of
-others.
+Utterances of one recording may overlap. A chain of overlaps is a set of utterances that share
+audio, also by way of others.
 """
 
 from collections import Counter
@@ -17,7 +17,9 @@ from wenet_hs.tree.errors import ConfigError
 
 SplitBy = Literal["auto", "speaker", "sentence", "none", "off"]
 MAX_LOSS = 0.1
-"""Share of the utterances that `--split_by auto` may leave out so that sets share no sentence and few speakers."""
+"""Share of the utterances that `--split_by auto` may leave out so that sets share no sentence and
+few speakers.
+"""
 
 
 def hold_out_sets(
@@ -25,9 +27,9 @@ def hold_out_sets(
 ) -> tuple[dict[str, list[Utterance]], list[Rejected], str]:
     """The sets of these shares and train, the utterances in none, and the rule that was used.
 
-    `auto`: no common sentence and audio and few common speakers, if that costs at most `MAX_LOSS` of the utterances
-    in all. Otherwise, and without known speakers, whole sentences and no common audio at this cost, whole chains of
-    overlaps, whole sentences, single utterances.
+    `auto`: no common sentence and audio and few common speakers, if that costs at most `MAX_LOSS`
+    of the utterances in all. Otherwise, and without known speakers, whole sentences and no common
+    audio at this cost, whole chains of overlaps, whole sentences, single utterances.
     """
     chains = _chains(utterances)
     groups: dict[str, tuple[str, Callable[[Utterance], str]]] = {
@@ -73,7 +75,10 @@ def _hold_out_by(
     chains: Mapping[str, str],
     seed: int,
 ) -> tuple[dict[str, list[Utterance]], list[Utterance], list[Rejected]]:
-    """The sets of these sizes, the rest, and the utterances in neither. No two share one of the `chains`."""
+    """The sets of these sizes, the rest, and the utterances in neither.
+
+    No two share one of the `chains`.
+    """
     held, rest, lost = dict[str, list[Utterance]](), list(utterances), list[Rejected]()
     for index, (name, size) in enumerate(sizes.items()):
         left_out = list[tuple[Utterance, str]]()
@@ -95,7 +100,9 @@ def _hold_out_by(
 
 
 def _chains(utterances: Sequence[Utterance]) -> dict[str, str]:
-    """Key of each utterance that overlaps others of its recording → key of the first one in their chain."""
+    """Key of each utterance that overlaps others of its recording → key of the first one in their
+    chain.
+    """
     first = dict[str, str]()
     for earlier, later, _, _ in find_overlaps(utterances):
         first[later.key] = first.setdefault(earlier.key, earlier.key)
@@ -103,7 +110,9 @@ def _chains(utterances: Sequence[Utterance]) -> dict[str, str]:
 
 
 def describe_common(splits: Mapping[str, Sequence[Utterance]]) -> str:
-    """The numbers of speakers, sentences and chains of overlapping utterances that several sets have."""
+    """The numbers of speakers, sentences and chains of overlapping utterances that several sets
+    have.
+    """
     chains = _chains([u for us in splits.values() for u in us])
     contents = {
         name: [(u.speaker, u.txt, chains.get(u.key)) for u in us] for name, us in splits.items()

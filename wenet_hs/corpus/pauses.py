@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Labels of pauses in transcripts: of SPPAS, MFA, WebMAUS, HTK, CHAT, GAT and others, and segments to be ignored.
+"""Labels of pauses in transcripts: of SPPAS, MFA, WebMAUS, HTK, CHAT, GAT and others, and segments
+to be ignored.
 
-A label of signs or in brackets (`#`, `_`, `(.)`, `(0.7)`, `<p:>`) is never text. A label of letters (`sil`, `sp`) may
-be a word of the language, so it is a pause only if the data use it as one, or if the user names it.
+A label of signs or in brackets (`#`, `_`, `(.)`, `(0.7)`, `<p:>`) is never text. A label of letters
+(`sil`, `sp`) may be a word of the language, so it is a pause only if the data use it as one, or if
+the user names it.
 """
 
 from collections import Counter
@@ -14,7 +16,10 @@ import regex  # type: ignore[import-untyped]
 AUTO = "auto"
 """Value of --pauses: labels of letters are pauses where the data use them so."""
 ALIGNER_LABELS = ("sil", "sp", "ssil", "silb")
-"""Labels of letters that forced aligners write for silence. They are words in some languages: `sil` is Turkish."""
+"""Labels of letters that forced aligners write for silence.
+
+They are words in some languages: `sil` is Turkish.
+"""
 PHONE_LABELS = (*ALIGNER_LABELS, "pau")
 """Between phones, where they cannot be words: `pau` is Hawaiian and Portuguese."""
 _LETTER_LABELS = (*ALIGNER_LABELS, "silence", "silent", "pause")
@@ -22,7 +27,9 @@ _LETTER_LABELS = (*ALIGNER_LABELS, "silence", "silent", "pause")
 IGNORED = ("%ignore%", "ignore_time_segment_in_scoring", "inter_segment_gap")
 """Labels of segments that are not to be used: of SayMore, and of NIST's STM."""
 _MIN_COUNT, _MIN_SHARE = 5, 0.1
-"""From this number and share of the annotations on, a label of letters that touches others is a pause."""
+"""From this number and share of the annotations on, a label of letters that touches others is a
+pause.
+"""
 
 _SECONDS = r"\d+ ?(?:s|sec|secs|seconds)\.?"
 _DURATION = rf"(?:(?:\d+:)?\d{{0,3}}[.,]\d{{1,2}}(?: ?(?:s|sec|secs|seconds)\.?)?|{_SECONDS})"
@@ -43,7 +50,9 @@ _FIRST_SIGNS = regex.compile(r"[(\[{<!]")
 _MAX_LABEL = 60
 """Characters of a label that consists of pauses only; a longer text is a transcript."""
 _WHOLE = regex.compile(r"#+|_+|\++|h#|</?s ?/?>|\(\d{1,2}\)", regex.IGNORECASE)
-"""A label that is a pause if it is all of an annotation; in a longer text these signs have other meanings."""
+"""A label that is a pause if it is all of an annotation; in a longer text these signs have other
+meanings.
+"""
 
 
 @dataclass(frozen=True)
@@ -85,7 +94,9 @@ def is_ignored(text: str) -> bool:
 
 
 def remove_pauses(text: str) -> tuple[str, Counter[str]]:
-    """The text without the pauses that are written inside it, such as `(0.7)`, and how often each occurs."""
+    """The text without the pauses that are written inside it, such as `(0.7)`, and how often each
+    occurs.
+    """
     removed = Counter[str]()
     if not _FIRST_SIGNS.search(text):
         return text, removed
@@ -96,7 +107,9 @@ def remove_pauses(text: str) -> tuple[str, Counter[str]]:
 
 
 def find_aligner_labels(pauses: str, unit: str) -> PauseLabels:
-    """The labels of letters that are pauses between words or phones of a forced aligner; see `find_pause_labels`."""
+    """The labels of letters that are pauses between words or phones of a forced aligner; see
+    `find_pause_labels`.
+    """
     if pauses != AUTO:
         return PauseLabels(frozenset(pauses.lower().split()))
     return PauseLabels(frozenset(PHONE_LABELS if unit == "phone" else ALIGNER_LABELS))
@@ -113,8 +126,8 @@ def find_pause_labels(
     """The labels of letters that are pauses, and those that are left as text with their number.
 
     Args:
-        pauses: the value of --pauses, names that are pauses; `auto`: with phones all usual ones, else those that fill
-            the time between other annotations of a recording, many times.
+        pauses: the value of --pauses, names that are pauses; `auto`: with phones all usual ones,
+            else those that fill the time between other annotations of a recording, many times.
     """
     if pauses != AUTO:
         return PauseLabels(frozenset(pauses.lower().split())), Counter()
@@ -134,7 +147,9 @@ def find_pause_labels(
 
 
 def _count_touching(labels: Sequence[TimedLabel], texts: Collection[str]) -> Counter[str]:
-    """Of each text the annotations that begin where another one ends, or end where another one begins."""
+    """Of each text the annotations that begin where another one ends, or end where another one
+    begins.
+    """
     candidates = [label for label in labels if label.text.strip().lower() in texts]
     others = [label for label in labels if label.text.strip().lower() not in texts]
     starts = {_time_in_recording(label.recording, label.start) for label in others}

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simulated words with their phones, for pretraining: `prepare synthetic --unit phone`.
 
-Voices of espeak-ng speak single words and phrases of two words. Their labels, spelled as in a real corpus, are the
-transcripts. The clips have the spectra, noise floors and levels of the real recordings of --match_list.
+Voices of espeak-ng speak single words and phrases of two words. Their labels, spelled as in a real
+corpus, are the transcripts. The clips have the spectra, noise floors and levels of the real
+recordings of --match_list.
 """
 
 import math
@@ -214,8 +215,8 @@ def _read_clips(
 def choose_langs(langs: Sequence[str], exclude: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """The languages whose voices are used, and the reason for each other one.
 
-    A voice with several codes has the shortest one. `exclude` has codes (`pt` is also `pt-br`), or the codes of the
-    families by which espeak-ng sorts its voices (ISO 639-5, such as `sem`).
+    A voice with several codes has the shortest one. `exclude` has codes (`pt` is also `pt-br`), or
+    the codes of the families by which espeak-ng sorts its voices (ISO 639-5, such as `sem`).
 
     Raises ConfigError for a name that no voice has, and if no voice is left.
     """
@@ -273,7 +274,9 @@ def _plan_voices(
 
 
 def plan_voice(lang: str, *, num_texts: int, seed: int) -> VoicePlan:
-    """The first `num_texts` texts of a voice that have a usable label; a larger number keeps the first ones."""
+    """The first `num_texts` texts of a voice that have a usable label; a larger number keeps the
+    first ones.
+    """
     words, is_made_up = read_words(lang, voice_name(lang), seed=seed)
     draw, texts = random.Random(f"{seed}/{lang}/texts"), dict[str, None]()
     draw.shuffle(words)
@@ -294,7 +297,10 @@ def plan_voice(lang: str, *, num_texts: int, seed: int) -> VoicePlan:
 
 
 def read_words(lang: str, voice: str, *, seed: int) -> tuple[list[str], bool]:
-    """Up to `NUM_WORDS` words, and whether they are made up. Raises DataError if the package wordfreq is missing."""
+    """Up to `NUM_WORDS` words, and whether they are made up.
+
+    Raises DataError if the package wordfreq is missing.
+    """
     try:
         import wordfreq
     except ImportError as error:
@@ -311,7 +317,9 @@ def read_words(lang: str, voice: str, *, seed: int) -> tuple[list[str], bool]:
 
 
 def make_up_words(lang: str, voice: str, *, seed: int) -> list[str]:
-    """Words of one to three syllables, some with a final consonant; none if the voice reads too few syllables."""
+    """Words of one to three syllables, some with a final consonant; none if the voice reads too few
+    syllables.
+    """
     syllables = find_syllables(lang, voice)
     draw, words = random.Random(f"{seed}/{lang}"), dict[str, None]()
     for _ in range(NUM_WORDS if len(syllables) >= _MIN_SYLLABLES else 0):
@@ -322,7 +330,8 @@ def make_up_words(lang: str, voice: str, *, seed: int) -> list[str]:
 
 
 def find_syllables(lang: str, voice: str) -> list[str]:
-    """Pairs of letters, or of a letter and a vowel sign, that the voice reads as consonant and vowel; one per sound.
+    """Pairs of letters, or of a letter and a vowel sign, that the voice reads as consonant and
+    vowel; one per sound.
 
     They are of one script, the one with the most such pairs.
     """
@@ -348,7 +357,9 @@ def find_syllables(lang: str, voice: str) -> list[str]:
 
 @cache
 def _scripts() -> list[list[str]]:
-    """The lower-case letters and the marks of each script, by the first word of their Unicode names."""
+    """The lower-case letters and the marks of each script, by the first word of their Unicode
+    names.
+    """
     scripts = defaultdict[str, list[str]](list)
     for character in map(chr, (*range(0x61, 0x180), *range(0x370, 0x1100))):
         if unicodedata.category(character) in ("Ll", "Lo", "Mn", "Mc"):

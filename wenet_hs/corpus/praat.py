@@ -3,9 +3,9 @@
 
 Example: wenet-hs prepare praat --corpus fieldwork --tier sentence --lang mdw --out data
 
-The audio is the file of the same name with a suffix of audio, beside the TextGrid or in --audio_dir. Long and short
-text files in UTF-8 and UTF-16 are read; binary ones are not. A TextGrid of a part of a recording may have the times of
-the recording; the length of the audio decides.
+The audio is the file of the same name with a suffix of audio, beside the TextGrid or in
+--audio_dir. Long and short text files in UTF-8 and UTF-16 are read; binary ones are not. A TextGrid
+of a part of a recording may have the times of the recording; the length of the audio decides.
 """
 
 import logging

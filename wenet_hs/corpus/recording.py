@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recording conditions of simulated speech: rooms, hum, and the spectra and noise floors of real recordings.
+"""Recording conditions of simulated speech: rooms, hum, and the spectra and noise floors of real
+recordings.
 
 Dimension key: N samples, T frames, F bins of a power spectrum from 0 to 8,000 Hz.
 """
@@ -42,7 +43,9 @@ class Recording:
 
     @property
     def snr_db(self) -> float:
-        """Power of the speech over that of the noise floor; at most 60 dB, for recordings with digital silence."""
+        """Power of the speech over that of the noise floor; at most 60 dB, for recordings with
+        digital silence.
+        """
         return float(-10 * np.log10(max(1e-6, self.noise_F.mean())))
 
     @property
@@ -53,7 +56,10 @@ class Recording:
 
 
 def measure_recordings(utterances: Iterable[Utterance]) -> dict[str, Recording]:
-    """A recording per language, by language code and digest. Raises AudioError for a clip that cannot be read."""
+    """A recording per language, by language code and digest.
+
+    Raises AudioError for a clip that cannot be read.
+    """
     waves = defaultdict[str, list[Floats]](list)
     for u in utterances:
         wave = read_audio(
@@ -93,7 +99,9 @@ def _power_spectra(wave: Floats) -> Floats:
 
 
 def transfer(wave: NDArray[np.floating[Any]], source_F: Floats, target_F: Floats) -> Floats:
-    """Speech (N,) of long-term spectrum `source_F`, filtered so that it has `target_F`; by at most 60 dB."""
+    """Speech (N,) of long-term spectrum `source_F`, filtered so that it has `target_F`; by at most
+    60 dB.
+    """
     gain_db = 10 * np.log10(np.maximum(target_F, 1e-12) / np.maximum(source_F, 1e-12))
     return _filter(wave, 10 ** (np.clip(gain_db - np.median(gain_db), -_MOST_DB, _MOST_DB) / 20))
 

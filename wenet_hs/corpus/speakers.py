@@ -16,10 +16,11 @@ SPEAKER_HELP = "what names the speaker: %(choices)s"
 
 
 def name_speakers(paths: Iterable[Path], corpus: Path, source: str) -> dict[Path, str | None]:
-    """The speaker of each file by its name, or by its folder; None: the file is in no folder below `corpus`.
+    """The speaker of each file by its name, or by its folder; None: the file is in no folder below
+    `corpus`.
 
-    Names that are in several folders have those before them, because they may be of two people. The folders of sets are
-    left out: a speaker may be in two sets.
+    Names that are in several folders have those before them, because they may be of two people. The
+    folders of sets are left out: a speaker may be in two sets.
 
     Args:
         source: `file` or `folder`; no other one has names.

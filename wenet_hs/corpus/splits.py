@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Held-out sets that share no speaker and no sentence with the other utterances, where the data allow it.
+"""Held-out sets that share no speaker and no sentence with the other utterances, where the data
+allow it.
 
-Every choice is an order by a hash of the seed and a name. It depends neither on the order of the corpus's files nor
-on Python's random generator.
+Every choice is an order by a hash of the seed and a name. It depends neither on the order of the
+corpus's files nor on Python's random generator.
 """
 
 import hashlib
@@ -38,13 +39,14 @@ def hold_out(
 ) -> tuple[list[Utterance], list[Utterance], list[tuple[Utterance, str]]]:
     """Choose at most `size` utterances as the set `purpose`.
 
-    Whole speakers are chosen, those with few utterances first. Then the sentences of the chosen set are removed from
-    the rest. Each step may cost at most a share `max_loss` of the utterances. If it would cost more, one speaker is
-    shared between both sets, and sentences that too many others read are left out of the chosen set. Both sets share
-    sentences only if every chosen sentence is that frequent.
+    Whole speakers are chosen, those with few utterances first. Then the sentences of the chosen set
+    are removed from the rest. Each step may cost at most a share `max_loss` of the utterances. If
+    it would cost more, one speaker is shared between both sets, and sentences that too many others
+    read are left out of the chosen set. Both sets share sentences only if every chosen sentence is
+    that frequent.
 
-    Returns: the chosen set, the rest, and the utterances in neither with the reason: they would put a chosen speaker or
-        sentence into the rest.
+    Returns: the chosen set, the rest, and the utterances in neither with the reason: they would put
+        a chosen speaker or sentence into the rest.
     """
     speakers, shared = _choose_speakers(
         utterances, size, seed=seed, purpose=purpose, max_loss=max_loss
@@ -92,9 +94,11 @@ def hold_out_groups(
     seed: int,
     purpose: str,
 ) -> tuple[list[Utterance], list[Utterance]]:
-    """Choose whole groups with about `size` utterances in total as the set `purpose`, the smallest groups first.
+    """Choose whole groups with about `size` utterances in total as the set `purpose`, the smallest
+    groups first.
 
-    The `keep` largest groups are never chosen, one for each set that is still to be filled, and train.
+    The `keep` largest groups are never chosen, one for each set that is still to be filled, and
+    train.
     Returns: the chosen set and the rest.
     """
     counts = Counter(map(group_of, utterances))
@@ -113,7 +117,10 @@ def hold_out_groups(
 
 
 def plain_text(utterance: Utterance, unit: str) -> str:
-    """The sentence to compare: upper case and punctuation make no other one. Phones are as they are."""
+    """The sentence to compare: upper case and punctuation make no other one.
+
+    Phones are as they are.
+    """
     return utterance.txt if unit == "phone" else normalize(utterance.txt, utterance.lang)
 
 
@@ -143,7 +150,9 @@ def _speaker(utterance: Utterance) -> _Speaker:
 def _choose_speakers(
     utterances: Sequence[Utterance], size: int, *, seed: int, purpose: str, max_loss: float
 ) -> tuple[list[_Speaker], _Speaker | None]:
-    """Whole speakers with at least `size` utterances in total, or as many as may be lost, and one speaker to share."""
+    """Whole speakers with at least `size` utterances in total, or as many as may be lost, and one
+    speaker to share.
+    """
     counts = Counter(_speaker(utterance) for utterance in utterances)
     chosen: list[_Speaker] = []
     num_chosen = 0
@@ -164,7 +173,9 @@ def _choose_speakers(
 def _affordable_sentences(
     held: Sequence[Utterance], rest: Sequence[Utterance], budget: int, *, seed: int, purpose: str
 ) -> set[str]:
-    """The sentences of `held` that the fewest of the rest read, at most `budget` utterances in total."""
+    """The sentences of `held` that the fewest of the rest read, at most `budget` utterances in
+    total.
+    """
     costs = Counter(utterance.txt for utterance in rest)
     kept: set[str] = set()
     for sentence in sorted(

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many hours of each language to train on (section 3.1 of the paper), and the statistics of Common Voice."""
+"""How many hours of each language to train on (section 3.1 of the paper), and the statistics of
+Common Voice.
+"""
 
 import json
 import math
@@ -14,10 +16,11 @@ from wenet_hs.tree.errors import ConfigError, DataError
 def sampling_ratios(
     hours: Mapping[str, float], *, alpha: float = 0.5, ratio: float = 0.082
 ) -> dict[str, float]:
-    """λ_i = p_i^(α-1) / Σ_j p_j^α · λ, where p_i is a language's share of all hours and λ is `ratio`.
+    """λ_i = p_i^(α-1) / Σ_j p_j^α · λ, where p_i is a language's share of all hours and λ is
+    `ratio`.
 
-    So Σ λ_i · hours_i = λ · Σ hours_i. A small language may get λ_i > 1; it is cut to 1, for there is no more of it,
-    and what it cannot give is not taken from others: the sum is then smaller.
+    So Σ λ_i · hours_i = λ · Σ hours_i. A small language may get λ_i > 1; it is cut to 1, for there
+    is no more of it, and what it cannot give is not taken from others: the sum is then smaller.
 
     Args:
         hours: hours of each language, > 0.
@@ -62,8 +65,9 @@ def ratio_for(total_hours: float, wanted_hours: float) -> float:
 
 
 def read_statistics(path: Path, langs: Sequence[str]) -> dict[str, tuple[float, float, int, int]]:
-    """Of each language in the statistics of a Common Voice release: hours that are validated, mean hours of a clip, and
-    the numbers of clips that are validated and that are in the release's own test set.
+    """Of each language in the statistics of a Common Voice release: hours that are validated, mean
+    hours of a clip, and the numbers of clips that are validated and that are in the release's own
+    test set.
 
     Raises DataError when the file is another one, or lacks a language.
     """

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulated speech: sentences spoken by espeak-ng, in the layout of a Common Voice release, and its data lists.
+"""Simulated speech: sentences spoken by espeak-ng, in the layout of a Common Voice release, and its
+data lists.
 
 Example: wenet-hs prepare synthetic --langs "es fr" --sentences sentences --hours 1 --out data
          wenet-hs prepare synthetic --unit phone --hours 14 --exclude_langs "sem pt" \\
              --match_list data/train/data.list --out data/simulated
 
-OUT/corpus/<lang>/ has the layout of a Common Voice release. OUT/{train,dev,test} and OUT/stats.json are those of every
-corpus. Training contains neither the sentences nor the voices of dev and test. With --unit phone: words and their
-phones (docs/data.md), without a test set.
+OUT/corpus/<lang>/ has the layout of a Common Voice release. OUT/{train,dev,test} and OUT/stats.json
+are those of every corpus. Training contains neither the sentences nor the voices of dev and test.
+With --unit phone: words and their phones (docs/data.md), without a test set.
 """
 
 import logging
@@ -166,7 +167,9 @@ def prepare(options: SyntheticOptions) -> dict[str, Any]:
 
 
 def hours_by_language(options: SyntheticOptions) -> dict[str, float]:
-    """Hours of training speech per language: equal, or in proportion to the paper's λ_i · hours_i of a release."""
+    """Hours of training speech per language: equal, or in proportion to the paper's λ_i · hours_i
+    of a release.
+    """
     shares = dict.fromkeys(options.langs, 1.0)
     if options.statistics is not None:
         validated = {
@@ -189,7 +192,10 @@ class Sentences:
     """Empty lines, lines without a letter, and repetitions."""
 
     def split(self, *, num_test: int, num_dev: int, seed: int) -> dict[str, list[str]]:
-        """Test, dev and training sentences in random order. Raises DataError when none is left to train on."""
+        """Test, dev and training sentences in random order.
+
+        Raises DataError when none is left to train on.
+        """
         order = list(self.kept)
         num_held_out = num_test + num_dev
         if len(order) <= num_held_out:
@@ -209,8 +215,8 @@ class Sentences:
 def read_sentence_lists(source: Path, langs: Sequence[str]) -> dict[str, Sentences]:
     """The sentences of each language in `langs`.
 
-    `source` is a folder with one `<lang>.txt` per language, or a file of `lang<TAB>sentence` lines. Raises DataError
-    when the source or a language is missing, or a line cannot be read.
+    `source` is a folder with one `<lang>.txt` per language, or a file of `lang<TAB>sentence` lines.
+    Raises DataError when the source or a language is missing, or a line cannot be read.
     """
     if not source.exists():
         raise DataError(
@@ -300,7 +306,8 @@ def draw_sentences(
 ) -> Iterator[ClipRequest]:
     """Every sentence once, then every sentence again by other voices, and so on, without end.
 
-    Draws depend on the sentence, not on its position: a longer list of sentences keeps the existing clips.
+    Draws depend on the sentence, not on its position: a longer list of sentences keeps the existing
+    clips.
     """
     for turn in count():
         for sentence in sentences:
@@ -332,7 +339,10 @@ def _write_language(
     lists: Mapping[str, list[Utterance]],
     rejected: list[Rejected],
 ) -> dict[str, Any]:
-    """Write the tables of a language, add its utterances and rejected clips. Returns its facts for `stats.json`."""
+    """Write the tables of a language, add its utterances and rejected clips.
+
+    Returns its facts for `stats.json`.
+    """
     write_tables(folder, clips)
     silent = {
         clip.request.sentence: clip

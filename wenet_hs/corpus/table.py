@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table of recordings and transcripts: CSV, TSV or JSON, with the names of the columns in the first line.
+"""A table of recordings and transcripts: CSV, TSV or JSON, with the names of the columns in the
+first line.
 
 Example: wenet-hs prepare table --table recordings.csv --audio_dir recordings --lang mdw --out data
          wenet-hs prepare table --table my.tsv --columns "audio=File text=Orthography" --out data
 
-Columns are found by the usual names of many tools (COLUMNS in wenet_hs/corpus/columns.py), in any case: path, audio,
-wav, file_name; sentence, text, transcript, transcription, wrd; speaker, client_id, spk_id; language, lang, locale (code
-or name); start, begin, onset, end or duration; channel (left, right, A, B, or a number: from 0 if a 0 occurs, from 1 if
-the number of channels occurs); split; id. Times are seconds, mm:ss or h:mm:ss; milliseconds if the name of the column
-says so (start_ms, ELAN's `Begin Time - msec`). `--columns "split="` ignores this column. Delimiter, quoting, and the
-columns that are used and not used are printed. Many rows that give a whole file different texts are refused: then the
-columns of times were not found.
+Columns are found by the usual names of many tools (COLUMNS in wenet_hs/corpus/columns.py), in any
+case: path, audio, wav, file_name; sentence, text, transcript, transcription, wrd; speaker,
+client_id, spk_id; language, lang, locale (code or name); start, begin, onset, end or duration;
+channel (left, right, A, B, or a number: from 0 if a 0 occurs, from 1 if the number of channels
+occurs); split; id. Times are seconds, mm:ss or h:mm:ss; milliseconds if the name of the column says
+so (start_ms, ELAN's `Begin Time - msec`). `--columns "split="` ignores this column. Delimiter,
+quoting, and the columns that are used and not used are printed. Many rows that give a whole file
+different texts are refused: then the columns of times were not found.
 
-Without names of columns a table or `key transcript` lines are read if their first line names an audio file; what was
-assumed is printed. JSON has one object per line, or one array or object of objects. Of lhotse give the supervisions,
-with the recordings beside them. Files may be compressed (.gz, .xz, .bz2).
+Without names of columns a table or `key transcript` lines are read if their first line names an
+audio file; what was assumed is printed. JSON has one object per line, or one array or object of
+objects. Of lhotse give the supervisions, with the recordings beside them. Files may be compressed
+(.gz, .xz, .bz2).
 """
 
 import json
@@ -51,7 +54,9 @@ from wenet_hs.tree.errors import DataError, list_names
 logger = logging.getLogger(__name__)
 
 _MAX_REPEATED = 0.1
-"""Share of the rows whose id another clip has too, or whose file another text; up to it these are mistakes."""
+"""Share of the rows whose id another clip has too, or whose file another text; up to it these are
+mistakes.
+"""
 _NEMO_START = "offset"
 """The name that NeMo gives the begin of a segment, which it omits where it is 0."""
 
@@ -59,7 +64,10 @@ _NEMO_START = "offset"
 _NUM_SAMPLED = 100
 """Rows at the beginning that show whether times are seconds."""
 _MIN_DOUBTFUL_S = 30.0
-"""Length of the median segment from which on it is checked. In milliseconds words are longer too."""
+"""Length of the median segment from which on it is checked.
+
+In milliseconds words are longer too.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,9 +109,12 @@ def prepare(options: TableOptions) -> dict[str, Any]:
 def read_entries(
     path: Path, options: ColumnOptions, finder: MediaFinder | None = None
 ) -> Iterator[Entry | Rejected]:
-    """The rows of a table. `finder`: finds the audio, by which a table without names of columns is recognised.
+    """The rows of a table.
 
-    Raises DataError when the table cannot be read or lacks a column, ConfigError for wrong --columns.
+    `finder`: finds the audio, by which a table without names of columns is recognised.
+
+    Raises DataError when the table cannot be read or lacks a column, ConfigError for wrong
+        --columns.
     """
     finder = finder or MediaFinder(options.audio_dir)
 
@@ -343,7 +354,9 @@ def _is_json(value: Any) -> bool:
 
 
 def _drop_repeated_ids(path: Path, table: Table, columns: dict[str, str]) -> None:
-    """Use no column of ids that many rows share with other audio: these are of sentences (FLEURS) or recordings."""
+    """Use no column of ids that many rows share with other audio: these are of sentences (FLEURS)
+    or recordings.
+    """
     if "key" not in columns:
         return
     selecting = [columns[name] for name in ("audio", *TIMES, "channel") if name in columns]
@@ -407,7 +420,9 @@ def _find_likely_times(
     numbers: Collection[int],
     names: Sequence[str],
 ) -> tuple[str, str] | None:
-    """Two columns of numbers by which most of these rows are intervals that follow each other in their file."""
+    """Two columns of numbers by which most of these rows are intervals that follow each other in
+    their file.
+    """
     rows = [
         (values[number]["audio"], row)
         for number, row in table.rows
@@ -431,7 +446,10 @@ def _find_likely_times(
 def _read_times(
     value: Mapping[str, str], in_ms: Collection[str]
 ) -> tuple[float | None, float | None]:
-    """Begin and end of a row in seconds; neither: the whole file. Raises ValueError if one of them is missing."""
+    """Begin and end of a row in seconds; neither: the whole file.
+
+    Raises ValueError if one of them is missing.
+    """
     given = {name: value[name] for name in TIMES if name in value}
     if wrong := [
         text

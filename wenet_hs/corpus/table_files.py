@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that contain a table: delimited text with or without names of the columns, `key transcript` lines, JSON.
+"""Files that contain a table: delimited text with or without names of the columns, `key transcript`
+lines, JSON.
 
-Files of gzip, xz and bzip2 are decompressed. What was detected is a part of the result, for the user.
+Files of gzip, xz and bzip2 are decompressed. What was detected is a part of the result, for the
+user.
 """
 
 import csv
@@ -215,7 +217,9 @@ def decode_text(path: Path, encoding: str | None, reader: str) -> tuple[str, str
 
 
 def _split_columns(text: str, first: str) -> _Columns | None:
-    """The rows by the delimiter and quoting that split most of them alike; None: there is only one column."""
+    """The rows by the delimiter and quoting that split most of them alike; None: there is only one
+    column.
+    """
     best: tuple[tuple[float, int, bool, int], str, _NumberedRows] | None = None
     quotings: tuple[_Quoting, ...] = ("whole", "by line", "none") if '"' in text else ("whole",)
     for delimiter in filter(first.__contains__, _DELIMITERS):
@@ -227,7 +231,8 @@ def _split_columns(text: str, first: str) -> _Columns | None:
             header = rows[0][1] if rows else []
             if len(header) > 1 and not (quoting == "none" and _is_quoted(rows)):
                 num_fitting = sum(len(row) == len(header) for _, row in rows)
-                # More rows first: a quotation mark may open in one row and close in another, as in a dialogue.
+                # More rows first: a quotation mark may open in one row and close in another, as in
+                # a dialogue.
                 rank = (num_fitting / len(rows), len(rows), quoting != "none", len(header))
                 best = (rank, delimiter, rows) if best is None or rank > best[0] else best
     if best is None:
@@ -242,7 +247,9 @@ def _split_columns(text: str, first: str) -> _Columns | None:
 
 
 def _split_double_colons(text: str, first: str, separator: str) -> _Columns | None:
-    """Lines of `path :: transcript`, as KsponSpeech has them; None: a line does not have the separator."""
+    """Lines of `path :: transcript`, as KsponSpeech has them; None: a line does not have the
+    separator.
+    """
     if separator not in first:
         return None
     lines = [
@@ -258,7 +265,9 @@ def _split_double_colons(text: str, first: str, separator: str) -> _Columns | No
 
 
 def _is_quoted(rows: _NumberedRows) -> bool:
-    """Whether quotation marks enclose cells, by rows that were read as if they were a part of the text."""
+    """Whether quotation marks enclose cells, by rows that were read as if they were a part of the
+    text.
+    """
     header = rows[0][1]
     wrong = (row for _, row in rows if len(row) != len(header))
     return all(re.fullmatch('".*"', name) for name in header) or any(
@@ -267,7 +276,8 @@ def _is_quoted(rows: _NumberedRows) -> bool:
 
 
 def _parse(text: str, delimiter: str, quoting: _Quoting) -> _NumberedRows:
-    """The first line and the values of each row that is not empty; no values of a line that `by line` cannot read.
+    """The first line and the values of each row that is not empty; no values of a line that `by
+    line` cannot read.
 
     Raises csv.Error for a wrong quotation mark, except `by line`.
     """
@@ -280,7 +290,8 @@ def _parse(text: str, delimiter: str, quoting: _Quoting) -> _NumberedRows:
         first = number
         try:
             for row in reader:
-                # Programs end lines with delimiters: columns that the header does not name are not there if empty.
+                # Programs end lines with delimiters: columns that the header does not name are not
+                # there if empty.
                 while row and not row[-1].strip() and len(row) > (len(rows[0][1]) if rows else 0):
                     row.pop()
                 if any(value.strip() for value in row):
@@ -348,9 +359,12 @@ def _list_columns(rows: _NumberedRows) -> list[list[str]]:
 
 
 def _text_columns(columns: Sequence[Sequence[str]], audio: int) -> list[int]:
-    """The columns that can be transcripts. Of several with the same letters it is the last one: the normalised form.
+    """The columns that can be transcripts.
 
-    Single words are text only if no column has several, and letters with spaces between them only if nothing else has.
+    Of several with the same letters it is the last one: the normalised form.
+
+    Single words are text only if no column has several, and letters with spaces between them only
+    if nothing else has.
     """
     words = {
         number: [cell.split() for cell in cells]
@@ -378,7 +392,9 @@ def _letters(text: str) -> str:
 
 
 def _is_same(cells: Sequence[str], others: Sequence[str]) -> bool:
-    """Whether most cells have the same letters: digits may be written out in one of the two columns."""
+    """Whether most cells have the same letters: digits may be written out in one of the two
+    columns.
+    """
     return (
         mean(_letters(one) == _letters(other) for one, other in zip(cells, others, strict=False))
         > 0.5
@@ -436,7 +452,9 @@ def _clean(record: dict[str, Any]) -> Any:
 
 
 def _records(content: Any) -> list[Any]:
-    """The records of an array, of an object of records by id (SpeechBrain), or of an object with one array."""
+    """The records of an array, of an object of records by id (SpeechBrain), or of an object with
+    one array.
+    """
     if isinstance(content, dict):
         values = [*content.values()]
         if all(isinstance(one, dict) for one in values):

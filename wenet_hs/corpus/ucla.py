@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The UCLA Phonetic Corpus (Li et al. 2021): words of 97 languages with phones, for recognition of unseen languages.
+"""The UCLA Phonetic Corpus (Li et al.
+
+2021): words of 97 languages with phones, for recognition of unseen languages.
 
 Example: wenet-hs prepare ucla --corpus ucla-phonetic-corpus --out data
 
-https://github.com/xinjli/ucla-phonetic-corpus, CC BY-NC. `<lang>/text.txt` has one `utterance phone phone …` per line,
-`<lang>/audio/<utterance>.wav` (or `.flac`) the sound. Languages are ISO 639-3 codes; speakers are not named.
+https://github.com/xinjli/ucla-phonetic-corpus, CC BY-NC. `<lang>/text.txt` has one `utterance phone
+phone …` per line, `<lang>/audio/<utterance>.wav` (or `.flac`) the sound. Languages are ISO 639-3
+codes; speakers are not named.
 """
 
 import logging
@@ -70,8 +73,8 @@ class UclaOptions(AudioOptions):
 def prepare(options: UclaOptions) -> dict[str, Any]:
     """Write the lists of the corpus. Returns the content of `stats.json`.
 
-    Test languages are in no other set, and dev languages neither. Raises DataError when the folder contains another
-    corpus, no test language, or not all dev languages.
+    Test languages are in no other set, and dev languages neither. Raises DataError when the folder
+    contains another corpus, no test language, or not all dev languages.
     """
     folders = _find_languages(options.corpus)
     absent = _check_langs(options, folders)
@@ -168,7 +171,10 @@ def _read_language(
 
 
 def _split(usable: Sequence[Utterance], options: UclaOptions) -> dict[str, list[Utterance]]:
-    """Test: all of the test languages. Dev: all of the dev languages, or a random share of the others (at least 1)."""
+    """Test: all of the test languages.
+
+    Dev: all of the dev languages, or a random share of the others (at least 1).
+    """
     test = [utterance for utterance in usable if utterance.lang in options.test_langs]
     others = shuffled((u for u in usable if u.lang not in options.test_langs), options.seed, "dev")
     num_dev = max(1, round(options.dev_fraction * len(others)))

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading of audio: files, URLs and members of shards to mono waveforms at one sample rate.
 
-libsndfile decodes (wav, flac, mp3, ogg, …), or PyAV what libsndfile cannot or wrongly reads (`decoders`), and soxr
-resamples. libsndfile gives no error for a truncated wav or mp3. Therefore the length of the audio is compared with the
-length in the header: `check_length` decides for every command.
-An Ogg file declares no length: only the duration in a list or corpus (`length_fault`) finds a truncated one.
+libsndfile decodes (wav, flac, mp3, ogg, …), or PyAV what libsndfile cannot or wrongly reads
+(`decoders`), and soxr resamples. libsndfile gives no error for a truncated wav or mp3. Therefore
+the length of the audio is compared with the length in the header: `check_length` decides for every
+command. An Ogg file declares no length: only the duration in a list or corpus (`length_fault`)
+finds a truncated one.
 
-A source is a path, a URL (read by fsspec), or a part of either, written `PATH#OFFSET+SIZE` (a member of a tar).
+A source is a path, a URL (read by fsspec), or a part of either, written `PATH#OFFSET+SIZE` (a
+member of a tar).
 """
 
 import errno
@@ -33,14 +35,20 @@ from wenet_hs.tree.errors import ConfigError, DataError
 
 MAX_MISSING_S = 0.1
 MAX_MISSING_SHARE = 0.05
-"""A clip that is shorter than its header states, by less than MAX_MISSING_S and at most this share, is used and
-counted: encoders of MP3 declare some milliseconds too many."""
+"""A clip that is shorter than its header states, by less than MAX_MISSING_S and at most this share,
+is used and counted: encoders of MP3 declare some milliseconds too many.
+"""
 MAX_HOURS = 24
 """Longer audio is not read."""
 _BLOCK_SAMPLES = 1 << 22
-"""Samples decoded per call (16 MiB): memory follows the audio that is present, not the length in the header."""
+"""Samples decoded per call (16 MiB): memory follows the audio that is present, not the length in
+the header.
+"""
 _MAX_PEAK = 1e10
-"""Float files may exceed 1, and unscaled integers reach 2^31. From about 1e12 on features are infinite in float32."""
+"""Float files may exceed 1, and unscaled integers reach 2^31.
+
+From about 1e12 on features are infinite in float32.
+"""
 _CANCELLED = 0.01
 """Share of the energy of a channel. One of C channels with speech has a mean of 1 / C² of it."""
 _CORRECT_SEGMENT = "correct start and end in the list"
@@ -74,9 +82,11 @@ def read_utterance(
 ) -> Tensor:
     """The waveform (N,) of an utterance at `sample_rate`.
 
-    `incomplete`: the key is appended if the clip lacks a little of the length in its header; see `check_length`.
+    `incomplete`: the key is appended if the clip lacks a little of the length in its header; see
+    `check_length`.
 
-    Raises: ClipError, also where the length of the audio differs from the duration in the data list.
+    Raises: ClipError, also where the length of the audio differs from the duration in the data
+        list.
     """
     try:
         samples, rate, missing_s = read_segment(utterance)
@@ -101,7 +111,8 @@ def read_audio(
     channel: int | None = None,
     sample_rate: int = 16000,
 ) -> Tensor:
-    """The waveform of a source: one channel, or all averaged, resampled to `sample_rate` where needed.
+    """The waveform of a source: one channel, or all averaged, resampled to `sample_rate` where
+    needed.
 
     Args:
         source: a path, a URL, a member of a shard (`TAR#OFFSET+SIZE`), or the bytes of a file.
@@ -109,7 +120,8 @@ def read_audio(
         channel: the channel to read, from 0; None: the mean of all.
 
     Returns: (samples,) float32 in [-1, 1], never empty, always finite.
-    Raises: AudioError: missing, empty, not audio, truncated, damaged, not finite, implausible size or loudness.
+    Raises: AudioError: missing, empty, not audio, truncated, damaged, not finite, implausible size
+        or loudness.
     """
     waveform, rate, _ = read_audio_file(source, start=start, end=end, channel=channel)
     return resample(torch.from_numpy(waveform), rate, sample_rate)
@@ -131,7 +143,8 @@ def read_audio_file(
 ) -> tuple[Samples, int, float]:
     """Like `read_audio`, but at the file's own rate.
 
-    Returns: mono samples (n,), the rate in Hz, and the seconds that the file lacks; see `check_length`.
+    Returns: mono samples (n,), the rate in Hz, and the seconds that the file lacks; see
+        `check_length`.
     """
     with _open_audio(source) as (file, num_frames, missing_s):
         rate: int = file.samplerate
@@ -159,7 +172,8 @@ def read_audio_file(
 
 
 def iterate_blocks(source: str | Path) -> Iterator[tuple[Samples, int]]:
-    """The samples (n, C) of all channels in blocks of a minute, with their rate; whatever is present.
+    """The samples (n, C) of all channels in blocks of a minute, with their rate; whatever is
+    present.
 
     Raises: AudioError.
     """
@@ -179,7 +193,8 @@ def iterate_blocks(source: str | Path) -> Iterator[tuple[Samples, int]]:
 
 
 def check_length(present_s: float, declared_s: float) -> float:
-    """The seconds that a clip lacks of the length in its header, where it lacks so little that it is used.
+    """The seconds that a clip lacks of the length in its header, where it lacks so little that it
+    is used.
 
     Raises: SourceError if it lacks more.
     """
@@ -192,12 +207,17 @@ def check_length(present_s: float, declared_s: float) -> float:
 
 
 def describe_incomplete(num_clips: int) -> str:
-    """The line in which a command states how many clips `check_length` accepted although they lack a little."""
+    """The line in which a command states how many clips `check_length` accepted although they lack
+    a little.
+    """
     return f"{num_clips} clips lack less than {MAX_MISSING_S:g} s of the length in their header; they are used"
 
 
 def read_duration(source: str | Path | bytes) -> float:
-    """Seconds of audio, read from the header only. Raises AudioError; may not find a truncated file."""
+    """Seconds of audio, read from the header only.
+
+    Raises AudioError; may not find a truncated file.
+    """
     with _open_audio(source) as (file, num_frames, _):
         return num_frames / float(file.samplerate)
 
@@ -215,22 +235,30 @@ def read_sample_rate(source: str | Path | bytes) -> float:
 
 
 def segment_duration(utterance: Utterance) -> float:
-    """Seconds of an utterance by its `start` and `end`, and by the header where `end` is None. Raises AudioError."""
+    """Seconds of an utterance by its `start` and `end`, and by the header where `end` is None.
+
+    Raises AudioError.
+    """
     end = read_duration(utterance.wav) if utterance.end is None else utterance.end
     return max(0.0, end - (utterance.start or 0.0))
 
 
 def resample(waveform: Tensor, from_rate: float, to_rate: float) -> Tensor:
-    """The waveform at another rate. waveform: (samples,) float32. Returns: (about samples * to_rate / from_rate,)."""
+    """The waveform at another rate. waveform: (samples,) float32.
+
+    Returns: (about samples * to_rate / from_rate,).
+    """
     if from_rate == to_rate:
         return waveform
     return torch.from_numpy(soxr.resample(waveform.numpy(), from_rate, to_rate, quality="HQ"))
 
 
 def length_fault(duration_s: float, expected_s: float, origin: str) -> str | None:
-    """The reason if a decoded duration differs from the expected one by more than 2 % and by more than 100 ms.
+    """The reason if a decoded duration differs from the expected one by more than 2 % and by more
+    than 100 ms.
 
-    libsndfile gives no error for a truncated mp3 or ogg: often only this comparison finds a damaged clip.
+    libsndfile gives no error for a truncated mp3 or ogg: often only this comparison finds a damaged
+    clip.
 
     `origin`: where `expected_s` is from, for the reason.
     """
@@ -241,7 +269,8 @@ def length_fault(duration_s: float, expected_s: float, origin: str) -> str | Non
 
 
 def is_silent(waveform: Tensor) -> bool:
-    """Whether all samples (samples,) in [-1, 1] are within 1e-4 of each other; a constant offset is silence too.
+    """Whether all samples (samples,) in [-1, 1] are within 1e-4 of each other; a constant offset is
+    silence too.
 
     This is about three 16-bit steps: dithered digital silence is below, quiet speech above.
     """
@@ -250,11 +279,14 @@ def is_silent(waveform: Tensor) -> bool:
 
 @contextmanager
 def _open_audio(source: str | Path | bytes) -> Iterator[tuple[Any, int, float]]:
-    """Open audio and check its header. A SourceError raised in the block becomes an AudioError with the name.
+    """Open audio and check its header.
+
+    A SourceError raised in the block becomes an AudioError with the name.
 
     That of a file of annotations names its form, as other commands do.
 
-    Yields: the file, its samples per channel, and the seconds that it lacks of the length in its header.
+    Yields: the file, its samples per channel, and the seconds that it lacks of the length in its
+        header.
     """
     name = f"audio of {len(source)} bytes" if isinstance(source, bytes) else str(source)
     try:
@@ -333,10 +365,11 @@ def _segment(
 
 
 def _read_mono(file: Any, num_samples: int, channel: int | None) -> Samples:
-    """Up to `num_samples` samples (n,) of a channel, or of the mean of all; fewer if the file ends earlier.
+    """Up to `num_samples` samples (n,) of a channel, or of the mean of all; fewer if the file ends
+    earlier.
 
-    Reading stops at the first short block: after a gap in a damaged mp3 the next block would repeat earlier samples,
-    and the clip would seem complete.
+    Reading stops at the first short block: after a gap in a damaged mp3 the next block would repeat
+    earlier samples, and the clip would seem complete.
     """
     blocks: list[Samples] = []
     block = max(1, _BLOCK_SAMPLES // file.channels)
@@ -352,7 +385,9 @@ def _read_mono(file: Any, num_samples: int, channel: int | None) -> Samples:
 
 
 def mix_channels(samples: Samples) -> Samples:
-    """The mean (n,) of channels (n, C), or the loudest one where they cancel each other (one is wired inversely)."""
+    """The mean (n,) of channels (n, C), or the loudest one where they cancel each other (one is
+    wired inversely).
+    """
     mean = samples.mean(axis=1)
     energies = np.einsum("nc,nc->c", samples, samples)
     return samples[:, energies.argmax()] if mean @ mean < _CANCELLED * energies.max() else mean
@@ -370,7 +405,10 @@ def is_url(source: str) -> bool:
 
 
 def fetch(source: str | Path | bytes) -> str | Path | bytes:
-    """The bytes of a URL or of a part; local files and bytes are returned unchanged. Raises SourceError."""
+    """The bytes of a URL or of a part; local files and bytes are returned unchanged.
+
+    Raises SourceError.
+    """
     if not isinstance(source, str):
         return source
     part = MEMBER.fullmatch(source)
@@ -403,7 +441,10 @@ def open_local(path: str) -> BinaryIO:
 
 
 def call_fsspec(url: str, call: Callable[[Any, str], Any]) -> Any:
-    """`call(filesystem, path)` for a URL. Raises SourceError for any error of the server or of an fsspec plug-in."""
+    """`call(filesystem, path)` for a URL.
+
+    Raises SourceError for any error of the server or of an fsspec plug-in.
+    """
     try:
         import fsspec
     except ImportError as error:

@@ -25,9 +25,9 @@ def draw_masks(
 ) -> tuple[Tensor, Tensor]:
     """Bands of time and of frequency to mask (SpecAugment, Park et al. 2019, without warping).
 
-    A width is uniform in 0…max and a position uniform where the band fits. All bands of time together mask at most
-    the share `max_t_share` of the frames: a difference from WeNet for utterances below num_t_mask * max_t / max_t_share
-    frames (2 s by default).
+    A width is uniform in 0…max and a position uniform where the band fits. All bands of time
+    together mask at most the share `max_t_share` of the frames: a difference from WeNet for
+    utterances below num_t_mask * max_t / max_t_share frames (2 s by default).
 
     Returns: (T,) and (F,) bool, True for frames and bins that are kept.
     """
@@ -44,9 +44,11 @@ def draw_masks(
 
 
 def apply_masks(features: Tensor, masks: tuple[Tensor, Tensor]) -> Tensor:
-    """Features (T, F) before CMVN with masked values replaced by the utterance's mean of that bin; a new tensor.
+    """Features (T, F) before CMVN with masked values replaced by the utterance's mean of that bin;
+    a new tensor.
 
-    Global CMVN maps this mean to about 0. WeNet writes 0 before CMVN, which is near silence and far from the mean.
+    Global CMVN maps this mean to about 0. WeNet writes 0 before CMVN, which is near silence and far
+    from the mean.
     """
     keep_T, keep_F = masks
     return torch.where(keep_T[:, None] & keep_F, features, features.mean(dim=0, keepdim=True))
@@ -60,7 +62,8 @@ def _draw_band(size: int, max_width: int, generator: torch.Generator) -> tuple[i
 
 
 def speed_perturb(waveform: Tensor, factor: float) -> Tensor:
-    """The waveform played `factor` times as fast, by resampling: the pitch changes too (like `sox speed`).
+    """The waveform played `factor` times as fast, by resampling: the pitch changes too (like `sox
+    speed`).
 
     waveform: (N,) float32. Returns: (round(N / factor),).
     """
@@ -118,7 +121,8 @@ class Distortions:
             wave: (N,) float32; not changed.
             generator: gives the generator for "reverb" and for "noise".
 
-        Returns: (N,). Raises: DataError naming the recording, its list and its line: unreadable, or silent.
+        Returns: (N,). Raises: DataError naming the recording, its list and its line: unreadable, or
+            silent.
         """
         name = ""
         try:
@@ -139,7 +143,10 @@ class Distortions:
         return wave
 
     def _read_noise(self, wav: str, num_samples: int, generator: torch.Generator) -> Tensor:
-        """`num_samples` samples of a recording from a random position; a shorter one is repeated. Never silent."""
+        """`num_samples` samples of a recording from a random position; a shorter one is repeated.
+
+        Never silent.
+        """
         duration_s, position = read_duration(wav), _uniform(0.0, 1.0, generator)
         spare_s = duration_s - num_samples / self._rate
         if spare_s > 0:  # of a long recording only a part is read
@@ -168,7 +175,8 @@ def add_noise(speech: Tensor, noise: Tensor, snr_db: float) -> Tensor:
 
 
 def reverberate(speech: Tensor, response: Tensor) -> Tensor:
-    """Speech convolved with a room impulse response, aligned at the peak of the response; length and power are kept.
+    """Speech convolved with a room impulse response, aligned at the peak of the response; length
+    and power are kept.
 
     speech: (N,); response: (M,), not silent. Returns: (N,) float32.
     """

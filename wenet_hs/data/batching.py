@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches, the plan which utterances each batch of an epoch contains, and the record of clips that cannot be read.
+"""Batches, the plan which utterances each batch of an epoch contains, and the record of clips that
+cannot be read.
 
-The plan is a pure function of the lengths, the seed and the epoch: one order of batches for any number of ranks, so a
-run that is resumed with another world size continues at the same batch. Of W ranks, rank r takes every W-th remaining
-batch, beginning with the r-th. The last step is completed by repeating the shortest batches of the epoch, so all ranks
-have the same number. This is the only case in which an utterance is used twice (at most W - 1 batches per epoch).
+The plan is a pure function of the lengths, the seed and the epoch: one order of batches for any
+number of ranks, so a run that is resumed with another world size continues at the same batch. Of W
+ranks, rank r takes every W-th remaining batch, beginning with the r-th. The last step is completed
+by repeating the shortest batches of the epoch, so all ranks have the same number. This is the only
+case in which an utterance is used twice (at most W - 1 batches per epoch).
 
 Dimension key: B batch, N samples, T frames, F Mel bins, L label,
 M = L + 1 positions of the decoder.
@@ -32,7 +34,9 @@ from wenet_hs.tree.errors import DataError
 logger = logging.getLogger(__name__)
 
 LENGTH_JITTER = 0.02
-"""Lengths are changed by up to 2 % before sorting: batches differ between epochs at about 2 % more padding."""
+"""Lengths are changed by up to 2 % before sorting: batches differ between epochs at about 2 % more
+padding.
+"""
 
 Indices = NDArray[np.int64]
 Masks = tuple[Tensor, Tensor]
@@ -52,7 +56,9 @@ class Example:
     is_incomplete: bool = False
     """Whether the clip lacks a little of the length in its header."""
     masks: Masks | None = None
-    """SpecAugment's masks (T,) and (F,) of a waveform's features; None for features, which are masked already."""
+    """SpecAugment's masks (T,) and (F,) of a waveform's features; None for features, which are
+    masked already.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,7 +86,9 @@ class Batch:
     num_incomplete: int = 0
     """Clips of this batch that lack a little of the length in their header."""
     wave_masks: Masks | None = None
-    """(B, T) and (B, F), while `features` are waveforms, from which `with_features` computes features on the device."""
+    """(B, T) and (B, F), while `features` are waveforms, from which `with_features` computes
+    features on the device.
+    """
 
     @property
     def num_drawn(self) -> int:
@@ -131,14 +139,18 @@ def collate(examples: Sequence[Example]) -> Batch:
 
 
 class BatchPlan(list[list[int]]):
-    """Batches, each a list of indices, and their positions (number of batches,) in an order by falling length."""
+    """Batches, each a list of indices, and their positions (number of batches,) in an order by
+    falling length.
+    """
 
     def __init__(self, batches: Iterable[list[int]], length_order: Indices) -> None:
         super().__init__(batches)
         self._length_order = length_order
 
     def share(self, *, rank: int, world_size: int, start: int = 0) -> "BatchPlan":
-        """The batches of one rank, beginning at batch `start` of the whole plan; the same number on every rank."""
+        """The batches of one rank, beginning at batch `start` of the whole plan; the same number on
+        every rank.
+        """
         if not 0 <= rank < world_size:
             raise ValueError(f"share: rank {rank} of {world_size}")
         positions = np.arange(start, len(self))
@@ -163,10 +175,12 @@ def plan_epoch(
 
     Args:
         num_frames: length of each utterance.
-        batch_conf: `static`: batch_size utterances. `dynamic`: as many as fit into max_frames_in_batch with padding
-            (longest × count); a longer utterance is the only one of its batch. `bucket`: bucket_batch_sizes[i]
-            utterances shorter than bucket_boundaries[i]; the last size is for all longer ones.
-        shuffle: if false, the longest come first, so that a batch that does not fit into memory fails at once.
+        batch_conf: `static`: batch_size utterances. `dynamic`: as many as fit into
+            max_frames_in_batch with padding (longest × count); a longer utterance is the only one
+            of its batch. `bucket`: bucket_batch_sizes[i] utterances shorter than
+            bucket_boundaries[i]; the last size is for all longer ones.
+        shuffle: if false, the longest come first, so that a batch that does not fit into memory
+            fails at once.
         items: (N,) the numbers to put into the batches instead of the indices.
     """
     if not len(num_frames):
@@ -217,7 +231,9 @@ def _cut_equal(order: Indices, size: int) -> list[list[int]]:
 # ---- clips that cannot be read
 
 MIN_DRAWN = 500
-"""Clips to be drawn before their share of bad ones is checked; an epoch of fewer is checked at its end."""
+"""Clips to be drawn before their share of bad ones is checked; an epoch of fewer is checked at its
+end.
+"""
 _HEADER = b"key\tpath\treason\n"
 _NUM_NAMED = 5
 
@@ -225,11 +241,15 @@ _NUM_NAMED = 5
 class Quarantine:
     """The file with the bad clips of a rank, `key path reason`, each clip once.
 
-    Only a `ClipError` is recorded: a fault of the utterance's own audio. Any other error ends the run.
+    Only a `ClipError` is recorded: a fault of the utterance's own audio. Any other error ends the
+    run.
     """
 
     def __init__(self, model_dir: Path, *, fresh: bool, rank: int = 0, num_ranks: int = 1) -> None:
-        """A `fresh` run begins a new file. Ranks of different machines cannot share one, so each has its own."""
+        """A `fresh` run begins a new file.
+
+        Ranks of different machines cannot share one, so each has its own.
+        """
         self.path = model_dir / ("quarantine.tsv" if rank == 0 else f"quarantine-rank{rank}.tsv")
         self._all_paths = self.path if num_ranks == 1 else model_dir / "quarantine*.tsv"
         if fresh:
@@ -269,7 +289,10 @@ class Quarantine:
         self._known.update(map(one_field, new))
 
     def record_batches(self, batches: Iterable[Batch], counts: Counter[str]) -> Iterator[Batch]:
-        """The batches. When one is taken, its bad clips are recorded, and its `bad` and `drawn` clips are counted."""
+        """The batches.
+
+        When one is taken, its bad clips are recorded, and its `bad` and `drawn` clips are counted.
+        """
         for batch in batches:
             self.record(batch.quarantined)
             counts.update(bad=len(batch.quarantined), drawn=batch.num_drawn)

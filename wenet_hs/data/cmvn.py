@@ -31,7 +31,9 @@ class FeatureSums:
     """Sums over utterances; `+` adds two of them."""
 
     sums: Tensor
-    """(2F + 1,) float64: the sums of the features, the sums of their squares, and the number of frames."""
+    """(2F + 1,) float64: the sums of the features, the sums of their squares, and the number of
+    frames.
+    """
     bad_clips: tuple[BadClip, ...] = ()
     """Clips that cannot be read; they are not in the sums."""
     num_incomplete: int = 0
@@ -65,8 +67,8 @@ def global_sums(
 ) -> Iterator[FeatureSums]:
     """The sums of successive groups of CMVN_GROUP utterances, without dither or augmentation.
 
-    Sums added in this order are the same bits for every number of workers. Of several ranks, each has the groups rank,
-    rank + num_ranks, …
+    Sums added in this order are the same bits for every number of workers. Of several ranks, each
+    has the groups rank, rank + num_ranks, …
     """
     groups = range(rank * CMVN_GROUP, len(utterances), num_ranks * CMVN_GROUP)
     return load_ahead(partial(_group_sums, utterances, frontend), groups, num_workers=num_workers)
@@ -105,7 +107,8 @@ def write_cmvn(path: Path | str, total: Tensor) -> None:
 def read_cmvn(path: Path | str) -> tuple[Tensor, Tensor]:
     """The mean (F,) and the inverse standard deviation (F,) of the features, float32.
 
-    Raises: DataError naming the file: missing, another format, lengths that differ, no frames, not finite.
+    Raises: DataError naming the file: missing, another format, lengths that differ, no frames, not
+        finite.
     """
     path = Path(path)
     try:

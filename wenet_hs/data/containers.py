@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lengths of audio files that libsndfile does not check: what a header declares, and audio that follows after it."""
+"""Lengths of audio files that libsndfile does not check: what a header declares, and audio that
+follows after it.
+"""
 
 import io
 import os
@@ -21,7 +23,9 @@ _FFMPEG = "ffmpeg -f s16le -ar 16000 -ac 1 -i NAME.pcm NAME.wav"
 ADD_HEADER = f"write a header with the right rate, such as by `{_FFMPEG}`"
 """What to do with raw samples."""
 _UNKNOWN = (0, 2**32 - 1, 2**64 - 1)
-"""Sizes in the header of an RF64, AIFF or AU file whose program did not know it, such as one that wrote to a pipe."""
+"""Sizes in the header of an RF64, AIFF or AU file whose program did not know it, such as one that
+wrote to a pipe.
+"""
 _MAX_CHUNKS = 1000  # without a limit a file of zeros is searched without end
 _MAX_REST_S = 0.1  # after the samples of a wav: padding, or a tag that is cut off
 _REFUSED_VARIANTS = (
@@ -38,9 +42,12 @@ _SNDFILE_CODECS = frozenset((0x01, 0x02, 0x03, 0x06, 0x07, 0x11, 0x31, 0x38, 0x4
 
 
 class SourceError(Exception):
-    """A source that cannot be read. The message does not contain its name: the caller adds it (see `AudioError`).
+    """A source that cannot be read.
 
-    is_of_file: whether the content of the file alone is the reason, not this computer, its network or its programs.
+    The message does not contain its name: the caller adds it (see `AudioError`).
+
+    is_of_file: whether the content of the file alone is the reason, not this computer, its network
+    or its programs.
     """
 
     def __init__(
@@ -152,12 +159,14 @@ def _read_wav_codec(file: BinaryIO) -> int | None:
 def read_sizes(source: str | Path | bytes) -> tuple[float, int]:
     """What the sizes in a header say, compared with the bytes that are present.
 
-    libsndfile accepts files that are shorter than their headers state, and reads no more than they state. The size of
-    the samples of a wav means nothing if it is beyond the end and one of those that programs write to a pipe; or
-    if what follows is neither other chunks nor short: then the samples go on to the end of the file.
+    libsndfile accepts files that are shorter than their headers state, and reads no more than they
+    state. The size of the samples of a wav means nothing if it is beyond the end and one of those
+    that programs write to a pipe; or if what follows is neither other chunks nor short: then the
+    samples go on to the end of the file.
 
-    Returns: declared bytes per byte in the file, at least 1 (of the samples of a wav, or of a whole RF64, AIFF or AU
-        file), and the first byte of samples that go on to the end; 0: the header is right.
+    Returns: declared bytes per byte in the file, at least 1 (of the samples of a wav, or of a whole
+        RF64, AIFF or AU file), and the first byte of samples that go on to the end; 0: the header
+        is right.
     Raises: SourceError for an empty file, and for wavs that were joined.
     """
     with open_bytes(source) as file:
@@ -196,7 +205,10 @@ def _read_chunk(file: BinaryIO, position: int) -> tuple[bytes, int]:
 
 
 def _are_chunks(file: BinaryIO, position: int, total: int) -> bool:
-    """Whether what begins here are chunks up to the end of a wav, or tags. Raises SourceError for another wav."""
+    """Whether what begins here are chunks up to the end of a wav, or tags.
+
+    Raises SourceError for another wav.
+    """
     name, _ = _read_chunk(file, position)
     if name == b"RIFF":
         raise SourceError("joined files: only the first one can be read", CONVERT)
@@ -228,9 +240,14 @@ class StreamEnd(NamedTuple):
     """What libsndfile does not know of the end of an MP3 or Ogg file, or of its beginning."""
 
     num_samples: int = 0
-    """Samples per channel of all frames of an MP3; 0 for another file, or if it has no frame of layer III."""
+    """Samples per channel of all frames of an MP3; 0 for another file, or if it has no frame of
+    layer III.
+    """
     is_stated: bool = False
-    """Whether the first frame of an MP3 states the length (Xing, VBRI). If not, libsndfile guesses it."""
+    """Whether the first frame of an MP3 states the length (Xing, VBRI).
+
+    If not, libsndfile guesses it.
+    """
     fault: str | None = None
     """What libsndfile does not read of an Ogg file."""
 
@@ -314,5 +331,7 @@ def _find_mp3_frame(data: bytes, position: int) -> MpegHeader | None:
 
 
 def is_unknown_size(size: int) -> bool:
-    """Whether the size of the samples of a WAV is one that programs write to a pipe: it means nothing."""
+    """Whether the size of the samples of a WAV is one that programs write to a pipe: it means
+    nothing.
+    """
     return size == 0 or any(abs(size - power) <= 2**16 for power in (2**31, 2**32))

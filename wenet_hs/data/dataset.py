@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dataset of utterances: from a data list to batches.   Dimension key: B batch, N samples, T frames, F Mel bins.
 
-The random parts of an example (speed, dither, noise, masks) come from generators seeded by (seed, epoch, item). An
-example does not depend on the process that makes it, nor on the order, so a resumed run gets the same examples.
+The random parts of an example (speed, dither, noise, masks) come from generators seeded by (seed,
+epoch, item). An example does not depend on the process that makes it, nor on the order, so a
+resumed run gets the same examples.
 """
 
 import logging
@@ -48,20 +49,26 @@ logger = logging.getLogger(__name__)
 MAX_CACHED_S = 600
 """Features of longer utterances are not kept."""
 HEADER_THREADS, HEADERS_AT_ONCE = 16, 1024
-"""Threads that read the headers of clips without a duration, which on a network disk is mostly waiting; and headers
-that are read before the next ones are begun."""
+"""Threads that read the headers of clips without a duration, which on a network disk is mostly
+waiting; and headers that are read before the next ones are begun.
+"""
 MAX_REPLACEMENTS = 1000
-"""Clips to try for a batch in which all clips are bad; so many bad clips in a row mean that the disk is not there."""
+"""Clips to try for a batch in which all clips are bad; so many bad clips in a row mean that the
+disk is not there.
+"""
 
 
 class SpeechDataset:
-    """The usable utterances of a list as examples; `item` is a pure function of (seed, epoch, item).
+    """The usable utterances of a list as examples; `item` is a pure function of (seed, epoch,
+    item).
 
     Attributes:
-        rejected: (key, reason) of each utterance that is not used. In training: those that `filter_conf` excludes,
-            those that CTC cannot align (fewer encoder frames than labels and repeats) and empty transcripts. Otherwise
-            only those too short for the encoder: all other test utterances are decoded. In both cases, utterances
-            without a duration in the list whose audio header cannot be read.
+        rejected: (key, reason) of each utterance that is not used. In training: those that
+        `filter_conf` excludes,
+            those that CTC cannot align (fewer encoder frames than labels and repeats) and empty
+            transcripts. Otherwise only those too short for the encoder: all other test utterances
+            are decoded. In both cases, utterances without a duration in the list whose audio header
+            cannot be read.
         unknown: how often each unit outside the table occurs in the kept transcripts.
         unused_marked: in training: units such as `<pad>` that are in no transcript.
         durations: (U,) seconds of each usable utterance.
@@ -81,12 +88,13 @@ class SpeechDataset:
     ) -> None:
         """Encode and check every utterance; the headers of those without a duration are read.
 
-        Raises DataError where more than the share `max_bad_clips` of the headers cannot be read, or where more than
-        `max_unknown_units` of the units for training are not in the table.
+        Raises DataError where more than the share `max_bad_clips` of the headers cannot be read, or
+        where more than `max_unknown_units` of the units for training are not in the table.
 
         Args:
             utterances: a table of `open_lists`, or any other utterances.
-            training: use speed, noise, dither, masks and sampling as `conf` states; otherwise none of them.
+            training: use speed, noise, dither, masks and sampling as `conf` states; otherwise none
+                of them.
             output_length: the encoder's: feature frames → encoder frames.
             frontend: what computes the input of the encoder; None: that of `conf`.
         """
@@ -95,7 +103,8 @@ class SpeechDataset:
         )
         self._tokenizer, self._conf, self._training, self._seed = tokenizer, conf, training, seed
         self._subsampled, self._frontend = output_length, frontend or build_frontend(conf)
-        # What is computed here: all of it, or nothing where the features are computed on the device.
+        # What is computed here: all of it, or nothing where the features are computed on the
+        # device.
         on_device = conf.features_on == "device"
         self._worker_frontend: Frontend = (
             Waveform(self._frontend.rate) if on_device else self._frontend
@@ -147,13 +156,14 @@ class SpeechDataset:
         return len(self._rows)
 
     def cache_in(self, path: Path, *, setting: str = CACHE_FEATURES) -> None:
-        """Keep features in a file from their first use on: 32 kB per second of audio and speed, with 80 Mel bins.
+        """Keep features in a file from their first use on: 32 kB per second of audio and speed,
+        with 80 Mel bins.
 
         `setting`: what asks for it, for messages.
         """
         speeds = SPEED_FACTORS if self._training and self._conf.speed_perturb else SPEED_FACTORS[:1]
-        # Two frames more than the list states: a clip may be a little longer. A duration may also be wrong: no space is
-        # reserved for more than MAX_CACHED_S, and longer clips are not kept.
+        # Two frames more than the list states: a clip may be a little longer. A duration may also
+        # be wrong: no space is reserved for more than MAX_CACHED_S, and longer clips are not kept.
         is_kept = self.durations <= MAX_CACHED_S
         frames = [
             np.where(is_kept, self._frontend.count_frames(self.durations, one) + 2, 0)
@@ -188,7 +198,9 @@ class SpeechDataset:
         return list(self._frontend.batch_lengths(self.durations).tolist())
 
     def sample_targets(self, limit: int) -> tuple[list[list[int]], list[int]]:
-        """Unit ids and encoder frames of up to `limit` utterances that CTC can align, evenly spaced in the list."""
+        """Unit ids and encoder frames of up to `limit` utterances that CTC can align, evenly spaced
+        in the list.
+        """
         frames = self._encoder_frames(self._frontend.count_frames(self.durations))
         usable = np.flatnonzero((frames >= self._frames_needed) & (self._frames_needed > 0))
         chosen = usable[:: max(1, -(-len(usable) // limit))].tolist()
@@ -210,10 +222,11 @@ class SpeechDataset:
         )
 
     def load_batch(self, plan: Sequence[Sequence[int]], epoch: int, position: int) -> Batch:
-        """The batch at a position of a plan, without clips that cannot be read: those are in its `quarantined`.
+        """The batch at a position of a plan, without clips that cannot be read: those are in its
+        `quarantined`.
 
-        If all its clips are bad, the first readable item after them replaces them. If `max_bad_clips` is 0, the first
-        bad clip is an error.
+        If all its clips are bad, the first readable item after them replaces them. If
+        `max_bad_clips` is 0, the first bad clip is an error.
 
         Raises: ClipError; DataError where all items, or MAX_REPLACEMENTS in a row, are bad.
         """
@@ -240,7 +253,8 @@ class SpeechDataset:
     def item(self, item: int, epoch: int) -> Example:
         """The example `item` in an epoch. Raises ClipError naming the utterance and the file.
 
-        item: the index of an utterance, 0…len-1; index + c * len is the same utterance with another augmentation.
+        item: the index of an utterance, 0…len-1; index + c * len is the same utterance with another
+        augmentation.
         """
         index = item % len(self)
         utterance = self._table[int(self._rows[index])]
@@ -279,7 +293,8 @@ class SpeechDataset:
 
         With `features_on: device` the frames of `Waveform`: the waveform (N,).
 
-        Cached features have the dither of epoch 0, so that a cache filled after a resume contains the same values.
+        Cached features have the dither of epoch 0, so that a cache filled after a resume contains
+        the same values.
         """
         incomplete: list[str] = []
         waveform = read_utterance(utterance, self._frontend.rate, incomplete)
@@ -293,7 +308,8 @@ class SpeechDataset:
         return self._worker_frontend.compute(waveform, generator), bool(incomplete)
 
     def _find_durations(self) -> tuple[NDArray[np.float64], dict[int, str]]:
-        """(N,) seconds of each utterance; row of the list → reason of those whose header cannot be read, with length 0.
+        """(N,) seconds of each utterance; row of the list → reason of those whose header cannot be
+        read, with length 0.
 
         Raises DataError above the share `max_bad_clips` of the list.
         """
@@ -314,14 +330,18 @@ class SpeechDataset:
         return durations, unreadable
 
     def _encoder_frames(self, frames: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Encoder frames of feature frames (N,) → (N,), with one call of the encoder's function per distinct number."""
+        """Encoder frames of feature frames (N,) → (N,), with one call of the encoder's function per
+        distinct number.
+        """
         numbers, indexes = np.unique(frames, return_inverse=True)
         return np.array([self._subsampled(number) for number in numbers.tolist()], np.int64)[
             indexes
         ]
 
     def _speeds(self, items: NDArray[np.int64], epoch: int) -> NDArray[np.float64]:
-        """The speed of each item (N,): one of three in training, but never one at which CTC cannot align it."""
+        """The speed of each item (N,): one of three in training, but never one at which CTC cannot
+        align it.
+        """
         if not (self._training and self._conf.speed_perturb):
             return np.ones(len(items))
         draws = [self._hash("speed", epoch, item) % len(SPEED_FACTORS) for item in items.tolist()]
@@ -341,7 +361,9 @@ class SpeechDataset:
 def _read_headers(
     table: UtteranceTable, rows: Sequence[int]
 ) -> Iterator[tuple[int, Utterance, float | AudioError]]:
-    """Each row, its utterance, and its duration or why that cannot be read, in order; threads read the headers."""
+    """Each row, its utterance, and its duration or why that cannot be read, in order; threads read
+    the headers.
+    """
     with ThreadPoolExecutor(HEADER_THREADS) as pool:
         for first in range(0, len(rows), HEADERS_AT_ONCE):
             some = rows[first : first + HEADERS_AT_ONCE]
@@ -364,10 +386,11 @@ def batches(
     num_workers: int = 0,
     pin: bool = False,
 ) -> Iterator[Batch]:
-    """The batches of a plan, computed ahead of their use, for a GPU in pinned memory; see `load_ahead` for
-    `num_workers`.
+    """The batches of a plan, computed ahead of their use, for a GPU in pinned memory; see
+    `load_ahead` for `num_workers`.
 
-    Only forked worker processes share a feature cache. Where they start in another way, `num_workers` is not used.
+    Only forked worker processes share a feature cache. Where they start in another way,
+    `num_workers` is not used.
     """
     if num_workers and dataset.cache and multiprocessing.get_start_method() != "fork":
         logger.warning(
@@ -380,7 +403,8 @@ def batches(
 
 
 def with_features(batch: Batch, frontend: Frontend) -> Batch:
-    """The batch with the features of its waveforms, computed on their device; a batch of features is returned as it is.
+    """The batch with the features of its waveforms, computed on their device; a batch of features
+    is returned as it is.
 
     The features are those of `features_on: worker` to 1e-3, not to the bit.
     """

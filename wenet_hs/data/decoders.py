@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoders of audio: libsndfile, and PyAV (FFmpeg) with the same interface for what libsndfile cannot read rightly."""
+"""Decoders of audio: libsndfile, and PyAV (FFmpeg) with the same interface for what libsndfile
+cannot read rightly.
+"""
 
 import io
 import os
@@ -21,7 +23,9 @@ _MP3_DELAY = 5 * 1152
 _PLAIN = ("PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "ALAW")
 """Encodings with the same number of bytes for every sample."""
 _WITHOUT_TIMES = ("mp3", "ogg", "aac", "amr", "ac3", "eac3", "mpc", "mpc8")
-"""FFmpeg's formats without times, or with repeated ones in joined files: their samples are counted from the first."""
+"""FFmpeg's formats without times, or with repeated ones in joined files: their samples are counted
+from the first.
+"""
 _WITH_PLAIN_SAMPLES = ("wav", "au")
 """FFmpeg's formats that can be read from every sample on, if they are not compressed."""
 _WITH_STATED_LENGTH = ("wv", "ape", "tta", "tak")
@@ -44,7 +48,8 @@ Samples = NDArray[np.float32]
 
 
 def open_decoder(content: str | Path | bytes, first: int) -> tuple[Any, int]:
-    """A `SoundFile` or `MediaFile` of a local file or of bytes, and the samples per channel that it has.
+    """A `SoundFile` or `MediaFile` of a local file or of bytes, and the samples per channel that it
+    has.
 
     `first`: see `read_sizes`. Raises: SourceError, OSError.
     """
@@ -151,11 +156,15 @@ class _Sound(NamedTuple):
 class MediaFile:
     """The first audio stream of a file that FFmpeg reads, also of a video.
 
-    Where sound begins later than the picture, or frames are missing, there is silence, so that all times are right.
+    Where sound begins later than the picture, or frames are missing, there is silence, so that all
+    times are right.
     """
 
     def __init__(self, content: str | Path | bytes, fault: str) -> None:
-        """`fault`: why libsndfile does not read it. Raises SourceError, also where PyAV is not installed; OSError."""
+        """`fault`: why libsndfile does not read it.
+
+        Raises SourceError, also where PyAV is not installed; OSError.
+        """
         try:
             import av  # noqa: F401
         except ImportError as error:

@@ -30,7 +30,9 @@ CACHE_FEATURES = "dataset_conf.cache_features"
 def utterance_features(
     utterance: Utterance, frontend: Frontend, incomplete: list[str] | None = None
 ) -> Tensor:
-    """The features (T, F) of an utterance without dither. Raises ClipError naming the utterance and the file.
+    """The features (T, F) of an utterance without dither.
+
+    Raises ClipError naming the utterance and the file.
 
     incomplete: see `read_utterance`.
     """
@@ -38,10 +40,12 @@ def utterance_features(
 
 
 class FeatureCache:
-    """Features of each utterance at each speed, kept from their first use on by whichever process computes them.
+    """Features of each utterance at each speed, kept from their first use on by whichever process
+    computes them.
 
-    The ranks of a machine and their forked worker processes share the memory; the operating system may write it to the
-    file and drop it. Two processes may compute the same features at the same time: they write the same values.
+    The ranks of a machine and their forked worker processes share the memory; the operating system
+    may write it to the file and drop it. Two processes may compute the same features at the same
+    time: they write the same values.
     """
 
     def __init__(
@@ -75,9 +79,11 @@ class FeatureCache:
             setting,
             mmap.mmap(-1, 1),
         )  # shared with forked worker processes
-        # Frames of each slot: 0 if it is empty, negative if the clip is incomplete. It is written after the features.
+        # Frames of each slot: 0 if it is empty, negative if the clip is incomplete. It is written
+        # after the features.
         self._lengths_NS = np.memmap(path, np.int32, "r+", shape=max_frames_NS.shape)
-        # CRC-32 of each slot: a machine that crashes may write the lengths of a file that stays, but not its features.
+        # CRC-32 of each slot: a machine that crashes may write the lengths of a file that stays,
+        # but not its features.
         self._sums_NS = np.memmap(
             path, np.uint32, "r+", offset=4 * num_slots, shape=max_frames_NS.shape
         )
@@ -86,7 +92,9 @@ class FeatureCache:
         )
 
     def get(self, index: int, column: int) -> tuple[Tensor, bool] | None:
-        """The features (T, F) of an utterance at a speed, not to be changed, and whether its clip is incomplete."""
+        """The features (T, F) of an utterance at a speed, not to be changed, and whether its clip
+        is incomplete.
+        """
         length, start = int(self._lengths_NS[index, column]), int(self._starts_NS[index, column])
         if length == 0:
             return None
@@ -98,7 +106,10 @@ class FeatureCache:
     def put(
         self, index: int, column: int, features_TF: Tensor, *, key: str, is_incomplete: bool
     ) -> None:
-        """Keep features. Those longer than `max_frames_NS` are not kept, and the first such utterance is logged."""
+        """Keep features.
+
+        Those longer than `max_frames_NS` are not kept, and the first such utterance is logged.
+        """
         length, start = len(features_TF), int(self._starts_NS[index, column])
         if 0 < length <= self._max_frames_NS[index, column]:
             self._frames[start : start + length] = features_TF.numpy()
@@ -119,13 +130,17 @@ class FeatureCache:
 
 
 def _memory_barrier() -> None:
-    """Order the accesses to features and length: ARM may otherwise show another process the length first."""
+    """Order the accesses to features and length: ARM may otherwise show another process the length
+    first.
+    """
     with threading.Lock():
         pass
 
 
 def _reserve(path: Path, num_bytes: int, setting: str) -> None:
-    """Make a file of zeros whose space is reserved, so that no later write can fail; it appears when it is complete."""
+    """Make a file of zeros whose space is reserved, so that no later write can fail; it appears
+    when it is complete.
+    """
     incomplete = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     logger.info("%s: %s: %.1f MB for features", setting, path, num_bytes / 1e6)
     try:

@@ -41,16 +41,19 @@ Value = TypeVar("Value")
 def load_ahead(
     load: Callable[[int], Value], positions: range, *, num_workers: int = 0, pin: bool = False
 ) -> Iterator[Value]:
-    """`load(position)` for each position, in order, computed ahead. The values do not depend on `num_workers`.
+    """`load(position)` for each position, in order, computed ahead.
+
+    The values do not depend on `num_workers`.
 
     Args:
         load: a pure function; it must be picklable where processes are spawned.
-        num_workers: 0: one thread of this process. Audio is decoded outside Python's lock, so this already overlaps
-            with training. More: processes, for the case that one thread is too slow.
+        num_workers: 0: one thread of this process. Audio is decoded outside Python's lock, so this
+            already overlaps with training. More: processes, for the case that one thread is too
+            slow.
         pin: call `pin_memory` of each value, in a thread of this process.
 
-    Raises: any error of `load`, at its position in the order. From a worker, errors other than the user's arrive as a
-        RuntimeError with the worker's traceback.
+    Raises: any error of `load`, at its position in the order. From a worker, errors other than the
+        user's arrive as a RuntimeError with the worker's traceback.
     """
     if num_workers:
         return _in_processes(load, positions, num_workers, pin=pin)
@@ -86,8 +89,9 @@ def _set_system_name(name: str) -> None:
 def _wait_for_exit(name: str) -> None:
     """Wait until the operating system has ended all threads of this name, OpenMP threads included.
 
-    Python's join returns earlier. While a thread exits, MKL (which computes the FFTs of features) holds all locks of
-    its memory. A worker forked at that moment would wait for these locks in its first FFT without end.
+    Python's join returns earlier. While a thread exits, MKL (which computes the FFTs of features)
+    holds all locks of its memory. A worker forked at that moment would wait for these locks in its
+    first FFT without end.
     """
     deadline = time.monotonic() + _EXIT_S
     while name in _thread_names() and time.monotonic() < deadline:
@@ -106,8 +110,8 @@ def _thread_names() -> set[str]:
 class _Failure:
     """An error that a worker returns as a value.
 
-    If it were raised in the worker, torch would add a traceback to the user's message, and the loader would stay alive
-    in a reference cycle, whose collection waits 5 s per worker.
+    If it were raised in the worker, torch would add a traceback to the user's message, and the
+    loader would stay alive in a reference cycle, whose collection waits 5 s per worker.
     """
 
     error: Exception
@@ -160,7 +164,9 @@ def _in_processes(
 
 
 def _lacks_files(error: Exception) -> bool:
-    """Whether a worker could not send a value, or this process could not receive it, because of open files."""
+    """Whether a worker could not send a value, or this process could not receive it, because of
+    open files.
+    """
     is_lost = isinstance(
         error, EOFError | ConnectionError
     )  # a worker could not open the file of a tensor again
@@ -183,7 +189,9 @@ def _start_workers(loader: DataLoader[Value | _Failure]) -> Iterator[Value | _Fa
 
 
 def _init_worker(worker: int) -> None:
-    """Ignore the signals that Ctrl-C and schedulers send to the whole process group: the parent may finish a step."""
+    """Ignore the signals that Ctrl-C and schedulers send to the whole process group: the parent may
+    finish a step.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     Queue._on_queue_feeder_error = staticmethod(_end_worker)  # type: ignore[attr-defined]
@@ -196,10 +204,12 @@ def _init_worker(worker: int) -> None:
 
 
 def _end_worker(error: Exception, value: object) -> None:
-    """End a worker that cannot send a value. Python's queue would lose it, and the parent wait for it without end.
+    """End a worker that cannot send a value.
 
-    Exit code 0 is for too many open files: torch then raises an error where the parent waits, not in the midst of a
-    step.
+    Python's queue would lose it, and the parent wait for it without end.
+
+    Exit code 0 is for too many open files: torch then raises an error where the parent waits, not
+    in the midst of a step.
     """
     if _TOO_MANY in str(error):  # an OSError, or a RuntimeError of torch
         os._exit(0)
@@ -208,9 +218,12 @@ def _end_worker(error: Exception, value: object) -> None:
 
 
 def _exit_with_parent(parent: int) -> None:
-    """End this worker when its parent sends SIGTERM or is gone. SIGTERM of any other sender is ignored.
+    """End this worker when its parent sends SIGTERM or is gone.
 
-    torch checks for the parent only between two values, so a worker stuck in a value would outlive a killed parent.
+    SIGTERM of any other sender is ignored.
+
+    torch checks for the parent only between two values, so a worker stuck in a value would outlive
+    a killed parent.
     """
     while os.getppid() == parent:
         received = signal.sigtimedwait({signal.SIGTERM}, PARENT_CHECK_S)

@@ -68,7 +68,10 @@ MEDIA_SUFFIXES = (
     ),
     *(".tta", ".tak", ".mpc"),
 )
-"""Suffixes of audio and video that need PyAV. A file of the same name that libsndfile reads is preferred."""
+"""Suffixes of audio and video that need PyAV.
+
+A file of the same name that libsndfile reads is preferred.
+"""
 ALL_SUFFIXES = (*AUDIO_SUFFIXES, *MEDIA_SUFFIXES)
 _MAX_PARTS = 6  # of a path that are compared
 _URL = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+://")
@@ -77,8 +80,9 @@ _URL = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+://")
 def walk_files(root: Path) -> Iterator[tuple[Path, Path, list[str]]]:
     """Each folder below `root`, its real path, and the names of its files, in order.
 
-    Links to folders are followed, each folder once. Hidden files and folders are left out: backups, and macOS's
-    attributes of x.wav in `._x.wav`. A folder that cannot be read and a name that is not UTF-8 are stated and left out.
+    Links to folders are followed, each folder once. Hidden files and folders are left out: backups,
+    and macOS's attributes of x.wav in `._x.wav`. A folder that cannot be read and a name that is
+    not UTF-8 are stated and left out.
     """
 
     def state(error: OSError) -> None:
@@ -125,13 +129,16 @@ class MediaFinder:
         self._audio_dir = audio_dir
         self._files: dict[Path, dict[tuple[str, ...], list[Path]]] = {}
         self._links: dict[Path, dict[tuple[str, ...], float]] = {}
-        """File that was found → folders as they are written → how many of them it has; inf: it is at this very path."""
+        """File that was found → folders as they are written → how many of them it has; inf: it is
+        at this very path.
+        """
 
     def find(self, audio: Sequence[str], folder: Path) -> Path | str:
         """The file, or why there is none.
 
         Args:
-            audio: paths as they are written, the first that is found counts; also of Windows, or without suffix.
+            audio: paths as they are written, the first that is found counts; also of Windows, or
+                without suffix.
             folder: where relative paths begin.
         """
         names = _local_names(audio)
@@ -200,10 +207,12 @@ class MediaFinder:
         return found
 
     def doubt(self, audio: Sequence[str], found: Path) -> str | None:
-        """Why a file that `find` gave may be another recording; to be called when all paths of the data were found.
+        """Why a file that `find` gave may be another recording; to be called when all paths of the
+        data were found.
 
-        Recorders give files of every session the same names. So of paths with different folders that lead to one file,
-        only the one with the most folders in common with it is believed, and none if there are several.
+        Recorders give files of every session the same names. So of paths with different folders
+        that lead to one file, only the one with the most folders in common with it is believed, and
+        none if there are several.
         """
         links, own = self._links[found], _folders_of(_local_names(audio))
         for other, num_common in links.items():
@@ -222,9 +231,11 @@ class MediaFinder:
         return None
 
     def _index(self, root: Path) -> dict[tuple[str, ...], list[Path]]:
-        """The files below a folder by name, by folder and name and so on; case and Unicode form do not count.
+        """The files below a folder by name, by folder and name and so on; case and Unicode form do
+        not count.
 
-        A path has the real folder, so that one recording has one path; a link to a file keeps its own name.
+        A path has the real folder, so that one recording has one path; a link to a file keeps its
+        own name.
         """
         if root not in self._files:
             of_name = self._files.setdefault(root, {})
@@ -239,7 +250,9 @@ class MediaFinder:
 
 
 def choose_audio(paths: Sequence[Path]) -> list[Path]:
-    """The files that are audio, and those that need PyAV if no audio of the same name is beside them."""
+    """The files that are audio, and those that need PyAV if no audio of the same name is beside
+    them.
+    """
     of_audio = {path.with_suffix("") for path in paths if path.suffix.lower() in AUDIO_SUFFIXES}
     found = [path for path in paths if path.suffix.lower() in ALL_SUFFIXES]
     return [
@@ -250,7 +263,9 @@ def choose_audio(paths: Sequence[Path]) -> list[Path]:
 
 
 def _exact(name: Path, roots: Sequence[Path], suffixes: Sequence[str]) -> Path | None:
-    """The file at a path below a folder: with one of `suffixes`, or else with the one of the name, if it is known."""
+    """The file at a path below a folder: with one of `suffixes`, or else with the one of the name,
+    if it is known.
+    """
     candidates = [
         *_with_suffixes(name, suffixes),
         *([name] if name.suffix.lower() in ALL_SUFFIXES else []),
@@ -274,7 +289,9 @@ def real_path(path: Path) -> Path:
 def _most_alike(
     index: Mapping[tuple[str, ...], list[Path]], name: str, written: Path
 ) -> tuple[list[Path], float]:
-    """The files of this name with the most folders above them in common with the written path, and that number."""
+    """The files of this name with the most folders above them in common with the written path, and
+    that number.
+    """
     key: tuple[str, ...] = (fold_name(name),)
     found = list[Path]()
     for part in (*reversed(_folders(written)), ""):
@@ -302,7 +319,10 @@ def _nfc(name: str) -> str:
 
 
 def fold_name(name: str) -> str:
-    """The name without case and Unicode form. Not `casefold`: Maße.wav and Masse.wav are two files."""
+    """The name without case and Unicode form.
+
+    Not `casefold`: Maße.wav and Masse.wav are two files.
+    """
     return _nfc(name).lower()
 
 
@@ -311,14 +331,18 @@ def _stem(name: Path) -> str:
 
 
 def local_paths(written: str) -> list[Path]:
-    """A path as it is written in a file: `file:///D:/x/a.wav`, `D:\\x\\a.wav`, `./a.wav`, `a%20b.wav`."""
+    """A path as it is written in a file: `file:///D:/x/a.wav`, `D:\\x\\a.wav`, `./a.wav`,
+    `a%20b.wav`.
+    """
     path = re.sub(r"^file:/*(?=[A-Za-z]:|/)", "", written.strip())
     path = re.sub(r"^[A-Za-z]:", "", path.replace("\\", "/"))
     return [Path(one) for one in dict.fromkeys((path, unquote(path))) if Path(one).name]
 
 
 def _with_suffixes(path: Path, suffixes: Sequence[str]) -> list[Path]:
-    """The path, if it has one of the suffixes, and the same name with each of them, in place of its own or after it."""
+    """The path, if it has one of the suffixes, and the same name with each of them, in place of its
+    own or after it.
+    """
     is_one = path.suffix.lower() in suffixes
     own = [path] if is_one else [path.with_name(path.name + suffix) for suffix in suffixes]
     is_media = path.suffix.lower() in ALL_SUFFIXES  # else the suffix is a part of the name

@@ -37,7 +37,10 @@ def compute_peaks(source: Path) -> NDArray[np.uint8]:
 
 
 def read_peaks(source: Path, folder: Path) -> bytes:
-    """The peaks of `compute_peaks`, kept in a folder by path, size and time of the recording. Raises: AudioError."""
+    """The peaks of `compute_peaks`, kept in a folder by path, size and time of the recording.
+
+    Raises: AudioError.
+    """
     status = source.stat()
     name = hashlib.blake2b(
         str(source).encode("utf-8", "surrogateescape"), digest_size=12

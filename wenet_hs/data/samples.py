@@ -29,7 +29,8 @@ def mono_samples(waveform: AnySamples) -> Tensor:
 
     waveform: (samples,) or (channels, samples), floats in [-1, 1] or integers of 16 or 32 bits.
 
-    Raises ValueError for other shapes and types, and for samples that are not finite or far over full scale.
+    Raises ValueError for other shapes and types, and for samples that are not finite or far over
+        full scale.
     """
     # A copy: arrays may be read-only, which torch cannot express.
     if (
@@ -78,7 +79,8 @@ class SampleStream:
         Args:
             piece: samples as for `mono_samples`, or bytes: 16 bits, little-endian, mono.
             rate: samples per second, the same for all pieces.
-        Raises: ValueError, also for half a sample, for another rate, and for bytes that begin a file of audio.
+        Raises: ValueError, also for half a sample, for another rate, and for bytes that begin a
+            file of audio.
         """
         if not (isinstance(rate, Real) and RATES[0] <= rate <= RATES[1]):
             raise ValueError(f"sample rate {rate!r}: must be from {RATES[0]} to {RATES[1]} Hz")

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Utterances of data lists as a table, the filters of `filter_conf`, and balanced sampling of languages and lists.
+"""Utterances of data lists as a table, the filters of `filter_conf`, and balanced sampling of
+languages and lists.
 
-Sampling is a pure function of the seed and the epoch. A group is a language of a list, or a list where languages are
-not balanced. Its quota is its number of draws per epoch. Each epoch takes the next quota from one random order of the
-group after another, so every utterance is used before one is used again.
+Sampling is a pure function of the seed and the epoch. A group is a language of a list, or a list
+where languages are not balanced. Its quota is its number of draws per epoch. Each epoch takes the
+next quota from one random order of the group after another, so every utterance is used before one
+is used again.
 
-A draw is the number i + N * copy of a virtual item of utterance i: copies in one epoch are augmented differently.
+A draw is the number i + N * copy of a virtual item of utterance i: copies in one epoch are
+augmented differently.
 """
 
 import hashlib
@@ -43,16 +46,18 @@ class UtteranceTable(Sequence[Utterance]):
     Worker processes share the columns without copies.
 
     Attributes:
-        columns: (N,) each, by the names of an utterance's fields; NaN for a number that the list does not state.
-        langs: (N,) positions in `lang_names`; -1 where the list does not state the language.
-        list_starts: the first row of each list.
-        digest: SHA-256 of everything the lists state about the utterances, except where the audio is.
+        columns: (N,) each, by the names of an utterance's fields; NaN for a number that the list
+        does not state. langs: (N,) positions in `lang_names`; -1 where the list does not state the
+        language. list_starts: the first row of each list. digest: SHA-256 of everything the lists
+        state about the utterances, except where the audio is.
     """
 
     def __init__(
         self, utterances: Iterable[Utterance], list_starts: tuple[int, ...] = (0,)
     ) -> None:
-        """Read the utterances in blocks, so that most of them never exist as Python objects at the same time."""
+        """Read the utterances in blocks, so that most of them never exist as Python objects at the
+        same time.
+        """
         langs: dict[str | None, int] = {None: -1}
         blocks: list[dict[str, NDArray[Any]]] = []
         digest = hashlib.sha256()
@@ -97,7 +102,9 @@ def _facts(u: Utterance) -> str:
 
 
 def ctc_frames_needed(ids: Sequence[int]) -> int:
-    """The fewest encoder frames that CTC can align with a label: one per unit, and a blank between equal neighbours."""
+    """The fewest encoder frames that CTC can align with a label: one per unit, and a blank between
+    equal neighbours.
+    """
     num_repeated: int = sum(map(eq, ids, islice(ids, 1, None)))
     return len(ids) + num_repeated
 
@@ -176,10 +183,12 @@ def make_sampler(
     *,
     seed: int,
 ) -> Sampler:
-    """A sampler of the rows (N,) of a table with these seconds (N,). The log states the hours that an epoch draws.
+    """A sampler of the rows (N,) of a table with these seconds (N,).
 
-    Raises: DataError where languages are balanced and an utterance has none; ConfigError where the number of weights
-        is not the number of lists.
+    The log states the hours that an epoch draws.
+
+    Raises: DataError where languages are balanced and an utterance has none; ConfigError where the
+        number of weights is not the number of lists.
     """
     num_lists, num_langs = len(table.list_starts), len(table.lang_names)
     if conf.weights is not None and len(conf.weights) != num_lists:
@@ -210,7 +219,9 @@ def make_sampler(
 def _quotas(
     sizes: Indices, seconds: NDArray[np.float64], list_of: Indices, conf: SamplingConf
 ) -> Indices:
-    """Draws per epoch of each group, at least one. sizes, seconds, list_of: (G,) items, speech and list of each."""
+    """Draws per epoch of each group, at least one. sizes, seconds, list_of: (G,) items, speech and
+    list of each.
+    """
     total = seconds.sum()
     quotas = sizes.copy()
     for number in np.unique(list_of):

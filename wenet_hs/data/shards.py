@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opening of data lists and of WeNet's shards, and writing of shards.
 
-A shard is a tar with the members `KEY.wav|flac|mp3…` and `KEY.txt`; ours also have `KEY.json` (lang, duration,
-speaker). Shards are not unpacked. One pass over the tar headers writes `LIST.index/data.list`, in which `wav` names the
-bytes of a member as `TAR#OFFSET+SIZE`. After that a list of shards is used like any other data list. The index is
-written again when the list or a shard has changed.
+A shard is a tar with the members `KEY.wav|flac|mp3…` and `KEY.txt`; ours also have `KEY.json`
+(lang, duration, speaker). Shards are not unpacked. One pass over the tar headers writes
+`LIST.index/data.list`, in which `wav` names the bytes of a member as `TAR#OFFSET+SIZE`. After that
+a list of shards is used like any other data list. The index is written again when the list or a
+shard has changed.
 """
 
 import fcntl
@@ -98,7 +99,10 @@ def open_list(path: Path, data_type: DataType = "raw") -> UtteranceTable:
 
 
 def _index_of_shards(path: Path) -> Path:
-    """The data list of the utterances in a list of shards. Where it is missing or outdated, one process writes it."""
+    """The data list of the utterances in a list of shards.
+
+    Where it is missing or outdated, one process writes it.
+    """
     shards = [line.strip() for line in read_lines(path) if line.strip()]
     if not shards:
         raise DataError(path, "contains no shards", "write the path or URL of one tar per line")
@@ -129,7 +133,9 @@ def _is_current(folder: Path, record: str) -> bool:
 
 
 def source_versions(sources: Sequence[str]) -> list[str]:
-    """Size and time of the last change, or the server's version of a URL; empty where a file cannot be read."""
+    """Size and time of the last change, or the server's version of a URL; empty where a file cannot
+    be read.
+    """
     with ThreadPoolExecutor(_NUM_THREADS) as pool:
         return list(pool.map(_version, sources))
 
@@ -148,7 +154,10 @@ def _version(source: str) -> str:
 
 
 def _write_index(path: Path, folder: Path, shards: Sequence[str], pool: Executor) -> None:
-    """Write the data list. Raises DataError with one line per fault: a damaged tar, a missing member, a key twice."""
+    """Write the data list.
+
+    Raises DataError with one line per fault: a damaged tar, a missing member, a key twice.
+    """
     faults: list[str] = []
     shard_of: dict[str, str] = {}
     (folder / "shards.json").unlink(missing_ok=True)
@@ -168,8 +177,8 @@ def _write_index(path: Path, folder: Path, shards: Sequence[str], pool: Executor
 def _scan_shard(path: str) -> tuple[list[Utterance], list[str]]:
     """The utterances of a shard in the order of their first members, and its faults.
 
-    If the shard cannot be opened or is not a tar, there are no utterances and one fault. Wrong members of one utterance
-    are one fault, and the other utterances are returned.
+    If the shard cannot be opened or is not a tar, there are no utterances and one fault. Wrong
+    members of one utterance are one fault, and the other utterances are returned.
     """
     utterances, faults = [], []
     try:
@@ -251,13 +260,16 @@ def _text(file: IO[bytes], member: tarfile.TarInfo) -> str:
 def write_shards(
     utterances: Sequence[Utterance], out: Path, *, num_utts_per_shard: int, num_workers: int = 0
 ) -> Iterator[Path]:
-    """Write OUT/shards_000000000.tar … and, when all are complete, OUT/data.list with one shard per line.
+    """Write OUT/shards_000000000.tar … and, when all are complete, OUT/data.list with one shard per
+    line.
 
-    The bytes of an audio file are copied unchanged. A segment or a channel becomes a float wav of its samples, so that
-    the shards give exactly the features of the list. The same list gives the same bytes, with any number of workers.
+    The bytes of an audio file are copied unchanged. A segment or a channel becomes a float wav of
+    its samples, so that the shards give exactly the features of the list. The same list gives the
+    same bytes, with any number of workers.
 
     num_workers: processes that write a shard each at the same time; 0: none but this one.
-    Yields: each complete shard, in order. Raises: DataError naming the utterance whose audio cannot be read.
+    Yields: each complete shard, in order. Raises: DataError naming the utterance whose audio cannot
+        be read.
     """
     paths: list[Path] = []
     numbers = range(-(-len(utterances) // num_utts_per_shard))
@@ -302,7 +314,9 @@ def _add(tar: tarfile.TarFile, utterance: Utterance) -> None:
 
 
 def _audio(utterance: Utterance) -> tuple[str, bytes, float]:
-    """The suffix and bytes of a member, and its duration: that of the list where the list states it."""
+    """The suffix and bytes of a member, and its duration: that of the list where the list states
+    it.
+    """
     duration_s = segment_duration(utterance) if utterance.duration is None else utterance.duration
     if utterance.start is None and utterance.end is None and utterance.channel is None:
         read_duration(utterance.wav)  # refuses what is not audio

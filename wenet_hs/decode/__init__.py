@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoding: CTC and attention searches, language models, alignment, restartable recognition of data lists."""
+"""Decoding: CTC and attention searches, language models, alignment, restartable recognition of data
+lists.
+"""
 
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
 from wenet_hs.decode.modes import decode

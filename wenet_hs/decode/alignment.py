@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forced alignment of a data list by the CTC branch, and its files: JSON lines, CTM, TextGrid and ELAN.
+"""Forced alignment of a data list by the CTC branch, and its files: JSON lines, CTM, TextGrid and
+ELAN.
 
 Dimension key: T frames, F features, D width.
 """
@@ -66,17 +67,19 @@ def align_utterances(
     batch_size: int = 16,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, AlignedUtterance | str]:
-    """Per key the alignment of the utterance with its transcript, or the reason why it cannot be aligned.
+    """Per key the alignment of the utterance with its transcript, or the reason why it cannot be
+    aligned.
 
-    The encoder reads an utterance of up to two minutes, or its `longest_s`, as a whole, and a longer one in windows
-    that overlap (see `encode_windows`). The alignment is exact in both cases. An hour needs some tens of MB and about
-    half a minute.
+    The encoder reads an utterance of up to two minutes, or its `longest_s`, as a whole, and a
+    longer one in windows that overlap (see `encode_windows`). The alignment is exact in both cases.
+    An hour needs some tens of MB and about half a minute.
 
     Args:
         batch_size: maximum number of utterances per batch; changes no result.
-        on_progress: called with the number of utterances processed since the last call, and with their total number.
-    Raises: ConfigError if the model was trained without CTC, or the memory is too small for a batch; CheckpointError if
-        the output of the model is NaN.
+        on_progress: called with the number of utterances processed since the last call, and with
+            their total number.
+    Raises: ConfigError if the model was trained without CTC, or the memory is too small for a
+        batch; CheckpointError if the output of the model is NaN.
     """
     if "ctc" not in experiment.model.trained_branches:
         found = "model_conf.ctc_weight is 0, so CTC was not trained and cannot align"
@@ -142,7 +145,9 @@ def _align_batch(
 def _align_long(
     experiment: Experiment, utterance: Utterance, duration_s: float
 ) -> AlignedUtterance | str:
-    """The alignment of a long utterance, whose audio, features and encoder output are never in memory as a whole."""
+    """The alignment of a long utterance, whose audio, features and encoder output are never in
+    memory as a whole.
+    """
     frontend, incomplete = experiment.frontend, list[str]()
     try:
         if reason := length_fault(segment_duration(utterance), duration_s, "the data list"):
@@ -184,11 +189,13 @@ def _result(
 def encode_windows(
     experiment: Experiment, utterance: Utterance, duration_s: float, incomplete: list[str]
 ) -> Iterator[Tensor]:
-    """The encoder output of a long utterance, (1, T, D) per 40 s, in order. Its audio is never in memory as a whole.
+    """The encoder output of a long utterance, (1, T, D) per 40 s, in order.
 
-    Each window is encoded with 10 s of context on both sides, whose frames are dropped. Both are shorter if `longest_s`
-    of the encoder is less than these 60 s. Frames differ from those of
-    the whole utterance only because attention does not reach further. incomplete: see `read_utterance`.
+    Its audio is never in memory as a whole.
+
+    Each window is encoded with 10 s of context on both sides, whose frames are dropped. Both are
+    shorter if `longest_s` of the encoder is less than these 60 s. Frames differ from those of the
+    whole utterance only because attention does not reach further. incomplete: see `read_utterance`.
     """
     model, frontend, encoder = experiment.model, experiment.frontend, experiment.model.encoder
     step_s, origin = encoder.stride * frontend.frame_s, utterance.start or 0.0
@@ -240,8 +247,10 @@ def _check_frames(
 def write_alignments(
     path: Path, alignments: Iterable[AlignedUtterance], mark: Mapping[str, bool]
 ) -> None:
-    """Write one JSON object per line: key, lang, text, score, confidence, and `units` and `words` with text, start, end
-    (seconds from the beginning of the utterance) and confidence of each. `mark`: of `mark_confidence`."""
+    """Write one JSON object per line: key, lang, text, score, confidence, and `units` and `words`
+    with text, start, end (seconds from the beginning of the utterance) and confidence of each.
+    `mark`: of `mark_confidence`.
+    """
     lines = []
     for aligned in alignments:
         record: dict[str, object] = {
@@ -263,7 +272,9 @@ def write_alignments(
 
 
 def write_ctm(path: Path, alignments: Iterable[AlignedUtterance], *, of_units: bool) -> None:
-    """Write `key 1 start duration text confidence` per word, or per unit; white space in a text becomes `▁`."""
+    """Write `key 1 start duration text confidence` per word, or per unit; white space in a text
+    becomes `▁`.
+    """
     lines = [
         ctm_lines(one.utterance.key, one.units if of_units else one.words) for one in alignments
     ]
@@ -281,7 +292,8 @@ def _eaf_path(folder: Path, wav: str) -> Path:
 def write_textgrids(folder: Path, alignments: Iterable[AlignedUtterance]) -> None:
     """Write FOLDER/KEY.TextGrid with the tiers `units` and `words`; a `/` in a key becomes `%2F`.
 
-    The grid is as long as the audio. Between two units, and between two words, is an interval without text.
+    The grid is as long as the audio. Between two units, and between two words, is an interval
+    without text.
     """
     for aligned in alignments:
         end = max(
@@ -299,7 +311,9 @@ def check_outputs(
     textgrid: Path | None,
     elan: Path | None,
 ) -> None:
-    """Raise DataError if a file exists, which may have been corrected by hand, or if `write_eafs` would."""
+    """Raise DataError if a file exists, which may have been corrected by hand, or if `write_eafs`
+    would.
+    """
     if existing := [path for path in files if path.exists()]:
         raise DataError(existing[0], "exists already", "name another file, or delete this one")
     paths = [_textgrid_path(textgrid, one.key) for one in utterances if textgrid is not None]
@@ -319,7 +333,8 @@ def check_outputs(
 
 
 def write_eafs(folder: Path, alignments: Iterable[AlignedUtterance], *, of_units: bool) -> None:
-    """Write FOLDER/NAME.eaf per recording NAME: tiers of utterances, words (or units) and confidence of each speaker.
+    """Write FOLDER/NAME.eaf per recording NAME: tiers of utterances, words (or units) and
+    confidence of each speaker.
 
     Raises: DataError if two recordings have the same name, or utterances of one speaker overlap.
     """

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Beam search with the attention decoder, for all utterances of a batch at once: the beam, and search by WeNet's rules.
+"""Beam search with the attention decoder, for all utterances of a batch at once: the beam, and
+search by WeNet's rules.
 
-Dimension key: B utterances still searched, N beam, K candidates per hypothesis, C = N · K, M hypotheses that continue,
-P = B · N, L units so far (<sos> first), S nodes of the trees of hypotheses, T frames, D width.
+Dimension key: B utterances still searched, N beam, K candidates per hypothesis, C = N · K, M
+hypotheses that continue, P = B · N, L units so far (<sos> first), S nodes of the trees of
+hypotheses, T frames, D width.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
     from wenet_hs.model.asr_model import AsrModel
 
 _FUSION_CANDIDATES = 2
-"""With shallow fusion, this many times `beam_size` candidates are taken from the head before scores are added."""
+"""With shallow fusion, this many times `beam_size` candidates are taken from the head before scores
+are added.
+"""
 _COMPACT_ABOVE = 64
 _SYNC_EVERY_ON_GPU = 8
 _ROUNDING = 1e-9  # 0.29 · 100 is 28.999999999999996
@@ -34,9 +38,10 @@ _ROUNDING = 1e-9  # 0.29 · 100 is 28.999999999999996
 class BeamSearch(ABC):
     """N hypotheses per utterance: units, decoder state, length limits and shallow fusion.
 
-    Finished utterances leave the batch, unused nodes leave the decoder's cache. On CPU only the hypotheses that
-    continue are computed. On GPU reading which ones continue would wait for the device at every unit: there all
-    hypotheses are computed, and the device is read at every eighth step only.
+    Finished utterances leave the batch, unused nodes leave the decoder's cache. On CPU only the
+    hypotheses that continue are computed. On GPU reading which ones continue would wait for the
+    device at every unit: there all hypotheses are computed, and the device is read at every eighth
+    step only.
     """
 
     def __init__(
@@ -84,7 +89,10 @@ class BeamSearch(ABC):
 
     @abstractmethod
     def step(self) -> Tensor:
-        """Extend all hypotheses by one unit. Returns (B,) on the CPU: utterances that are finished."""
+        """Extend all hypotheses by one unit.
+
+        Returns (B,) on the CPU: utterances that are finished.
+        """
 
     @abstractmethod
     def nbest(self, rows: Tensor) -> list[list[Hypothesis]]:
@@ -126,7 +134,10 @@ class BeamSearch(ABC):
         return copy_to(self.live.device, short_B) if bool(short_B.any()) else None
 
     def hidden(self) -> Tensor:
-        """Decoder output (M, D) for the next unit of each hypothesis that continues. Call it once per step."""
+        """Decoder output (M, D) for the next unit of each hypothesis that continues.
+
+        Call it once per step.
+        """
         self._rows_M = self.live.flatten().nonzero().flatten() if self.sync_is_free else None
         if self._rows_M is not None and len(self._rows_M) == self.live.numel():
             self._rows_M = None
@@ -141,7 +152,9 @@ class BeamSearch(ABC):
         )
 
     def scatter(self, values_MK: Tensor, fill: float) -> Tensor:
-        """Values of the hypotheses of the last `hidden()`, (M, K), as (B, N, K); `fill` for all other hypotheses."""
+        """Values of the hypotheses of the last `hidden()`, (M, K), as (B, N, K); `fill` for all
+        other hypotheses.
+        """
         if self._rows_M is None:
             return values_MK.reshape(*self.live.shape, -1)
         out_PK = values_MK.new_full((self.live.numel(), values_MK.size(1)), fill)
@@ -161,7 +174,8 @@ class BeamSearch(ABC):
         return scores + added_BNK
 
     def advance(self, parents: Tensor, units: Tensor, live: Tensor) -> None:
-        """Replace the hypotheses: each new one is hypothesis `parents` (B, N) extended by a unit of `units` (B, N).
+        """Replace the hypotheses: each new one is hypothesis `parents` (B, N) extended by a unit of
+        `units` (B, N).
 
         `live`: (B, N) which of them continue.
         """
@@ -197,9 +211,11 @@ class BeamSearch(ABC):
     def without_end(
         self, units: Tensor, scores: Tensor
     ) -> list[list[tuple[tuple[int, ...], float]]]:
-        """The units between <sos> and <eos>, and the score, of each hypothesis that is possible, per utterance.
+        """The units between <sos> and <eos>, and the score, of each hypothesis that is possible,
+        per utterance.
 
-        units: (B', N, L), scores: (B', N). They are read together, because each reading waits for the device.
+        units: (B', N, L), scores: (B', N). They are read together, because each reading waits for
+        the device.
         Raises CheckpointError for a score that is NaN.
         """
         found: list[list[tuple[tuple[int, ...], float]]] = []
@@ -216,7 +232,9 @@ class BeamSearch(ABC):
         return found
 
     def read(self, done: Tensor) -> Tensor:
-        """(B,) of the device on the CPU, after a step; and once in a while `_compact`, whose size is read with it."""
+        """(B,) of the device on the CPU, after a step; and once in a while `_compact`, whose size
+        is read with it.
+        """
         if self._cache.num_nodes < self._compact_at:
             return done.cpu()
         used_BS = (self._visible_BNS & self.live[..., None]).any(dim=1)
@@ -225,7 +243,9 @@ class BeamSearch(ABC):
         return torch.tensor(flags, dtype=torch.bool)
 
     def _compact(self, used_BS: Tensor, size: int) -> None:
-        """Remove the cached nodes that are on no continuing hypothesis: most, as survivors share their beginnings."""
+        """Remove the cached nodes that are on no continuing hypothesis: most, as survivors share
+        their beginnings.
+        """
         nodes_BS = (~used_BS).to(torch.uint8).argsort(dim=1, stable=True)[:, :size]
         self._visible_BNS = self._visible_BNS.gather(
             2, nodes_BS[:, None].expand(-1, self.live.size(1), -1)
@@ -235,14 +255,17 @@ class BeamSearch(ABC):
 
 
 class AttentionSearch(BeamSearch):
-    """Search by WeNet's rules. There is no length normalisation during the search, and ended hypotheses stay in it.
+    """Search by WeNet's rules.
 
-    The number of units is at most the number of encoder frames, and a hypothesis that is cut at this limit competes as
-    if it had ended. WeNet uses the limit of the longest utterance of the batch, so its results change with the batch.
-    Here each utterance has its own limit, which is WeNet's for batch size 1.
+    There is no length normalisation during the search, and ended hypotheses stay in it.
 
-    The final score is the log-probability of units and end, divided by (number of units) ** length_penalty. With a
-    length penalty an empty hypothesis is last, and its score is not divided.
+    The number of units is at most the number of encoder frames, and a hypothesis that is cut at
+    this limit competes as if it had ended. WeNet uses the limit of the longest utterance of the
+    batch, so its results change with the batch. Here each utterance has its own limit, which is
+    WeNet's for batch size 1.
+
+    The final score is the log-probability of units and end, divided by (number of units) **
+    length_penalty. With a length penalty an empty hypothesis is last, and its score is not divided.
     """
 
     def __init__(
@@ -253,7 +276,9 @@ class AttentionSearch(BeamSearch):
         options: DecodeOptions,
         lm: LanguageModel | None = None,
     ) -> None:
-        """memory: (B, T, D) encoder output; lengths: (B,) in T, at least 1; lm: weighted by `lm_weight`."""
+        """memory: (B, T, D) encoder output; lengths: (B,) in T, at least 1; lm: weighted by
+        `lm_weight`.
+        """
         super().__init__(model, memory, lengths, options, lm)
         # An unused row of the beam has score -inf.
         self._scores_BN = memory.new_full(self.live.shape, -math.inf, dtype=torch.float32)
@@ -263,7 +288,8 @@ class AttentionSearch(BeamSearch):
     def step(self) -> Tensor:
         values_BNK, ids_BNK = self._candidates()
         totals_BC = (self._scores_BN[..., None] + values_BNK).flatten(1)
-        # A stable sort, not topk: of two equal scores the earlier hypothesis wins, on every machine.
+        # A stable sort, not topk: of two equal scores the earlier hypothesis wins, on every
+        # machine.
         order_BN = totals_BC.argsort(dim=1, descending=True, stable=True)[:, : values_BNK.size(1)]
         self._scores_BN = totals_BC.gather(1, order_BN)
         units_BN = ids_BNK.flatten(1).gather(1, order_BN)
@@ -296,17 +322,21 @@ class AttentionSearch(BeamSearch):
         """(B,) whether no continuing hypothesis can get among the `nbest` that are asked for."""
         done_BN = self._ended_BN | self._scores_BN.isneginf()
         nbest = self._options.nbest
-        # Scores never rise, and of two equal scores the earlier one wins: so the first hypotheses that have ended stay
-        # first. A length bonus makes scores rise, and a length penalty changes the order at the end: then all must end.
+        # Scores never rise, and of two equal scores the earlier one wins: so the first hypotheses
+        # that have ended stay first. A length bonus makes scores rise, and a length penalty changes
+        # the order at the end: then all must end.
         if nbest is None or self._options.length_penalty or self._options.length_bonus:
             return done_BN.all(dim=1)
         return done_BN[:, :nbest].all(dim=1)
 
     def _candidates(self) -> tuple[Tensor, Tensor]:
-        """Scores and ids (B, N, K) of the best next units per hypothesis; <eos> with score 0 if it has ended."""
+        """Scores and ids (B, N, K) of the best next units per hypothesis; <eos> with score 0 if it
+        has ended.
+        """
         hidden_MD = self.hidden()
         num_candidates = self._scores_BN.size(1) * (_FUSION_CANDIDATES if self.has_fusion else 1)
-        # One more if <eos> may be forbidden for any utterance: the batch must not change the candidates.
+        # One more if <eos> may be forbidden for any utterance: the batch must not change the
+        # candidates.
         num_candidates += self._options.min_len_ratio > 0
         values_MK, ids_MK = self._head.topk(hidden_MD, min(num_candidates, self._head.num_units))
         values_BNK, ids_BNK = self.scatter(values_MK, -math.inf), self.scatter(ids_MK, self._eos)

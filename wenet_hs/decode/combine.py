@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Combination of the n-best lists of several models: a weighted sum of log-posteriors, or the fewest expected errors.
+"""Combination of the n-best lists of several models: a weighted sum of log-posteriors, or the
+fewest expected errors.
 
-The scores of a list become log-posteriors: scale · score - log Σ exp(scale · score) over the list. So models whose
-scores have different levels count the same. A hypothesis that a list lacks has a score below all of that list: the beam
-of that model has lost it. It gets the list's lowest log-posterior minus FLOOR_MARGIN. The weighted sums are normalised
-over all hypotheses of the utterance, so combined lists can be combined again.
+The scores of a list become log-posteriors: scale · score - log Σ exp(scale · score) over the list.
+So models whose scores have different levels count the same. A hypothesis that a list lacks has a
+score below all of that list: the beam of that model has lost it. It gets the list's lowest
+log-posterior minus FLOOR_MARGIN. The weighted sums are normalised over all hypotheses of the
+utterance, so combined lists can be combined again.
 
 Hypotheses are equal if their units are.
 """
@@ -21,17 +23,23 @@ from wenet_hs.score.edit_distance import count_errors
 from wenet_hs.tree.errors import DataError, list_names
 
 DEFAULT_SCALE = 1.0
-"""Scores are natural logarithms, so with 1 a list has the probabilities of its model, limited to the list."""
+"""Scores are natural logarithms, so with 1 a list has the probabilities of its model, limited to
+the list.
+"""
 FLOOR_MARGIN = 1.0
-"""Nats between the lowest hypothesis of a list and one that the list lacks. 0 would be the upper limit of its score."""
+"""Nats between the lowest hypothesis of a list and one that the list lacks.
+
+0 would be the upper limit of its score.
+"""
 CRITERIA = ("posterior", "expected_errors")
 
 
 def read_nbest_lists(folders: Sequence[Path]) -> list[dict[str, NBestList]]:
     """The n-best lists of each folder by key, in the order of the first folder.
 
-    Raises: DataError if a `hyps.jsonl` is missing or damaged, if the folders have different utterances, or if a model
-        has other units than the first: then no hypothesis of the one is a hypothesis of the other.
+    Raises: DataError if a `hyps.jsonl` is missing or damaged, if the folders have different
+        utterances, or if a model has other units than the first: then no hypothesis of the one is a
+        hypothesis of the other.
     """
     systems = [_read_folder(folder / HYPOTHESES_FILE) for folder in folders]
     first_name, first = folders[0], systems[0]
@@ -83,13 +91,15 @@ def combine(
     scale: float = DEFAULT_SCALE,
     by: str = CRITERIA[0],
 ) -> list[Alternative]:
-    """All hypotheses of an utterance with their combined log-posteriors, best first; of equal ones the earlier one.
+    """All hypotheses of an utterance with their combined log-posteriors, best first; of equal ones
+    the earlier one.
 
     Args:
         nbests: the list of each model, with at least one hypothesis.
         weights: per model, above 0; only their ratios have an effect.
-        by: "posterior": the highest sum first. "expected_errors": the least expected number of wrong units first, where
-            each hypothesis is the truth with its posterior (minimum Bayes risk; Goel and Byrne 2000).
+        by: "posterior": the highest sum first. "expected_errors": the least expected number of
+            wrong units first, where each hypothesis is the truth with its posterior (minimum Bayes
+            risk; Goel and Byrne 2000).
     """
     union = {one.units: one for nbest in nbests for one in nbest}
     totals = dict.fromkeys(union, 0.0)

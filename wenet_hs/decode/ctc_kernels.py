@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numba kernels of CTC on CPU: prefix beam search, and the best alignment of a label sequence.
 
-They use one thread: the encoder takes a hundred times as long. Sums are float64. Importing this module imports numba
-(0.3 s): import it only where a kernel is called.
+They use one thread: the encoder takes a hundred times as long. Sums are float64. Importing this
+module imports numba (0.3 s): import it only where a kernel is called.
 
-Prefixes are nodes of a trie. A prefix that leaves the beam and comes back has the same node, so two ways to one prefix
-always meet. Candidates for the next beam are ordered by score, and for equal scores by rank: the better prefix first,
-of the same prefix the higher unit first, and the unchanged prefix last.
+Prefixes are nodes of a trie. A prefix that leaves the beam and comes back has the same node, so two
+ways to one prefix always meet. Candidates for the next beam are ordered by score, and for equal
+scores by rank: the better prefix first, of the same prefix the higher unit first, and the unchanged
+prefix last.
 
-Dimension key: B utterances, T encoder frames, K best units of a frame, N beam, M nodes of the trie, V units;
-L labels, C classes (0 is blank), S = 2L + 1 states of an alignment: blank, label, blank, ….
+Dimension key: B utterances, T encoder frames, K best units of a frame, N beam, M nodes of the trie,
+V units; L labels, C classes (0 is blank), S = 2L + 1 states of an alignment: blank, label, blank,
+….
 """
 
 import math
@@ -21,10 +23,14 @@ from wenet_hs.tree.compiled import njit
 
 _IMPOSSIBLE = -math.inf
 _PARENT, _UNIT, _CHILD, _SIBLING, _INDEX = range(5)
-"""Columns of the trie: parent, last unit, newest child, next older child of the same parent, index in the beam.
-Missing values are -1. The root is node 0, its own parent, and its unit is blank, which extends nothing."""
+"""Columns of the trie: parent, last unit, newest child, next older child of the same parent, index
+in the beam. Missing values are -1. The root is node 0, its own parent, and its unit is blank, which
+extends nothing.
+"""
 _BLANK, _LABEL, _TOTAL = range(3)
-"""Columns of a beam: log of the sum over the alignments that end in blank, in the prefix's last unit, in either."""
+"""Columns of a beam: log of the sum over the alignments that end in blank, in the prefix's last
+unit, in either.
+"""
 # Not literals: numba would compile a function anew for each of them.
 _NONE, _ZERO, _ONE = np.int64(-1), np.int64(0), np.int64(1)
 _HALF = np.int64(32)
@@ -52,7 +58,10 @@ def _better(score: Any, rank: Any, other_score: Any, other_rank: Any) -> Any:
 
 @njit
 def _insert(best: Any, count: Any, score: Any, source: Any, unit: Any) -> Any:
-    """Insert a candidate into the sorted best candidates, if it is one of them. Returns their number."""
+    """Insert a candidate into the sorted best candidates, if it is one of them.
+
+    Returns their number.
+    """
     scores_N, ranks_N = best
     if not score > _IMPOSSIBLE:
         return count
@@ -79,10 +88,12 @@ def _add_node(trie_M5: Any, node: Any, parent: Any, unit: Any, sibling: Any) -> 
 def _score_unchanged(
     frame: Any, beam: Any, size: Any, trie_M5: Any, best: Any, repeated_N: Any, taken_NK: Any
 ) -> Any:
-    """Score the prefixes that are in the beam: by blank, by repeating the last unit, or extended from their parent.
+    """Score the prefixes that are in the beam: by blank, by repeating the last unit, or extended
+    from their parent.
 
-    Fills `repeated_N`, the sum over the alignments that end in the last unit per prefix, and `taken_NK`, which units of
-    the frame lead from one prefix of the beam to another. Returns the number of candidates.
+    Fills `repeated_N`, the sum over the alignments that end in the last unit per prefix, and
+    `taken_NK`, which units of the frame lead from one prefix of the beam to another. Returns the
+    number of candidates.
     """
     log_probs_K, _, slots_V, blank_log_prob = frame
     nodes_N, sums_N3 = beam
@@ -112,7 +123,10 @@ def _score_unchanged(
 def _score_extended(
     frame: Any, beam: Any, size: Any, trie_M5: Any, best: Any, count: Any, taken_NK: Any
 ) -> Any:
-    """Score the prefixes that are one unit longer than a prefix of the beam. Returns the number of candidates."""
+    """Score the prefixes that are one unit longer than a prefix of the beam.
+
+    Returns the number of candidates.
+    """
     log_probs_K, ids_K, slots_V, _ = frame
     nodes_N, sums_N3 = beam
     scores_N, _ = best
@@ -170,7 +184,8 @@ def _select(
 
 @njit
 def start_prefixes(blank: Any, beam_size: Any, capacity: Any) -> Any:
-    """The state of a search before its first frame: trie of `capacity` nodes, beam and next beam, their sizes.
+    """The state of a search before its first frame: trie of `capacity` nodes, beam and next beam,
+    their sizes.
 
     The sizes are those of the beam and the trie, and which of the two beams is the current one.
     """
@@ -186,8 +201,8 @@ def start_prefixes(blank: Any, beam_size: Any, capacity: Any) -> Any:
 def advance_prefixes(values_TK: Any, ids_TK: Any, blank: Any, slots_V: Any, state: Any) -> None:
     """Extend the beam by frames; contiguous arrays, the values of a frame sorted, best first.
 
-    The trie has room for `beam_size` more nodes per frame. `slots_V`, the position of each unit in a frame, is all -1
-    before and after.
+    The trie has room for `beam_size` more nodes per frame. `slots_V`, the position of each unit in
+    a frame, is all -1 before and after.
     """
     trie_M5, nodes_2N, sums_2N3, sizes_3 = state
     beam_size, num_best = nodes_2N.shape[1], ids_TK.shape[1]
@@ -221,7 +236,9 @@ def advance_prefixes(values_TK: Any, ids_TK: Any, blank: Any, slots_V: Any, stat
 
 @njit
 def read_prefixes(state: Any) -> Any:
-    """Of each prefix, best first: the log of the sum over its alignments, the number of units, the units (N, L)."""
+    """Of each prefix, best first: the log of the sum over its alignments, the number of units, the
+    units (N, L).
+    """
     trie_M5, nodes_2N, sums_2N3, sizes_3 = state
     size, _, current = sizes_3
     sizes_N, longest = np.zeros(size, np.int32), _ZERO
@@ -253,14 +270,17 @@ def _advance(
     steps_KW: Any,
     keeps_steps: Any,
 ) -> None:
-    """Update the best score of each state from before frame `frames[0]` to after frame `frames[1] - 1`.
+    """Update the best score of each state from before frame `frames[0]` to after frame `frames[1] -
+    1`.
 
-    Only states from `states[0]` to `states[1] - 1` are updated. Of equally good ways to a state, staying in it comes
-    first, then the step from the previous state, then the skip. `steps_KW` gets the way to each state, if wanted.
+    Only states from `states[0]` to `states[1] - 1` are updated. Of equally good ways to a state,
+    staying in it comes first, then the step from the previous state, then the skip. `steps_KW` gets
+    the way to each state, if wanted.
     """
     num_frames, num_states = len(log_probs_TC), 2 * len(classes_L) + 1
     for t in range(frames[0], frames[1]):
-        # Only states that can be reached by now and can still reach the end; in place, so from the last state down.
+        # Only states that can be reached by now and can still reach the end; in place, so from the
+        # last state down.
         first = max(states[0], num_states - 2 * (num_frames - t))
         last = min(states[1], 2 * t + 2)
         for state in range(last - 1, first - 1, -1):
@@ -279,14 +299,17 @@ def _advance(
 
 @njit
 def best_alignment(log_probs_TC: Any, classes_L: Any, block: Any) -> Any:
-    """The best alignment of a label sequence to the frames of an utterance; contiguous arrays, float32 and int64.
+    """The best alignment of a label sequence to the frames of an utterance; contiguous arrays,
+    float32 and int64.
 
-    It is exact, with the memory of T · S / block scores: the scores before each block of `block` frames are kept, and
-    the steps within a block are computed again when the path is traced back. A path moves at most two states per
-    frame, so of a block only 2 · block states before the one at its end are needed.
+    It is exact, with the memory of T · S / block scores: the scores before each block of `block`
+    frames are kept, and the steps within a block are computed again when the path is traced back. A
+    path moves at most two states per frame, so of a block only 2 · block states before the one at
+    its end are needed.
 
-    Returns: spans (L, 2), first frame of each label and the frame after its last; (L,) the sum of its log-probabilities
-        there; the log-probability of the whole alignment. If that is -inf there is no alignment.
+    Returns: spans (L, 2), first frame of each label and the frame after its last; (L,) the sum of
+        its log-probabilities there; the log-probability of the whole alignment. If that is -inf
+        there is no alignment.
     """
     spans_L2, sums_L = np.zeros((len(classes_L), 2), np.int32), np.zeros(len(classes_L))
     num_frames, num_states = len(log_probs_TC), 2 * len(classes_L) + 1

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CTC searches (greedy, prefix beam search with and without a language model) and CTC alignment of label sequences.
+"""CTC searches (greedy, prefix beam search with and without a language model) and CTC alignment of
+label sequences.
 
-Dimension key: B utterances, T encoder frames, K best units of a frame, D width, C classes (0 is blank), R label
-sequences, L labels.
+Dimension key: B utterances, T encoder frames, K best units of a frame, D width, C classes (0 is
+blank), R label sequences, L labels.
 """
 
 import math
@@ -23,19 +24,24 @@ from wenet_hs.tree.errors import CheckpointError
 
 _IMPOSSIBLE = -math.inf
 _BLOCK = 2000
-"""Frames whose steps are kept at a time by the alignment: an hour of 90,000 frames and 50,000 labels needs 45 MB."""
+"""Frames whose steps are kept at a time by the alignment: an hour of 90,000 frames and 50,000
+labels needs 45 MB.
+"""
 _Ids = tuple[int, ...]
 
 
 def greedy_search(
     values: Tensor, ids: Tensor, lengths: Tensor, *, blank: int
 ) -> list[list[Hypothesis]]:
-    """The best alignment of each utterance without repeats and blanks: one hypothesis per utterance.
+    """The best alignment of each utterance without repeats and blanks: one hypothesis per
+    utterance.
 
     Args:
-        values, ids: (B, T, K) log-probabilities and units of `Ctc.topk`; only the first of each frame is read.
+        values, ids: (B, T, K) log-probabilities and units of `Ctc.topk`; only the first of each
+            frame is read.
         lengths: (B,) in T. Frames after an utterance's length are not read.
-    Returns: per utterance its hypothesis; the score is that of the alignment, not of all alignments together.
+    Returns: per utterance its hypothesis; the score is that of the alignment, not of all alignments
+        together.
     """
     best_BT, ids_BT = values[..., 0], ids[..., 0]
     valid_BT = length_mask(lengths, values.size(1))
@@ -48,17 +54,20 @@ def greedy_search(
 def prefix_beam_search(
     values: Tensor, ids: Tensor, lengths: Tensor, *, blank: int, beam_size: int
 ) -> list[list[Hypothesis]]:
-    """The best prefixes of each utterance by the sum over their alignments (Hannun et al. 2014), with WeNet's pruning.
+    """The best prefixes of each utterance by the sum over their alignments (Hannun et al.
 
-    In each frame only its K best units are considered (in WeNet K is the beam); the `beam_size` best prefixes survive.
-    The search is a Numba kernel in float64. `prefix_beam_search_with_lm` without a language model is the same search in
-    plain Python. Of equal scores the prefix that extends the better one is first, then the one with the higher unit.
+    2014), with WeNet's pruning.
+
+    In each frame only its K best units are considered (in WeNet K is the beam); the `beam_size`
+    best prefixes survive. The search is a Numba kernel in float64. `prefix_beam_search_with_lm`
+    without a language model is the same search in plain Python. Of equal scores the prefix that
+    extends the better one is first, then the one with the higher unit.
 
     Args:
-        values, ids: (B, T, K) log-probabilities and units of `Ctc.topk`, no NaN; lengths: (B,) in T. Frames after an
-            utterance's length are not read.
-    Returns: per utterance up to `beam_size` different hypotheses, best first, with the log of the sum over the
-        alignments that were considered. An utterance of length 0 has the empty one.
+        values, ids: (B, T, K) log-probabilities and units of `Ctc.topk`, no NaN; lengths: (B,) in
+            T. Frames after an utterance's length are not read.
+    Returns: per utterance up to `beam_size` different hypotheses, best first, with the log of the
+        sum over the alignments that were considered. An utterance of length 0 has the empty one.
     """
     values_BTK, ids_BTK = (
         values.detach().double().cpu().contiguous().numpy(),
@@ -115,9 +124,11 @@ def prefix_beam_search_with_lm(
     options: DecodeOptions,
     lm: LanguageModel | None,
 ) -> tuple[list[list[Hypothesis]], list[list[Hypothesis]]]:
-    """As `prefix_beam_search`, with prefixes ranked by CTC plus language model and length bonus (Hannun et al. 2014).
+    """As `prefix_beam_search`, with prefixes ranked by CTC plus language model and length bonus
+    (Hannun et al. 2014).
 
-    Returns: per utterance up to `beam_size` hypotheses, best first; and the same hypotheses with scores of CTC only.
+    Returns: per utterance up to `beam_size` hypotheses, best first; and the same hypotheses with
+        scores of CTC only.
     """
     searches = [_FusedPrefixSearch(blank, options) for _ in lengths]
     scorer = _FusionScorer(lm, len(searches)) if lm is not None and options.lm_weight else None
@@ -147,7 +158,9 @@ def prefix_beam_search_with_lm(
 
 
 _Wanted = list[tuple[int, list[_Ids], list[int]]]
-"""Per utterance its row, the prefixes of its beam, and the units of which each may be extended by one."""
+"""Per utterance its row, the prefixes of its beam, and the units of which each may be extended by
+one.
+"""
 
 
 def _no_scores(wanted: _Wanted) -> list[list[list[float]]]:
@@ -155,14 +168,18 @@ def _no_scores(wanted: _Wanted) -> list[list[list[float]]]:
 
 
 class _FusionScorer:
-    """The language model's states of the beams of all utterances, for which a model on a GPU computes together."""
+    """The language model's states of the beams of all utterances, for which a model on a GPU
+    computes together.
+    """
 
     def __init__(self, lm: LanguageModel, count: int) -> None:
         self._lm, self._states = lm, lm.start(count)
         self._rows: dict[tuple[int, _Ids], int] = {(row, ()): row for row in range(count)}
 
     def score(self, wanted: _Wanted) -> list[list[list[float]]]:
-        """Per utterance the log-probabilities of the units after each prefix. States of other prefixes are dropped.
+        """Per utterance the log-probabilities of the units after each prefix.
+
+        States of other prefixes are dropped.
 
         A prefix is in the last beam of its utterance, or one unit longer than such a prefix.
         """
@@ -271,14 +288,15 @@ def viterbi_align(
     labels: Sequence[Sequence[int]],
     rows: Sequence[int] | None = None,
 ) -> list[Alignment | None]:
-    """The best CTC alignment of each label sequence to the frames of an utterance, in O(T · L) time, little memory.
+    """The best CTC alignment of each label sequence to the frames of an utterance, in O(T · L)
+    time, little memory.
 
     Args:
         log_probs: (B, T, C) natural logarithms, class 0 is blank; lengths: (B,) in T.
         labels: R sequences of classes.
         rows: the utterance of each sequence; None: one sequence per utterance.
-    Returns: None if there are too few frames: one per label, and a blank between equal neighbours. Of equally good
-        alignments always the same one.
+    Returns: None if there are too few frames: one per label, and a blank between equal neighbours.
+        Of equally good alignments always the same one.
     Raises: CheckpointError if log-probabilities are NaN.
     """
     from wenet_hs.decode import ctc_kernels
@@ -307,11 +325,14 @@ def align_units(
     labels: Sequence[Sequence[int]],
     rows: Sequence[int] | None = None,
 ) -> list[Alignment | None]:
-    """As `viterbi_align`, for unit ids and encoder output. Only the log-probabilities of these units are computed.
+    """As `viterbi_align`, for unit ids and encoder output.
+
+    Only the log-probabilities of these units are computed.
 
     Args:
         memory: (B, T, D), lengths: (B,) in T.
-        labels: R sequences of unit ids. Blank among them, which a decoder may emit, is a label like any other.
+        labels: R sequences of unit ids. Blank among them, which a decoder may emit, is a label like
+            any other.
     """
     rows = range(len(labels)) if rows is None else rows
     joined: list[list[int]] = [
@@ -332,7 +353,9 @@ def align_units(
 
 
 def align_windows(ctc: Ctc, windows: Iterable[Tensor], ids: Sequence[int]) -> Alignment | None:
-    """As `align_units`, for the unit ids of one recording and its encoder output in consecutive parts (1, T, D)."""
+    """As `align_units`, for the unit ids of one recording and its encoder output in consecutive
+    parts (1, T, D).
+    """
     alphabet = _alphabet([ids], ctc.blank)
     parts = [
         ctc.head.label_log_probs(part, alphabet.unit_ids.to(part.device)).cpu() for part in windows

@@ -17,7 +17,10 @@ class Alignment:
     """The most probable CTC alignment of a sequence of units to the encoder frames of an utterance."""
 
     spans: tuple[tuple[int, int], ...]
-    """Per unit: its first frame, and the frame after its last. The frames between two units emit blank."""
+    """Per unit: its first frame, and the frame after its last.
+
+    The frames between two units emit blank.
+    """
     log_probs: tuple[float, ...]
     """Per unit: the mean log-probability over its frames; natural logarithm."""
     score: float
@@ -33,7 +36,9 @@ class Hypothesis:
     score: float
     """Natural logarithm. Each mode has its own formula: scores of two modes cannot be compared."""
     alignment: Alignment | None = None
-    """Set by `decode(..., align=True)` for the best hypothesis of each mode, if its units fit into the frames."""
+    """Set by `decode(..., align=True)` for the best hypothesis of each mode, if its units fit into
+    the frames.
+    """
 
 
 _NOT_NEGATIVE = "a finite number of at least 0"

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Restartable decoding of a data list: batches by length, shared by the ranks, results appended per batch.
+"""Restartable decoding of a data list: batches by length, shared by the ranks, results appended per
+batch.
 
-A crash loses at most the batches in progress. The batches do not depend on the number of ranks, and each is decoded as
-a whole. So an interrupted or shared run gives the same bits as a run of one process. The folder is removed when the
-results are written, unless clips could not be read: then the next run tries these again.
+A crash loses at most the batches in progress. The batches do not depend on the number of ranks, and
+each is decoded as a whole. So an interrupted or shared run gives the same bits as a run of one
+process. The folder is removed when the results are written, unless clips could not be read: then
+the next run tries these again.
 
 Dimension key: N samples, T frames, F features.
 """
@@ -82,18 +84,21 @@ def recognize(
 ) -> Recognition | None:
     """Decode a list, longest utterances first, so that a lack of memory shows at once.
 
-    A clip that cannot be read is left out and listed in `failed`. A clip that is too short for the encoder has the
-    empty hypothesis, and a warning names it. One second of noise is decoded before time is measured.
+    A clip that cannot be read is left out and listed in `failed`. A clip that is too short for the
+    encoder has the empty hypothesis, and a warning names it. One second of noise is decoded before
+    time is measured.
 
     Args:
-        folder: where each decoded batch is saved. A run that finds results of an earlier run with the same settings
-            there continues it, and tries again what could not be read. The caller removes the folder.
+        folder: where each decoded batch is saved. A run that finds results of an earlier run with
+            the same settings there continues it, and tries again what could not be read. The caller
+            removes the folder.
         settings: what must be equal for that besides the job: the list, its audio, the model.
         world: the ranks that share the work; their number changes no bit.
-        on_progress: called with the number of utterances (or segments) of this rank that were decoded since the last
-            call, and with their total number.
+        on_progress: called with the number of utterances (or segments) of this rank that were
+            decoded since the last call, and with their total number.
     Returns: None on all ranks except rank 0.
-    Raises: DataError if batches are missing at the end; ConfigError if the memory is too small for a batch.
+    Raises: DataError if batches are missing at the end; ConfigError if the memory is too small for
+        a batch.
     """
     world, encoder = world or World(), experiment.model.encoder
     partial = PartialResults(folder)
@@ -140,7 +145,9 @@ def recognize(
 def assign_batches(
     batches: Sequence[Sequence[Piece]], done: Collection[int], num_ranks: int
 ) -> list[list[int]]:
-    """The numbers of the batches that are not done, per rank: each goes to the rank with the fewest seconds so far."""
+    """The numbers of the batches that are not done, per rank: each goes to the rank with the fewest
+    seconds so far.
+    """
     shares: list[list[int]] = [[] for _ in range(num_ranks)]
     seconds = [0.0] * num_ranks
     for number, batch in enumerate(batches):
@@ -159,10 +166,12 @@ def _share_plan(
     world: World,
     max_batch_s: float,
 ) -> tuple[list[list[Piece]], set[int], dict[int, str]]:
-    """The batches, the numbers of those that are done, and row → reason of utterances that are in no batch.
+    """The batches, the numbers of those that are done, and row → reason of utterances that are in
+    no batch.
 
-    Such an utterance's header (or audio, if it must be cut) cannot be read. The next run tries it again: the batches
-    of these utterances follow all others. Rank 0 reads the partial results and sends them to the others.
+    Such an utterance's header (or audio, if it must be cut) cannot be read. The next run tries it
+    again: the batches of these utterances follow all others. Rank 0 reads the partial results and
+    sends them to the others.
     """
     kept = world.all_gather(partial.find(settings) if world.is_first else None)[0]
     batches, done = kept or ([], set())
@@ -249,7 +258,8 @@ def decode_pieces(
     job: DecodingJob,
     times: StageTimes | None = None,
 ) -> tuple[dict[Piece, dict[str, Segment]], list[Piece]]:
-    """Decode a batch: the hypotheses of each piece by mode, and the pieces that are too short for the encoder.
+    """Decode a batch: the hypotheses of each piece by mode, and the pieces that are too short for
+    the encoder.
 
     Args:
         features: (T, F) of each piece.
@@ -317,7 +327,10 @@ def _decode_batches(
     batches: Mapping[int, Sequence[Piece]],
     job: DecodingJob,
 ) -> Iterator[tuple[int, DecodedBatch]]:
-    """Decode batches, given by number. Beside a GPU the audio of the next ones is loaded meanwhile."""
+    """Decode batches, given by number.
+
+    Beside a GPU the audio of the next ones is loaded meanwhile.
+    """
     device = next(experiment.model.parameters()).device
     of_position = list(batches.values())
 

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Joint attention and CTC beam search in one pass (Watanabe et al. 2017), with a list of finished hypotheses.
+"""Joint attention and CTC beam search in one pass (Watanabe et al.
 
-At every step each hypothesis is also finished: its text so far is added to the list. The N best hypotheses that are one
-unit longer continue. So finished hypotheses take no row of the beam. The search stops when no continuing hypothesis
-can get among the best of the list. This stopping rule is exact, because log-probabilities are never above 0.
+2017), with a list of finished hypotheses.
 
-Dimension key: B utterances still searched, N beam, K candidates per hypothesis, C = N · K, L units so far (<sos>
-first), M hypotheses that continue, T frames, D width, V units.
+At every step each hypothesis is also finished: its text so far is added to the list. The N best
+hypotheses that are one unit longer continue. So finished hypotheses take no row of the beam. The
+search stops when no continuing hypothesis can get among the best of the list. This stopping rule is
+exact, because log-probabilities are never above 0.
+
+Dimension key: B utterances still searched, N beam, K candidates per hypothesis, C = N · K, L units
+so far (<sos> first), M hypotheses that continue, T frames, D width, V units.
 """
 
 from __future__ import annotations
@@ -27,16 +30,21 @@ if TYPE_CHECKING:
     from wenet_hs.model.asr_model import AsrModel
 
 _CANDIDATES = 2
-"""Each hypothesis is extended by this many times `beam_size` units, the decoder's best; CTC scores all of them."""
+"""Each hypothesis is extended by this many times `beam_size` units, the decoder's best; CTC scores
+all of them.
+"""
 _MIN_LOG_PROB = -1e4
-"""Lower log-probabilities are raised to this: such an alignment has no weight, and no infinities are subtracted."""
+"""Lower log-probabilities are raised to this: such an alignment has no weight, and no infinities
+are subtracted.
+"""
 
 
 class FinishedListSearch(BeamSearch):
     """The beam, and the list of the finished hypotheses.
 
-    The score is (1 - ctc_weight) · decoder + ctc_weight · CTC + language model and length bonus, including the ends,
-    divided by max(1, number of units) ** length_penalty. If no text fits the length limits: the empty one with score 0.
+    The score is (1 - ctc_weight) · decoder + ctc_weight · CTC + language model and length bonus,
+    including the ends, divided by max(1, number of units) ** length_penalty. If no text fits the
+    length limits: the empty one with score 0.
     """
 
     def __init__(
@@ -49,7 +57,9 @@ class FinishedListSearch(BeamSearch):
         ctc_weight: float,
         lm: LanguageModel | None = None,
     ) -> None:
-        """memory: (B, T, D) encoder output; lengths: (B,) in T, at least 1; ctc_weight 0: CTC is not computed."""
+        """memory: (B, T, D) encoder output; lengths: (B,) in T, at least 1; ctc_weight 0: CTC is
+        not computed.
+        """
         super().__init__(model, memory, lengths, options, lm)
         self._ctc_weight, self._ctc = ctc_weight, None
         if ctc_weight:
@@ -74,7 +84,9 @@ class FinishedListSearch(BeamSearch):
         return at_limit_B | self.read(self._is_complete()) if should_sync else at_limit_B
 
     def _finish(self, hidden_MD: Tensor) -> None:
-        """Add each hypothesis with its end to the list, and keep the N best; of equal scores the earlier one."""
+        """Add each hypothesis with its end to the list, and keep the N best; of equal scores the
+        earlier one.
+        """
         length = self.num_units
         ends_M = torch.full((len(hidden_MD),), self._eos, device=hidden_MD.device)
         eos_scores_M = -(1 - self._ctc_weight) * self._head.nll(hidden_MD, ends_M).double()
@@ -136,8 +148,8 @@ class FinishedListSearch(BeamSearch):
         )
         units_left_B = (max_units_B - self.num_units).clamp(min=0)
         best_B = best_B + max(0.0, options.length_bonus) * units_left_B
-        # Upper bound of the final score: a negative score is divided by the maximum number of units, a positive one by
-        # the present number.
+        # Upper bound of the final score: a negative score is divided by the maximum number of
+        # units, a positive one by the present number.
         divisors_B = (
             torch.where(best_B < 0, max_units_B.double(), float(self.num_units))
             ** options.length_penalty
@@ -168,13 +180,15 @@ class FinishedListSearch(BeamSearch):
 
 
 class CtcPrefixScorer:
-    """CTC score of a prefix: the sum over all alignments of all texts that begin with it (Watanabe et al. 2017).
+    """CTC score of a prefix: the sum over all alignments of all texts that begin with it (Watanabe
+    et al. 2017).
 
-    It is exact, and computed for all hypotheses and candidates at once, without a loop over frames. Let Φ_t be the sum
-    over the alignments of a prefix to the frames before t after which a unit is a new one. Then the prefix that is one
-    unit longer has the score Σ_t Φ_t · p_t(unit). Its alignments that end in the unit at frame t have
-    Σ_{s ≤ t} Φ_s · p_s(unit) … p_t(unit). This is a cumulative sum after division by the product of all frames so far.
-    Logarithms in float64 keep both exact.
+    It is exact, and computed for all hypotheses and candidates at once, without a loop over frames.
+    Let Φ_t be the sum over the alignments of a prefix to the frames before t after which a unit is
+    a new one. Then the prefix that is one unit longer has the score Σ_t Φ_t · p_t(unit). Its
+    alignments that end in the unit at frame t have Σ_{s ≤ t} Φ_s · p_s(unit) … p_t(unit). This is a
+    cumulative sum after division by the product of all frames so far. Logarithms in float64 keep
+    both exact.
     """
 
     def __init__(self, log_probs: Tensor, lengths: Tensor, blank: int, beam_size: int) -> None:
@@ -198,7 +212,9 @@ class CtcPrefixScorer:
         return all_BNT.gather(2, last_BN1)[..., 0]
 
     def prefix_scores(self, ids: Tensor) -> Tensor:
-        """(B, N, K) float64: score of each hypothesis extended by a unit of `ids` (B, N, K); -inf for blank."""
+        """(B, N, K) float64: score of each hypothesis extended by a unit of `ids` (B, N, K); -inf
+        for blank.
+        """
         new_BNT, repeated_BNT = self._before()
         repeats_BNK = ids == self._units_BN[..., None]
         terms_BNKT = self._frames_of(ids)
@@ -209,7 +225,9 @@ class CtcPrefixScorer:
         return scores_BNK.masked_fill(ids == self._blank, -math.inf)
 
     def advance(self, parents: Tensor, units: Tensor) -> None:
-        """Replace the hypotheses: each new one is hypothesis `parents` (B, N) extended by a unit of `units` (B, N)."""
+        """Replace the hypotheses: each new one is hypothesis `parents` (B, N) extended by a unit of
+        `units` (B, N).
+        """
         new_BNT, repeated_BNT = self._before()
         repeats_BN = units == self._units_BN.gather(1, parents)
         rows_BNT = parents[..., None].expand_as(new_BNT)
@@ -239,7 +257,9 @@ class CtcPrefixScorer:
         self._units_BN = self._units_BN[rows]
 
     def _before(self) -> tuple[Tensor, Tensor]:
-        """Two (B, N, T): Φ of a unit that differs from the last one, and of the last one repeated. -inf outside."""
+        """Two (B, N, T): Φ of a unit that differs from the last one, and of the last one repeated.
+        -inf outside.
+        """
         first = 0.0 if self._is_empty else -math.inf
         new_BNT = _shift_right(torch.logaddexp(self._in_blank_BNT, self._in_unit_BNT), first)
         repeated_BNT = _shift_right(self._in_blank_BNT, first)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recognition with known units: per language a model with limited heads, and a place for units that the model lacks."""
+"""Recognition with known units: per language a model with limited heads, and a place for units that
+the model lacks.
+"""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -27,13 +29,16 @@ PLACEMENTS = ("articulatory",)
 def limit_to_inventories(
     experiment: Experiment, inventories: Inventories, *, place_unseen: str | None = None
 ) -> tuple[Experiment, dict[str | None, AsrModel]]:
-    """The experiment, and per language its model limited to the units of the language, for decoding.
+    """The experiment, and per language its model limited to the units of the language, for
+    decoding.
 
-    Encoder and decoder are shared. A unit that the model lacks cannot be recognised, and a warning lists it. With
-    `place_unseen` "articulatory" it is placed beside its nearest unit of the model, as a sibling of that leaf with
-    which it shares the probability equally; the unit table and the decoder's input embedding are extended (in place).
+    Encoder and decoder are shared. A unit that the model lacks cannot be recognised, and a warning
+    lists it. With `place_unseen` "articulatory" it is placed beside its nearest unit of the model,
+    as a sibling of that leaf with which it shares the probability equally; the unit table and the
+    decoder's input embedding are extended (in place).
 
-    Raises DataError for a language whose units the model lacks; ConfigError if panphon is needed and not installed.
+    Raises DataError for a language whose units the model lacks; ConfigError if panphon is needed
+        and not installed.
     """
     table = experiment.tokenizer.table
     all_units = {unit for units in inventories.values() for unit in units}
@@ -77,7 +82,9 @@ def _report_unseen(unseen: Sequence[str], placed: Mapping[str, str]) -> None:
 
 
 def _extend(experiment: Experiment, placed: Mapping[str, int]) -> Experiment:
-    """The experiment with new units at the end of its table; each has the decoder's input embedding of its source."""
+    """The experiment with new units at the end of its table; each has the decoder's input embedding
+    of its source.
+    """
     table = experiment.tokenizer.table
     tokenizer = experiment.tokenizer.with_table(UnitTable((*table.units, *placed), table.special))
     for decoder in experiment.model.modules():

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The searches of the decoding modes, and `decode`: from features to the hypotheses of each mode.
 
-To add a mode, write its search in a file of this package, add it to SEARCHES, and its facts to the table MODES of
-`model/modes.py`.
+To add a mode, write its search in a file of this package, add it to SEARCHES, and its facts to the
+table MODES of `model/modes.py`.
 
 Dimension key: B utterances, T encoder frames, K best units of a frame, D width.
 """
@@ -51,10 +51,14 @@ from wenet_hs.tree.errors import CheckpointError, ConfigError
 logger = logging.getLogger(__name__)
 
 NBests = list[list[Hypothesis]]
-"""Per utterance its hypotheses, best first; at most `beam_size`, and at most `nbest` if that is set."""
+"""Per utterance its hypotheses, best first; at most `beam_size`, and at most `nbest` if that is
+set.
+"""
 
 ENCODER, ALIGNMENT = "encoder", "alignment"
-"""Stages that belong to no mode: the encoder, and the alignment of the best hypotheses of all modes."""
+"""Stages that belong to no mode: the encoder, and the alignment of the best hypotheses of all
+modes.
+"""
 
 
 class StageTimes:
@@ -67,7 +71,9 @@ class StageTimes:
 
     @contextmanager
     def measure(self, stage: str) -> Iterator[None]:
-        """Add the time of the block to `stage`, without the time of stages that are measured inside of it."""
+        """Add the time of the block to `stage`, without the time of stages that are measured inside
+        of it.
+        """
         start, outer_seconds = self._now(), self._inner_seconds
         self._inner_seconds = 0.0
         yield
@@ -99,7 +105,8 @@ class EncodedBatch:
 
     @property
     def ctc_best(self) -> tuple[Tensor, Tensor]:
-        """Log-probabilities and ids (B, T, K) of the best units of each frame, for a mode with CTC_STAGE.
+        """Log-probabilities and ids (B, T, K) of the best units of each frame, for a mode with
+        CTC_STAGE.
 
         K is 1 if no mode of the batch has PREFIX_STAGE, else `beam_size`.
         """
@@ -108,7 +115,9 @@ class EncodedBatch:
 
     @property
     def prefixes(self) -> tuple[NBests, NBests]:
-        """The n-bests of the CTC prefix search, and the same with scores of CTC only, for a mode with PREFIX_STAGE."""
+        """The n-bests of the CTC prefix search, and the same with scores of CTC only, for a mode
+        with PREFIX_STAGE.
+        """
         self._check_stage(PREFIX_STAGE)
         return self._prefixes
 
@@ -117,7 +126,9 @@ class EncodedBatch:
         self._prefixes = nbests, nbests
 
     def _check_stage(self, stage: str) -> None:
-        """A stage that a mode does not list would be missing in its time, and the beam could be too small."""
+        """A stage that a mode does not list would be missing in its time, and the beam could be too
+        small.
+        """
         if stage not in stages_of(self.current_mode):
             raise RuntimeError(
                 f"mode {self.current_mode}: its search reads {stage!r}, which its `stages` do not list"
@@ -229,7 +240,10 @@ def stages_of(mode: str) -> tuple[str, ...]:
 
 
 def no_chunks_error(encoder: SpeechEncoder, where: str, to_do: str) -> ConfigError:
-    """The error where chunks are asked of an encoder that has none. `to_do`: instead of training another model."""
+    """The error where chunks are asked of an encoder that has none.
+
+    `to_do`: instead of training another model.
+    """
     if isinstance(encoder, PretrainedEncoder):
         return ConfigError(
             where,
@@ -248,7 +262,9 @@ def check_options(
     modes: Sequence[str] = (),
     lm: AnyLanguageModel | None = None,
 ) -> None:
-    """Raise ConfigError if the model or a mode does not support the options, ValueError for an unknown mode."""
+    """Raise ConfigError if the model or a mode does not support the options, ValueError for an
+    unknown mode.
+    """
     for mode in modes:
         facts = find_mode(mode)
         if not facts.branches <= model.branches:
@@ -299,8 +315,8 @@ def _check_chunk(model: AsrModel, options: DecodeOptions) -> None:
 def warn_about_options(model: AsrModel, options: DecodeOptions, modes: Sequence[str]) -> None:
     """Warn about what is rarely meant.
 
-    A beam wider than the unit table, a mode whose branches were not trained, options that no mode reads, a finished
-    list without penalty.
+    A beam wider than the unit table, a mode whose branches were not trained, options that no mode
+    reads, a finished list without penalty.
     """
     if options.beam_size > model.num_units:
         message = (
@@ -327,7 +343,9 @@ def warn_about_options(model: AsrModel, options: DecodeOptions, modes: Sequence[
 
 
 def _unread_options(options: DecodeOptions, modes: Sequence[str]) -> list[str]:
-    """The options about the length that differ from their defaults and that none of the modes reads."""
+    """The options about the length that differ from their defaults and that none of the modes
+    reads.
+    """
     default = DecodeOptions()
     changed = [
         name for name in sorted(LENGTH_OPTIONS) if getattr(options, name) != getattr(default, name)
@@ -337,7 +355,9 @@ def _unread_options(options: DecodeOptions, modes: Sequence[str]) -> list[str]:
 
 
 def pad_features(model: AsrModel, features: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """Features (T, F) of utterances as a batch (B, T, F) on the model's device, and their lengths (B,)."""
+    """Features (T, F) of utterances as a batch (B, T, F) on the model's device, and their lengths
+    (B,).
+    """
     rows, device = list(features), next(model.parameters()).device
     return pad_sequence(rows, batch_first=True).to(device), torch.tensor(
         list(map(len, rows)), device=device
@@ -356,20 +376,24 @@ def decode(
     align: bool = False,
     times: StageTimes | None = None,
 ) -> dict[str, NBests]:
-    """The hypotheses of each utterance by mode, best first. The encoder runs once. The batch size changes no text.
+    """The hypotheses of each utterance by mode, best first.
+
+    The encoder runs once. The batch size changes no text.
 
     Args:
         model: in eval mode, on the device of the features.
         features: (B, T, F) float32 before CMVN; lengths: (B,) in feature frames.
         modes: names from MODES, or of modes of installed packages.
-        lm: language model with weight `lm_weight`, for all modes except greedy ones: in the search, or for the n-best
-            list after it (`TextModel`).
-        align: whether to add the CTC alignment of the best hypothesis of each mode. A model that was trained without
-            CTC (`ctc_weight` 0) has none.
+        lm: language model with weight `lm_weight`, for all modes except greedy ones: in the search,
+            or for the n-best list after it (`TextModel`).
+        align: whether to add the CTC alignment of the best hypothesis of each mode. A model that
+            was trained without CTC (`ctc_weight` 0) has none.
         times: the seconds of each stage are added to it.
-    Returns: {mode: B lists of hypotheses}. An utterance without an encoder frame has the empty hypothesis, score 0.
-    Raises: ValueError for an unknown mode or a model in training mode; ConfigError as check_options; CheckpointError
-        if the output of the encoder is not finite, or that of CTC is NaN.
+    Returns: {mode: B lists of hypotheses}. An utterance without an encoder frame has the empty
+        hypothesis, score 0.
+    Raises: ValueError for an unknown mode or a model in training mode; ConfigError as
+        check_options; CheckpointError if the output of the encoder is not finite, or that of CTC is
+        NaN.
     """
     options = options or DecodeOptions()
     if model.training:
@@ -400,7 +424,8 @@ def decode_memory(
 
     Args:
         encoded: (B, T, D), and the lengths (B,).
-        prefixes: what the CTC prefix search found, if it is known; only without a language model in the search.
+        prefixes: what the CTC prefix search found, if it is known; only without a language model in
+            the search.
     """
     memory, memory_lengths = encoded
     with times.measure(ENCODER):
@@ -450,7 +475,9 @@ def _rescore_texts(nbests: NBests, lm: TextModel, weight: float) -> NBests:
 
 
 def _align_best(batch: EncodedBatch, found: dict[str, NBests]) -> None:
-    """Add the alignment to the best hypothesis of each utterance and mode; equal hypotheses are aligned once."""
+    """Add the alignment to the best hypothesis of each utterance and mode; equal hypotheses are
+    aligned once.
+    """
     best = [(row, nbest[0].ids) for nbests in found.values() for row, nbest in enumerate(nbests)]
     distinct = list(dict.fromkeys(best))
     rows, labels = zip(*distinct, strict=True)

@@ -60,10 +60,11 @@ class PartialResults:
         self._plan = folder / "plan.json"
 
     def find(self, settings: Mapping[str, Any]) -> tuple[list[list[Piece]], set[int]] | None:
-        """The batches of an interrupted run with the same settings, and those that are done; None if there is none.
+        """The batches of an interrupted run with the same settings, and those that are done; None
+        if there is none.
 
-        A batch with a clip that could not be read is not done: the clip may have been repaired. If the settings differ,
-        a warning states this, and the results are not used.
+        A batch with a clip that could not be read is not done: the clip may have been repaired. If
+        the settings differ, a warning states this, and the results are not used.
         """
         try:
             record = json.loads(self._plan.read_bytes())
@@ -101,7 +102,8 @@ class PartialResults:
 
     @contextmanager
     def appending(self, rank: int) -> Iterator[Callable[[DecodedBatch], None]]:
-        """A function that saves a batch in the file of a rank: from then on a killed process does not lose it.
+        """A function that saves a batch in the file of a rank: from then on a killed process does
+        not lose it.
 
         An incomplete line at the end of the file, of a killed run, is removed.
         """
@@ -116,7 +118,8 @@ class PartialResults:
             yield append
 
     def read(self) -> dict[int, DecodedBatch]:
-        """The decoded batches by number: of several attempts one without failures, otherwise the last one.
+        """The decoded batches by number: of several attempts one without failures, otherwise the
+        last one.
 
         A damaged line is left out: its batch is decoded again.
         """

@@ -44,8 +44,9 @@ def timed_units(
 ) -> list[TimedText]:
     """The units of an alignment with their begin and end.
 
-    A frame stands for one step (frame shift · subsampling), in the middle of the audio that it is computed from. With
-    conv2d and 10 ms, frame 0 is computed from 85 ms and stands for 22.5 to 62.5 ms.
+    A frame stands for one step (frame shift · subsampling), in the middle of the audio that it is
+    computed from. With conv2d and 10 ms, frame 0 is computed from 85 ms and stands for 22.5 to 62.5
+    ms.
 
     Args:
         frontend: what computes the encoder's input.
@@ -75,7 +76,10 @@ def mean_confidence(units: Sequence[TimedText]) -> float:
 
 
 def mark_confidence(is_overfitted: bool) -> dict[str, bool]:
-    """The field of records with confidences that marks those of an over-fitted model. States it, once per command."""
+    """The field of records with confidences that marks those of an over-fitted model.
+
+    States it, once per command.
+    """
     if is_overfitted:
         found = (
             "--model_dir: metrics.jsonl shows over-fitting: the confidences of words are unreliable"
@@ -94,11 +98,13 @@ class _PartOfWord:
 
 
 def timed_words(units: Sequence[TimedText], tokenizer: Tokenizer) -> list[TimedText]:
-    """The words of timed units. They are separated by `▁`, wherever it stands: alone, or at either end of a unit.
+    """The words of timed units.
 
-    In a script without spaces between words each letter with its marks is a word (`NO_SPACES`). A word lasts from the
-    begin of its first unit to the end of its last. A unit with a space in the middle belongs to both words. Phones do
-    not mark words: they are one word.
+    They are separated by `▁`, wherever it stands: alone, or at either end of a unit.
+
+    In a script without spaces between words each letter with its marks is a word (`NO_SPACES`). A
+    word lasts from the begin of its first unit to the end of its last. A unit with a space in the
+    middle belongs to both words. Phones do not mark words: they are one word.
     """
     return [
         TimedText(
@@ -181,8 +187,8 @@ def make_segment(nbest: Sequence[Hypothesis], begin_s: float, experiment: Experi
 def join_segments(segments: Sequence[Segment], tokenizer: Tokenizer) -> Segment:
     """The segments of an utterance, in order, as one with the joined best hypotheses.
 
-    Texts are joined with a space if the units mark words: characters with `▁`, BPE, and always for phones. Scores are
-    added. There are no times if a segment has units that CTC cannot align.
+    Texts are joined with a space if the units mark words: characters with `▁`, BPE, and always for
+    phones. Scores are added. There are no times if a segment has units that CTC cannot align.
     """
     if len(segments) == 1:
         return segments[0]
@@ -235,12 +241,12 @@ def write_decoding_results(
 ) -> None:
     """Write the hypotheses of each mode in the order of the list, and the clips that failed.
 
-    Each line of `hyps.jsonl` has key, lang, text, score and units of the best hypothesis, and `nbest` with these of
-    all. If CTC can align the best hypothesis there are also `times`, [begin, end] per unit in seconds from the
-    beginning of the utterance, and `confidence`, the mean probability of the units by CTC, in [0, 1] (null if there is
-    no unit), marked by `mark_confidence`. A clip that was cut has the joined best hypotheses of its segments, and
-    `cuts` in seconds.
-    `failed.tsv` has `key, reason` per line. Without failures it is removed.
+    Each line of `hyps.jsonl` has key, lang, text, score and units of the best hypothesis, and
+    `nbest` with these of all. If CTC can align the best hypothesis there are also `times`, [begin,
+    end] per unit in seconds from the beginning of the utterance, and `confidence`, the mean
+    probability of the units by CTC, in [0, 1] (null if there is no unit), marked by
+    `mark_confidence`. A clip that was cut has the joined best hypotheses of its segments, and
+    `cuts` in seconds. `failed.tsv` has `key, reason` per line. Without failures it is removed.
     """
     mark, tokenizer = mark_confidence(experiment.is_overfitted), experiment.tokenizer
     for mode, segments_of in found.segments.items():
@@ -289,13 +295,16 @@ def write_speed(
     stages_of: Mapping[str, Sequence[str]],
     conditions: Mapping[str, Any],
 ) -> dict[str, float]:
-    """Write `rtf.json` and return the real-time factor of each mode: seconds of work per second of audio.
+    """Write `rtf.json` and return the real-time factor of each mode: seconds of work per second of
+    audio.
 
-    The seconds of a mode are those of the mode itself: features, encoder and its own searches (attention_rescoring
-    includes the prefix search). The alignment is computed for all modes together and only listed in `seconds`.
-    With several ranks, `wall_seconds` and `rtf` are those of the slowest rank; `seconds`, `sum_seconds` and `sum_rtf`
-    are sums over the ranks. `sum_rtf_by_lang` gives each clip an equal part of the seconds of its batch, as padding
-    makes them equally long. Interrupted runs are included. A list without audio has no factor and no file.
+    The seconds of a mode are those of the mode itself: features, encoder and its own searches
+    (attention_rescoring includes the prefix search). The alignment is computed for all modes
+    together and only listed in `seconds`. With several ranks, `wall_seconds` and `rtf` are those of
+    the slowest rank; `seconds`, `sum_seconds` and `sum_rtf` are sums over the ranks.
+    `sum_rtf_by_lang` gives each clip an equal part of the seconds of its batch, as padding makes
+    them equally long. Interrupted runs are included. A list without audio has no factor and no
+    file.
 
     Args:
         stages_of: the stages of each mode.

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention rescoring: the hypotheses of the CTC prefix search, ranked again with the attention decoder.
+"""Attention rescoring: the hypotheses of the CTC prefix search, ranked again with the attention
+decoder.
 
-The hypotheses of an utterance form a prefix tree, so the decoder computes each shared beginning once.
+The hypotheses of an utterance form a prefix tree, so the decoder computes each shared beginning
+once.
 
-Dimension key: B trees computed together, R nodes of the largest tree, M nodes of all, E edges of all, T frames,
-D width.
+Dimension key: B trees computed together, R nodes of the largest tree, M nodes of all, E edges of
+all, T frames, D width.
 """
 
 from __future__ import annotations
@@ -30,12 +32,16 @@ if TYPE_CHECKING:
     from wenet_hs.model.asr_model import AsrModel
 
 MAX_NODES = 512
-"""Maximum size of a tree of more than one hypothesis: attention among its nodes takes quadratic memory."""
+"""Maximum size of a tree of more than one hypothesis: attention among its nodes takes quadratic
+memory.
+"""
 MAX_TOTAL_NODES = 8192
 """Maximum of B · R, which bounds the memory of the hidden vectors."""
 
 _Sequences = Sequence[tuple[int, Sequence[int]]]
-"""Per sequence the row of its utterance and its units; the sequences of an utterance are next to each other."""
+"""Per sequence the row of its utterance and its units; the sequences of an utterance are next to
+each other.
+"""
 
 
 def rescore(
@@ -46,10 +52,11 @@ def rescore(
     options: DecodeOptions,
     lm: LanguageModel | None = None,
 ) -> list[list[Hypothesis]]:
-    """The same hypotheses with the score (1 - r) · left + r · right + ctc_weight · CTC, best first (WeNet's formula).
+    """The same hypotheses with the score (1 - r) · left + r · right + ctc_weight · CTC, best first
+    (WeNet's formula).
 
-    left and right are the log-probabilities of units and end by the two decoders, without length normalisation; r is
-    `reverse_weight`. Language model and length bonus are added.
+    left and right are the log-probabilities of units and end by the two decoders, without length
+    normalisation; r is `reverse_weight`. Language model and length bonus are added.
 
     Args:
         memory: (B, T, D) encoder output; lengths: (B,) in T, at least 1.
@@ -118,7 +125,10 @@ def _fusion_scores(
 
 @dataclass
 class PrefixTree:
-    """Some hypotheses of one utterance. Node 0 is <sos>; an edge is a node and the unit, or the end, after it."""
+    """Some hypotheses of one utterance.
+
+    Node 0 is <sos>; an edge is a node and the unit, or the end, after it.
+    """
 
     row: int
     """Row of the utterance."""
@@ -146,7 +156,8 @@ def score_sequences(
     sequences: _Sequences,
     special: SpecialIds,
 ) -> list[float]:
-    """Log-probability of each sequence and its end; memory: (B, T, D) encoder output and its lengths (B,).
+    """Log-probability of each sequence and its end; memory: (B, T, D) encoder output and its
+    lengths (B,).
 
     Raises CheckpointError for a decoder whose output is NaN.
     """

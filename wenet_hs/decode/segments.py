@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pieces of a data list or a recording: clips cut at pauses, speech between pauses, batches of similar length.
+"""Pieces of a data list or a recording: clips cut at pauses, speech between pauses, batches of
+similar length.
 
 Dimension key: N samples, T frames of 10 ms.
 """
@@ -35,7 +36,10 @@ DEFAULT_MAX_SEGMENT_S = 60.0
 MIN_SEGMENT_S = 4.0
 """Smallest `max_segment_s`: a segment has at least one second on both sides of a cut."""
 MAX_BATCH_S = 600.0
-"""Maximum seconds of audio per batch, including padding: bounds the memory. A longer clip is a batch of its own."""
+"""Maximum seconds of audio per batch, including padding: bounds the memory.
+
+A longer clip is a batch of its own.
+"""
 CUT_AT_PAUSES = "with --max_segment_s above 0 they are cut at pauses"
 """What to do where an encoder cuts segments."""
 FRAMES_PER_SECOND = 100
@@ -97,7 +101,8 @@ def plan_batches(
     *,
     max_batch_s: float = math.inf,
 ) -> list[list[Piece]]:
-    """Longest first, at most `batch_size` pieces and MAX_BATCH_S seconds with padding; equal ones keep their order.
+    """Longest first, at most `batch_size` pieces and MAX_BATCH_S seconds with padding; equal ones
+    keep their order.
 
     Args:
         group_of: pieces of different groups are in different batches.
@@ -149,7 +154,9 @@ def limit_segment(max_segment_s: float, longest_s: float) -> float:
 
 
 def find_cuts(utterance: Utterance, max_segment_s: float) -> tuple[float, list[float]]:
-    """The length of an utterance's audio and where to cut it, in seconds. The audio is read in blocks.
+    """The length of an utterance's audio and where to cut it, in seconds.
+
+    The audio is read in blocks.
 
     Raises: DataError if the audio cannot be read, or is not as long as stated in the list.
     """
@@ -182,8 +189,10 @@ def _read_blocks(utterance: Utterance, length_s: float) -> Iterator[tuple[Sample
 
 
 def frame_levels(samples: NDArray[np.float32], rate: int) -> Levels:
-    """The level in dB per 10 ms, without a constant offset. samples: (N,) in [-1, 1]. Returns: (T,), as close to the
-    length as possible."""
+    """The level in dB per 10 ms, without a constant offset. samples: (N,) in [-1, 1].
+
+    Returns: (T,), as close to the length as possible.
+    """
     num_frames = round(len(samples) * FRAMES_PER_SECOND / rate)
     if num_frames == 0:
         return np.empty(0)
@@ -200,10 +209,12 @@ def frame_levels(samples: NDArray[np.float32], rate: int) -> Levels:
 
 
 def cut_at_pauses(levels: Levels, max_segment_s: float) -> list[float]:
-    """Where to cut, in seconds, so that no segment is longer than `max_segment_s` or shorter than a second.
+    """Where to cut, in seconds, so that no segment is longer than `max_segment_s` or shorter than a
+    second.
 
-    A cut is in the middle of the longest pause of at least 0.2 s in the second half of what a segment can hold. If
-    there is none, it is in the last pause of the first half, or else where 0.2 s of the second half are quietest.
+    A cut is in the middle of the longest pause of at least 0.2 s in the second half of what a
+    segment can hold. If there is none, it is in the last pause of the first half, or else where 0.2
+    s of the second half are quietest.
     """
     max_frames = int(max_segment_s * FRAMES_PER_SECOND)
     cuts, begin = [], 0
@@ -232,7 +243,9 @@ def _pauses(levels: Levels, begin: int, first: int, last: int) -> list[tuple[int
 
 
 def _speech_level(levels: Levels) -> tuple[float, float | None]:
-    """The highest level, and the one below which a frame is not speech; None if there is no contrast."""
+    """The highest level, and the one below which a frame is not speech; None if there is no
+    contrast.
+    """
     highest = float(np.percentile(_smoothed(levels, _SMOOTH), 99))
     lowest = float(_smoothed(levels, _PAUSE).min())
     if highest - lowest < _MIN_RANGE_DB:
@@ -247,7 +260,9 @@ def _runs(is_inside_T: NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 
 def _smoothed(levels: Levels, size: int) -> Levels:
-    """The level of the mean power of each `size` successive frames: (T,) → (T - size + 1,), at least one."""
+    """The level of the mean power of each `size` successive frames: (T,) → (T - size + 1,), at
+    least one.
+    """
     power_T = 10 ** (levels / 10)
     size = min(size, len(power_T))
     return np.asarray(
@@ -256,13 +271,17 @@ def _smoothed(levels: Levels, size: int) -> Levels:
 
 
 def _cut_region(begin: float, end: float, cuts: Sequence[float]) -> list[Piece]:
-    """The segments of a recording from `begin` to `end` in seconds; `cuts` are seconds from `begin`."""
+    """The segments of a recording from `begin` to `end` in seconds; `cuts` are seconds from
+    `begin`.
+    """
     bounds = [begin, *(begin + cut for cut in cuts), end]
     return [Piece(0, last - first, first, last) for first, last in pairwise(bounds)]
 
 
 def cut_span(path: str | Path, begin: float, end: float, max_segment_s: float) -> list[Piece]:
-    """A segment of a recording, from `begin` to `end` in seconds, cut at pauses if it is longer (0: never)."""
+    """A segment of a recording, from `begin` to `end` in seconds, cut at pauses if it is longer (0:
+    never).
+    """
     cuts = list[float]()
     if 0 < max_segment_s < end - begin:
         _, cuts = find_cuts(
@@ -272,7 +291,9 @@ def cut_span(path: str | Path, begin: float, end: float, max_segment_s: float) -
 
 
 def cut_waveform(waveform_N: Tensor, rate: int, max_segment_s: float) -> list[Piece]:
-    """A waveform cut at pauses if it is longer than `max_segment_s` (0: never); nothing if no speech is found."""
+    """A waveform cut at pauses if it is longer than `max_segment_s` (0: never); nothing if no
+    speech is found.
+    """
     duration_s, levels_T = len(waveform_N) / rate, frame_levels(waveform_N.numpy(), rate)
     if is_silent(waveform_N) or not join_regions(speech_regions(levels_T), duration_s):
         return []
@@ -289,9 +310,12 @@ def cut_waveform(waveform_N: Tensor, rate: int, max_segment_s: float) -> list[Pi
 def find_speech(
     path: str | Path, max_segment_s: float, vad: str = "energy"
 ) -> tuple[float, list[Piece]]:
-    """The length of a recording in seconds, and its speech in order, without overlap. The audio is read in blocks.
+    """The length of a recording in seconds, and its speech in order, without overlap.
 
-    Pauses of 0.5 s or more separate two pieces. A piece longer than `max_segment_s` is cut (0: never).
+    The audio is read in blocks.
+
+    Pauses of 0.5 s or more separate two pieces. A piece longer than `max_segment_s` is cut (0:
+    never).
 
     Args:
         vad: one of VADS.
@@ -320,10 +344,12 @@ def find_speech(
 
 
 def speech_regions(levels: Levels) -> list[tuple[float, float]]:
-    """Begin and end in seconds of each range whose level is that of speech; levels (T,) of `frame_levels`.
+    """Begin and end in seconds of each range whose level is that of speech; levels (T,) of
+    `frame_levels`.
 
-    The limit is found per minute, because speakers move and change. A minute without contrast, or without a frame as
-    loud as the speech of the whole recording, has the limit of the whole recording.
+    The limit is found per minute, because speakers move and change. A minute without contrast, or
+    without a frame as loud as the speech of the whole recording, has the limit of the whole
+    recording.
     """
     if not len(levels):
         return []
@@ -346,7 +372,8 @@ def speech_regions(levels: Levels) -> list[tuple[float, float]]:
 def join_regions(
     regions: Sequence[tuple[float, float]], length_s: float
 ) -> list[tuple[float, float]]:
-    """Regions of speech in seconds, in order: joined over short gaps, without clicks, with a margin on both sides.
+    """Regions of speech in seconds, in order: joined over short gaps, without clicks, with a margin
+    on both sides.
 
     Args:
         length_s: the length of the recording, in which all results lie.
@@ -362,7 +389,9 @@ def join_regions(
 
 
 def _load_silero() -> Callable[[Tensor], list[tuple[float, float]]]:
-    """Silero VAD: a function from a waveform (N,) of 16 kHz to begin and end in seconds of its speech."""
+    """Silero VAD: a function from a waveform (N,) of 16 kHz to begin and end in seconds of its
+    speech.
+    """
     num_threads = torch.get_num_threads()
     try:
         from silero_vad import get_speech_timestamps, load_silero_vad

@@ -40,7 +40,9 @@ def largest_difference(pairs: Pairs) -> float:
 def log_probs_of(
     folder: Path, model: AsrModel, features: Tensor, chunk: Chunk | None, name: str = MODEL
 ) -> Tensor:
-    """features (T, F) or samples (N,) → (T', V) by the file NAME, or WeNet's two; of a stream all whole chunks."""
+    """features (T, F) or samples (N,) → (T', V) by the file NAME, or WeNet's two; of a stream all
+    whole chunks.
+    """
     is_wenet = not (folder / name).exists()
     file = open_onnx(folder / (ENCODER if is_wenet else name))
     if chunk is not None:
@@ -62,7 +64,10 @@ def greedy_ids(log_probs: Tensor, blank: int) -> list[int]:
 def compare_outputs(
     folder: Path, model: AsrModel, clips: Sequence[Tensor], chunk: Chunk | None
 ) -> Pairs:
-    """The pairs of all files of a folder. `clips`: features (T, F) or samples; of a stream each of a chunk or more."""
+    """The pairs of all files of a folder.
+
+    `clips`: features (T, F) or samples; of a stream each of a chunk or more.
+    """
     for features in clips:
         given = features[None], torch.tensor([len(features)])
         memory_1TD, _ = (

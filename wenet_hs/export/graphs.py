@@ -121,7 +121,8 @@ def metadata_of(experiment: Experiment, chunk: Chunk | None) -> dict[str, object
     model, width = experiment.model, experiment.frontend.width
     encoder = model.encoder
     found = {
-        # fire_red_asr_ctc checks its type; wenet_ctc, which has the same inputs and outputs, does not check it.
+        # fire_red_asr_ctc checks its type; wenet_ctc, which has the same inputs and outputs, does
+        # not check it.
         "model_type": "fire-red-asr-2-ctc" if chunk is None else "wenet_ctc",
         **{"version": 1, "model_author": "wenet_hs", "comment": "wenet-hs export", "url": ""},
         **{"vocab_size": model.num_units, "subsampling_factor": encoder.stride},
@@ -158,7 +159,9 @@ def feature_sizes(frontend: Fbank) -> tuple[int, int, float, float]:
 
 
 def features_name(experiment: Experiment) -> str:
-    """What computes the input: the profile of the features, with their sizes if these are unusual, or a class."""
+    """What computes the input: the profile of the features, with their sizes if these are unusual,
+    or a class.
+    """
     frontend = experiment.frontend
     if not isinstance(frontend, Fbank):
         return type(frontend).__name__

@@ -108,8 +108,9 @@ class ExportOptions:
 def export_model(options: ExportOptions) -> list[str]:
     """Writes the files to `out`, all or none. Returns lines about the comparison.
 
-    Raises ConfigError if the model or a package does not suit, CheckpointError if a file differs from PyTorch or its
-    8-bit weights lose too much, DataError if `out` is not empty or the test list has no usable clip.
+    Raises ConfigError if the model or a package does not suit, CheckpointError if a file differs
+    from PyTorch or its 8-bit weights lose too much, DataError if `out` is not empty or the test
+    list has no usable clip.
     """
     check_exporter_installed()
     out = options.out
@@ -148,7 +149,10 @@ def export_model(options: ExportOptions) -> list[str]:
 
 
 def _with_chunk(encoder: SpeechEncoder, options: ExportOptions) -> ExportOptions:
-    """The options with the sizes of a stream of this model. Raises ConfigError if it has none, or others."""
+    """The options with the sizes of a stream of this model.
+
+    Raises ConfigError if it has none, or others.
+    """
     if not options.streaming:
         return options
     if encoder.chunk_rule is None:

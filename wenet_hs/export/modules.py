@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of a model as modules of tensors only, with the inputs and outputs of each runtime.
 
-Dimension key: B batch, N samples or hypotheses, T input frames, F features, D width, L layers or labels, H heads,
-S cached frames, K width of a head, V units. T' are encoder frames.
+Dimension key: B batch, N samples or hypotheses, T input frames, F features, D width, L layers or
+labels, H heads, S cached frames, K width of a head, V units. T' are encoder frames.
 """
 
 import torch
@@ -20,12 +20,16 @@ class OfflineCtc(nn.Module):
     """Whole utterances, as sherpa-onnx's slots `wenet_ctc` and `fire_red_asr_ctc` call a model."""
 
     def __init__(self, model: AsrModel, with_memory: bool = False) -> None:
-        """`with_memory`: whether the output of the encoder, which a decoder needs, is an output too."""
+        """`with_memory`: whether the output of the encoder, which a decoder needs, is an output
+        too.
+        """
         super().__init__()
         self.encoder, self.head, self.with_memory = model.encoder, model.ctc.head, with_memory
 
     def forward(self, x: Tensor, x_lens: Tensor) -> tuple[Tensor, ...]:
-        """x (B, T, F) or (B, N), x_lens (B,) → log_probs (B, T', V), log_probs_lens (B,), encoder_out (B, T', D)."""
+        """x (B, T, F) or (B, N), x_lens (B,) → log_probs (B, T', V), log_probs_lens (B,),
+        encoder_out (B, T', D).
+        """
         memory_BTD, lengths_B, _ = self.encoder(x, x_lens)
         outputs = self.head.plain_log_probs(memory_BTD), lengths_B
         return (*outputs, memory_BTD) if self.with_memory else outputs
@@ -44,7 +48,9 @@ class WaveformCtc(nn.Module):
 
 
 class WholeEncoder(nn.Module):
-    """WeNet's `encoder.onnx` for whole utterances: chunk (1, T, F) → memory (1, T', D), and two caches without use."""
+    """WeNet's `encoder.onnx` for whole utterances: chunk (1, T, F) → memory (1, T', D), and two
+    caches without use.
+    """
 
     def __init__(self, encoder: SpeechEncoder) -> None:
         super().__init__()
@@ -56,7 +62,9 @@ class WholeEncoder(nn.Module):
 
 
 class ChunkEncoder(nn.Module):
-    """One chunk of a stream with all caches as tensors, as WeNet's exporter defines it and sherpa-onnx calls it."""
+    """One chunk of a stream with all caches as tensors, as WeNet's exporter defines it and
+    sherpa-onnx calls it.
+    """
 
     def __init__(
         self, encoder: EncoderStack, head: OutputHead | None = None, with_memory: bool = False
@@ -78,8 +86,9 @@ class ChunkEncoder(nn.Module):
 
         Args:
             chunk: (1, T, F).
-            offset, required_cache_size: 0-dim or (1,) int64. The runtimes begin a stream at an offset of
-                `required_cache_size`, the number S of cached frames; its positions begin at 0.
+            offset, required_cache_size: 0-dim or (1,) int64. The runtimes begin a stream at an
+                offset of `required_cache_size`, the number S of cached frames; its positions begin
+                at 0.
             att_cache: (L, H, S, 2 K); cnn_cache: (L, 1, D, kernel - 1); zeros at the beginning.
             att_mask: (1, 1, at least S + T') bool: the frames that exist.
         Returns: (1, T', D or V), the caches for the next chunk, and perhaps the memory.
@@ -126,7 +135,8 @@ class Rescorer(nn.Module):
 
         Args:
             hyps: (N, L + 1), begin with <sos>; hyps_lens: (N,) with it; encoder_out: (1, T', D).
-        Returns: score (N, L + 1, V) and r_score, that of the reversed hypotheses; one 0 without a second decoder.
+        Returns: score (N, L + 1, V) and r_score, that of the reversed hypotheses; one 0 without a
+            second decoder.
         """
         labels_NL, lengths_N = hyps[:, 1:], hyps_lens - 1
         score_NMV = self._run(self.left_decoder, self.left_head, labels_NL, lengths_N, encoder_out)

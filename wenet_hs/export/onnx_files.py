@@ -47,7 +47,10 @@ def check_exporter_installed() -> None:
 
 
 def write_graph(folder: Path, graph: Graph, metadata: Mapping[str, object]) -> None:
-    """Writes FOLDER/NAME. Raises ConfigError if the module cannot be exported, OSError as `open_atomic`."""
+    """Writes FOLDER/NAME.
+
+    Raises ConfigError if the module cannot be exported, OSError as `open_atomic`.
+    """
     size = sum(value.nbytes for value in graph.module.parameters())
     if size >= _MAX_BYTES:
         raise ConfigError(
@@ -130,7 +133,9 @@ def run_chunks(file: OnnxFile, features: Tensor, window: int, shift: int) -> Ten
 
 
 def quantize(path: Path) -> Path:
-    """Writes NAME.int8.onnx beside NAME.onnx: weights of the matrix products as 8-bit integers, same metadata."""
+    """Writes NAME.int8.onnx beside NAME.onnx: weights of the matrix products as 8-bit integers,
+    same metadata.
+    """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     quantized = path.with_suffix(".int8.onnx")
@@ -143,7 +148,9 @@ def quantize(path: Path) -> Path:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the messages of the exporter about each constant, and about packages that are not installed."""
+    """Without the messages of the exporter about each constant, and about packages that are not
+    installed.
+    """
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

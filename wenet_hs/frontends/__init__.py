@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frontends: what a waveform becomes before the encoder. The only package with arithmetic of frames and Mel bins."""
+"""Frontends: what a waveform becomes before the encoder.
+
+The only package with arithmetic of frames and Mel bins.
+"""
 
 from wenet_hs.frontends.base import Frontend
 from wenet_hs.frontends.build import build_frontend

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Interface of the frontends: the input of an encoder, computed from a waveform, and the times of its frames.
+"""Interface of the frontends: the input of an encoder, computed from a waveform, and the times of
+its frames.
 
 Dimension key: B batch, N samples, T frames, F features per frame, U utterances.
 """
@@ -26,9 +27,12 @@ _MAX_SAMPLES = (
 
 
 class Frontend(ABC):
-    """Computes the input of an encoder. Frames have equal distances and are computed from windows of equal lengths.
+    """Computes the input of an encoder.
 
-    Frame t stands for the audio from offset_s + t * frame_s to offset_s + (t + 1) * frame_s: the middle of its window.
+    Frames have equal distances and are computed from windows of equal lengths.
+
+    Frame t stands for the audio from offset_s + t * frame_s to offset_s + (t + 1) * frame_s: the
+    middle of its window.
     """
 
     rate: int
@@ -36,7 +40,9 @@ class Frontend(ABC):
     frame_s: float
     """Distance between frames, seconds."""
     offset_s: float
-    """Start of the audio that frame 0 stands for, seconds: (window - distance) / 2, or -distance / 2 if centred."""
+    """Start of the audio that frame 0 stands for, seconds: (window - distance) / 2, or -distance /
+    2 if centred.
+    """
     width: int
     """Features per frame, F."""
     is_half: bool = False
@@ -44,19 +50,25 @@ class Frontend(ABC):
     counts_frames: bool = True
     """Whether `batch_conf` limits the frames of this frontend; otherwise frames of 10 ms."""
     window_s: float = math.inf
-    """Longer audio is cut into windows of this length, in seconds, which the encoder reads separately."""
+    """Longer audio is cut into windows of this length, in seconds, which the encoder reads
+    separately.
+    """
 
     @abstractmethod
     def length(self, num_samples: Length) -> Length:
-        """The number of frames that `compute` returns for a number of samples, 0 below a window; or of each, (U,)."""
+        """The number of frames that `compute` returns for a number of samples, 0 below a window; or
+        of each, (U,).
+        """
 
     @abstractmethod
     def compute(self, wave_N: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """The frames of a waveform (N,) → (T, F), or of padded waveforms (B, N) → (B, T, F), padding included.
+        """The frames of a waveform (N,) → (T, F), or of padded waveforms (B, N) → (B, T, F),
+        padding included.
 
         Args:
             wave_N: float32 in [-1, 1], of `rate`. The result is on its device.
-            generator: source of the random numbers of a training. None, as in decoding: there is no randomness.
+            generator: source of the random numbers of a training. None, as in decoding: there is no
+                randomness.
         """
 
     def count_frames(
@@ -89,6 +101,7 @@ class Frontend(ABC):
     def span_s(self, num_frames: int) -> float:
         """Seconds of audio that `num_frames` successive frames, at least one, are computed from.
 
-        Where the window of frame 0 is centred at 0 s: from the middle of the first window to that of the last one.
+        Where the window of frame 0 is centred at 0 s: from the middle of the first window to that
+        of the last one.
         """
         return num_frames * self.frame_s + 2 * self.offset_s

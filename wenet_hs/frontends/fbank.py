@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log-Mel features as Kaldi and WeNet compute them, bit-equal to `torchaudio.compliance.kaldi.fbank` on a CPU.
+"""Log-Mel features as Kaldi and WeNet compute them, bit-equal to
+`torchaudio.compliance.kaldi.fbank` on a CPU.
 
-Dimension key: B batch, N samples, T frames, S samples per window, K frequencies of the Fourier transform, F Mel bins,
-R frames of all waveforms.
+Dimension key: B batch, N samples, T frames, S samples per window, K frequencies of the Fourier
+transform, F Mel bins, R frames of all waveforms.
 """
 
 import math
@@ -26,10 +27,10 @@ _FLOOR = torch.finfo(torch.float32).eps  # of a Mel energy
 class Fbank(Frontend):
     """Log-Mel energies: Povey window, no energy floor.
 
-    Profile `wenet`: only whole windows (Kaldi's `snip-edges`), Mel bins up to half the rate. Profile `sherpa`, that of
-    sherpa-onnx's recognizers for streams: the window of frame t is in the middle of the t-th shift, the audio is
-    mirrored at both ends, and the Mel bins end 400 Hz lower. The order of the operations is that of torchaudio 2.11,
-    because another order rounds otherwise.
+    Profile `wenet`: only whole windows (Kaldi's `snip-edges`), Mel bins up to half the rate.
+    Profile `sherpa`, that of sherpa-onnx's recognizers for streams: the window of frame t is in the
+    middle of the t-th shift, the audio is mirrored at both ends, and the Mel bins end 400 Hz lower.
+    The order of the operations is that of torchaudio 2.11, because another order rounds otherwise.
     """
 
     def __init__(
@@ -47,8 +48,8 @@ class Fbank(Frontend):
 
         Args:
             num_mel_bins: at least 4.
-            dither: standard deviation of the noise added to each sample of each window, in 16-bit steps (Kaldi's 1.0).
-                It is only added if `compute` gets a generator.
+            dither: standard deviation of the noise added to each sample of each window, in 16-bit
+                steps (Kaldi's 1.0). It is only added if `compute` gets a generator.
             dtype: of the computation, float32 or float64; the features are float32.
         """
         # Rounded as Kaldi rounds.
@@ -102,7 +103,9 @@ class Fbank(Frontend):
         return wave_N[..., : self.mirrored].flip(-1)
 
     def after(self, end_N: Tensor, num_samples: int) -> Tensor:
-        """The mirrored samples after a waveform of `num_samples`, of which the end (…, N) is given: half a window."""
+        """The mirrored samples after a waveform of `num_samples`, of which the end (…, N) is given:
+        half a window.
+        """
         last = (self.length(num_samples) - 1) * self.shift + self.window - self.mirrored
         return (
             end_N[..., end_N.size(-1) - (last - num_samples) :].flip(-1)
@@ -111,7 +114,9 @@ class Fbank(Frontend):
         )
 
     def compute_windows(self, wave_N: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """The frames of all whole windows of a waveform (…, N), of at least `window` samples → (…, T, F)."""
+        """The frames of all whole windows of a waveform (…, N), of at least `window` samples → (…,
+        T, F).
+        """
         with torch.autocast(wave_N.device.type, enabled=False):  # autocast would round the products
             frames_TS = (wave_N.to(self._dtype) * INT16_SCALE).unfold(-1, self.window, self.shift)
             if generator is not None and self.dither:
@@ -129,7 +134,9 @@ class Fbank(Frontend):
         return energies_RF.clamp_(min=_FLOOR).log_().float().view(*frames_TS.shape[:-1], self.width)
 
     def _weighted(self, frames_TS: Tensor) -> Tensor:
-        """Frames after pre-emphasis and the Povey window, with zeros up to the size of the Fourier transform."""
+        """Frames after pre-emphasis and the Povey window, with zeros up to the size of the Fourier
+        transform.
+        """
         padded = frames_TS.new_zeros(*frames_TS.shape[:-1], self._fft_size)
         weighted_TS = padded[..., : self.window]
         # Two roundings, not one: `torch.sub(…, alpha=)` may fuse them.
@@ -146,9 +153,11 @@ def mel_weights(
     highest_hz: float,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """Kaldi's triangles from 20 Hz to `highest_hz`, (F, K): the weight of each frequency in each Mel bin.
+    """Kaldi's triangles from 20 Hz to `highest_hz`, (F, K): the weight of each frequency in each
+    Mel bin.
 
-    mel(f) = 1127 ln(1 + f / 700). The triangles have equal widths in mel; each ends at the peak of the next one.
+    mel(f) = 1127 ln(1 + f / 700). The triangles have equal widths in mel; each ends at the peak of
+    the next one.
     """
     low, high = (1127.0 * math.log(1.0 + hz / 700.0) for hz in (_LOWEST_HZ, highest_hz))
     step = (high - low) / (num_mel_bins + 1)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log-Mel features of Whisper, within 1e-4 of `transformers.WhisperFeatureExtractor`, without padding to 30 s.
+"""Log-Mel features of Whisper, within 1e-4 of `transformers.WhisperFeatureExtractor`, without
+padding to 30 s.
 
 Dimension key: N samples, T frames, K frequencies of the Fourier transform, F Mel bins.
 """
@@ -22,13 +23,16 @@ _FLOOR, _RANGE = (
 
 
 class WhisperMel(Frontend):
-    """Whisper's features of an utterance and of the silence after it. Frame t is centred at t * 10 ms.
+    """Whisper's features of an utterance and of the silence after it.
 
-    The audio is filled with zeros to an even number of frames, because Whisper's encoder halves it, and is cut into
-    windows of `WINDOW_FRAMES - silence_frames` frames; the last one may be shorter. Each window is followed by
-    `silence_frames` frames of silence, which are never cut. It is computed as a recording of its own: the audio is
-    reflected at its begin, and values are limited by its own maximum. So the frames of n windows are those of n windows
-    of Whisper, each up to the end of its silence. Frames of audio: `audio_frames`. Of 0 samples there are 0 frames.
+    Frame t is centred at t * 10 ms.
+
+    The audio is filled with zeros to an even number of frames, because Whisper's encoder halves it,
+    and is cut into windows of `WINDOW_FRAMES - silence_frames` frames; the last one may be shorter.
+    Each window is followed by `silence_frames` frames of silence, which are never cut. It is
+    computed as a recording of its own: the audio is reflected at its begin, and values are limited
+    by its own maximum. So the frames of n windows are those of n windows of Whisper, each up to the
+    end of its silence. Frames of audio: `audio_frames`. Of 0 samples there are 0 frames.
     """
 
     def __init__(self, num_mel_bins: int = 80, *, silence_s: float = 0.4) -> None:
@@ -54,7 +58,9 @@ class WhisperMel(Frontend):
         return audio + -(-audio // self._audio_frames) * self.silence_frames
 
     def audio_frames(self, total: Frames) -> Frames:
-        """The frames of audio among `total` frames, a value of `length`: without those of the silence. Or of each."""
+        """The frames of audio among `total` frames, a value of `length`: without those of the
+        silence. Or of each.
+        """
         return total - -(-total // WINDOW_FRAMES) * self.silence_frames
 
     def compute(self, wave_N: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -70,8 +76,9 @@ class WhisperMel(Frontend):
     def _of_window(self, wave_N: Tensor) -> Tensor:
         """The features (…, T, F) of a window of audio (…, N) and the silence after it.
 
-        Zeros at the end change no frame before them: the silence, which is reflected at its end, is longer than half a
-        window of the Fourier transform, and the greatest energy is never theirs unless all is silent.
+        Zeros at the end change no frame before them: the silence, which is reflected at its end, is
+        longer than half a window of the Fourier transform, and the greatest energy is never theirs
+        unless all is silent.
         """
         filled_N = pad(wave_N, (0, self.length(wave_N.size(-1)) * _SHIFT - wave_N.size(-1)))
         window_N, mel_KF = self._window_N.to(wave_N.device), self._mel_KF.to(wave_N.device)
@@ -84,10 +91,11 @@ class WhisperMel(Frontend):
 
 
 def slaney_mel_weights(num_mel_bins: int) -> Tensor:
-    """Slaney's triangles from 0 to 8000 Hz, (K, F) float32: the weight of each frequency in each Mel bin.
+    """Slaney's triangles from 0 to 8000 Hz, (K, F) float32: the weight of each frequency in each
+    Mel bin.
 
-    mel(f) = 3 f / 200 up to 1000 Hz, and 15 + 27 ln(f / 1000) / ln(6.4) from there. The triangles have equal widths in
-    mel and equal areas in Hz; each ends at the peak of the next one.
+    mel(f) = 3 f / 200 up to 1000 Hz, and 15 + 27 ln(f / 1000) / ln(6.4) from there. The triangles
+    have equal widths in mel and equal areas in Hz; each ends at the peak of the next one.
     """
     scale = 27.0 / math.log(6.4)
     mel = torch.linspace(

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adaptive softmax (Grave et al. 2017, arXiv 1609.04309): PyTorch's module with the contract of the output heads.
+"""Adaptive softmax (Grave et al.
 
-P(v) is softmax(W·h)[v] for a frequent unit, and softmax(W·h)[c] · softmax(B_c·A_c·h)[v] for a unit of cluster c. The
-first softmax has one entry per cluster of rarer units. A_c reduces the width. A cluster is computed only for the rows
-that need it.
+2017, arXiv 1609.04309): PyTorch's module with the contract of the output heads.
 
-Dimension key: N rows (M of them chosen), D width, V units, S units in the first softmax (the shortlist),
-C = S + clusters choices there, U units of a cluster.
+P(v) is softmax(W·h)[v] for a frequent unit, and softmax(W·h)[c] · softmax(B_c·A_c·h)[v] for a unit
+of cluster c. The first softmax has one entry per cluster of rarer units. A_c reduces the width. A
+cluster is computed only for the rows that need it.
+
+Dimension key: N rows (M of them chosen), D width, V units, S units in the first softmax (the
+shortlist), C = S + clusters choices there, U units of a cluster.
 """
 
 import itertools
@@ -34,8 +36,8 @@ DENSE_VALUES_GPU = 2**23
 class AdaptiveHead(OutputHead):
     """PyTorch's adaptive softmax over the units in descending order of frequency, equal ones by id.
 
-    Parameters are those of `torch.nn.AdaptiveLogSoftmaxWithLoss` under `adaptive.`. The ranking is a buffer outside the
-    state_dict, because it follows from the frequencies in `tree.json`.
+    Parameters are those of `torch.nn.AdaptiveLogSoftmaxWithLoss` under `adaptive.`. The ranking is
+    a buffer outside the state_dict, because it follows from the frequencies in `tree.json`.
     """
 
     ranked_units: Tensor
@@ -53,10 +55,11 @@ class AdaptiveHead(OutputHead):
         """
         Args:
             frequencies: (V,) counts or probabilities, finite, ≥ 0.
-            cutoffs: ranks at which the clusters begin, ascending, 1…V-1. None: after the fewest units with 1/2, 3/4
-                and 7/8 of all occurrences, without repetition, and with at least one unit in the last cluster.
-            div_value: cluster i (from 1) has width D / div_value^i. A value that would give the last cluster a width
-                below 1 is lowered; `self.div_value` is the value used.
+            cutoffs: ranks at which the clusters begin, ascending, 1…V-1. None: after the fewest
+                units with 1/2, 3/4 and 7/8 of all occurrences, without repetition, and with at
+                least one unit in the last cluster.
+            div_value: cluster i (from 1) has width D / div_value^i. A value that would give the
+                last cluster a width below 1 is lowered; `self.div_value` is the value used.
         Raises ValueError: an argument is invalid.
         """
         weights = check_frequencies(frequencies)
@@ -102,7 +105,9 @@ class AdaptiveHead(OutputHead):
         return self._node_smoothed_loss(hidden_ND, targets_N, 0.0)
 
     def _node_smoothed_loss(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
-        """The divergence of the first softmax, plus that of the cluster's softmax for targets in a cluster."""
+        """The divergence of the first softmax, plus that of the cluster's softmax for targets in a
+        cluster.
+        """
         first_NC = self._first(hidden_ND)
         ranks_N, size = self.rank_of_unit[targets_N], self.cutoffs[0]
         cluster_N = torch.bucketize(ranks_N, self.starts, right=True) - 1  # -1: the shortlist
@@ -122,7 +127,9 @@ class AdaptiveHead(OutputHead):
     def loss_and_metrics(
         self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, kind: SmoothingKind = "leaf"
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Without smoothing the loss is the nll too, so that the rows of the clusters are found once."""
+        """Without smoothing the loss is the nll too, so that the rows of the clusters are found
+        once.
+        """
         if smoothing or self._is_dense(self._rows(hidden)):
             return super().loss_and_metrics(hidden, targets, smoothing, kind)
         loss = self.loss(hidden, targets)
@@ -131,8 +138,9 @@ class AdaptiveHead(OutputHead):
         return loss, loss.detach(), is_best_N.reshape(targets.shape)
 
     def _is_dense(self, hidden_ND: Tensor) -> bool:
-        """Whether a cost without smoothing is computed from all units: on a GPU, where few values cost less than a wait
-        for the number of rows in each cluster."""
+        """Whether a cost without smoothing is computed from all units: on a GPU, where few values
+        cost less than a wait for the number of rows in each cluster.
+        """
         return is_gpu(hidden_ND.device) and len(hidden_ND) * self.num_units <= DENSE_VALUES_GPU
 
     def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
@@ -143,7 +151,9 @@ class AdaptiveHead(OutputHead):
         )
 
     def _is_best(self, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
-        """A cluster's entry in the first softmax is a bound for its units: only few rows need a cluster."""
+        """A cluster's entry in the first softmax is a bound for its units: only few rows need a
+        cluster.
+        """
         first_NC, size = self._first(hidden_ND), self.cutoffs[0]
         best_N, unit_N = self._best(first_NC[:, :size], 0)
         is_needed_NC = (first_NC[:, size:] >= best_N[:, None]).cpu()
@@ -162,7 +172,9 @@ class AdaptiveHead(OutputHead):
         return unit_N == targets_N
 
     def _best(self, log_probs_MU: Tensor, start: int) -> tuple[Tensor, Tensor]:
-        """The maximum of each row and the lowest id of its units; the columns begin at rank `start`."""
+        """The maximum of each row and the lowest id of its units; the columns begin at rank
+        `start`.
+        """
         best_M = log_probs_MU.amax(-1)
         units_U = self.ranked_units[start : start + log_probs_MU.size(-1)]
         return best_M, torch.where(log_probs_MU == best_M[:, None], units_U, self.num_units).amin(

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contract of the output heads and their shared code: checks, float32 computation, label smoothing, the k best.
+"""The contract of the output heads and their shared code: checks, float32 computation, label
+smoothing, the k best.
 
-Dimension key: N rows (all leading dimensions of `hidden` as one), D width, V units, K best, B batch, T time, L labels.
+Dimension key: N rows (all leading dimensions of `hidden` as one), D width, V units, K best, B
+batch, T time, L labels.
 """
 
 import math
@@ -14,14 +16,20 @@ from torch import Tensor, nn
 from wenet_hs.heads.kernels.search import topk_lowest_id_first
 
 SmoothingKind = Literal["leaf", "node"]
-"""What label smoothing gives its mass to: all other units equally, or the other children of each node on the path."""
+"""What label smoothing gives its mass to: all other units equally, or the other children of each
+node on the path.
+"""
 
 TOPK_MAX_SCORES = 2**25
-"""Log-probabilities that `topk` and `eval_metrics` compute at a time; more rows are cut into parts for the memory."""
+"""Log-probabilities that `topk` and `eval_metrics` compute at a time; more rows are cut into parts
+for the memory.
+"""
 
 
 class SmoothingWeights(NamedTuple):
-    """KL(q ‖ p) of WeNet's smoothed target q as `constant - on_target·log p(target) - on_all·Σ_v log p(v)`."""
+    """KL(q ‖ p) of WeNet's smoothed target q as `constant - on_target·log p(target) - on_all·Σ_v
+    log p(v)`.
+    """
 
     on_target: float
     on_all: float
@@ -31,12 +39,14 @@ class SmoothingWeights(NamedTuple):
 class OutputHead(nn.Module, ABC):
     """Log-probabilities of the units from the hidden states of a model. It has no `forward`.
 
-    `hidden` is (..., D) of any float dtype. All computation is in float32, also under autocast; float64 stays float64.
-    Results have the leading shape of `hidden`. `targets` are unit ids in 0…V-1 with that leading shape. Their range is
-    checked on a CPU; on a GPU the check would wait for the device. There is no id for padding: leave it out before.
+    `hidden` is (..., D) of any float dtype. All computation is in float32, also under autocast;
+    float64 stays float64. Results have the leading shape of `hidden`. `targets` are unit ids in
+    0…V-1 with that leading shape. Their range is checked on a CPU; on a GPU the check would wait
+    for the device. There is no id for padding: leave it out before.
 
-    A head implements `_log_probs` and `_cross_entropy`. It overrides `_node_smoothed_loss`, `_topk`, `_eval_metrics`
-    and `_label_log_probs` if it can compute them without all log-probabilities.
+    A head implements `_log_probs` and `_cross_entropy`. It overrides `_node_smoothed_loss`,
+    `_topk`, `_eval_metrics` and `_label_log_probs` if it can compute them without all
+    log-probabilities.
     """
 
     has_partial_log_probs: ClassVar[bool] = False
@@ -59,16 +69,22 @@ class OutputHead(nn.Module, ABC):
     def _cross_entropy(
         self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float
     ) -> Tensor:
-        """(N, D), (N,) → (N,) nats: -on_target·log p(target) - on_all·Σ_v log p(v); on_target is 1 if on_all is 0."""
+        """(N, D), (N,) → (N,) nats: -on_target·log p(target) - on_all·Σ_v log p(v); on_target is 1
+        if on_all is 0.
+        """
 
     def log_probs(self, hidden: Tensor) -> Tensor:
-        """All log-probabilities: hidden (..., D) → (..., V) natural logarithms; each row sums to one."""
+        """All log-probabilities: hidden (..., D) → (..., V) natural logarithms; each row sums to
+        one.
+        """
         rows_ND = self._rows(hidden)
         with torch.autocast(hidden.device.type, enabled=False):
             return self._log_probs(rows_ND).reshape(*hidden.shape[:-1], self.num_units)
 
     def plain_log_probs(self, hidden: Tensor) -> Tensor:
-        """`log_probs` by PyTorch's operations alone, without kernels of ours: for export, and as the reference."""
+        """`log_probs` by PyTorch's operations alone, without kernels of ours: for export, and as
+        the reference.
+        """
         rows_ND = self._rows(hidden)
         with torch.autocast(hidden.device.type, enabled=False):
             return self._plain_log_probs(rows_ND).reshape(*hidden.shape[:-1], self.num_units)
@@ -77,17 +93,21 @@ class OutputHead(nn.Module, ABC):
         return self._log_probs(hidden_ND)
 
     def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """The negative log-likelihood of each target: hidden (..., D), targets (...) → (...) nats, ≥ 0."""
+        """The negative log-likelihood of each target: hidden (..., D), targets (...) → (...) nats,
+        ≥ 0.
+        """
         return self.loss(hidden, targets, 0.0)
 
     def loss(
         self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, kind: SmoothingKind = "leaf"
     ) -> Tensor:
-        """The label-smoothing loss of each target: KL(q ‖ p) with its entropy constant, so it is ≥ 0.
+        """The label-smoothing loss of each target: KL(q ‖ p) with its entropy constant, so it is ≥
+        0.
 
-        "leaf" is WeNet's: q is 1-smoothing on the target and smoothing/(V-1) on every other unit. "node" smooths each
-        decision on the target's path: 1-smoothing on the right child, the other children share the rest. The loss is
-        the sum of the divergences on the path. For a flat softmax, which is one decision, both kinds are equal.
+        "leaf" is WeNet's: q is 1-smoothing on the target and smoothing/(V-1) on every other unit.
+        "node" smooths each decision on the target's path: 1-smoothing on the right child, the other
+        children share the rest. The loss is the sum of the divergences on the path. For a flat
+        softmax, which is one decision, both kinds are equal.
 
         Args:
             hidden: (..., D).
@@ -123,7 +143,10 @@ class OutputHead(nn.Module, ABC):
     def loss_and_metrics(
         self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, kind: SmoothingKind = "leaf"
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """`loss` and both results of `eval_metrics`. A head overrides it if they share computation."""
+        """`loss` and both results of `eval_metrics`.
+
+        A head overrides it if they share computation.
+        """
         return self.loss(hidden, targets, smoothing, kind), *self.eval_metrics(hidden, targets)
 
     def label_log_probs(self, hidden: Tensor, labels: Tensor) -> Tensor:
@@ -162,7 +185,10 @@ class OutputHead(nn.Module, ABC):
         return values_NK.reshape(*hidden.shape[:-1], k), ids_NK.reshape(*hidden.shape[:-1], k)
 
     def sparse_parameters(self) -> list[nn.Parameter]:
-        """Parameters with sparse gradients. Training gives them an optimizer that updates the touched rows only."""
+        """Parameters with sparse gradients.
+
+        Training gives them an optimizer that updates the touched rows only.
+        """
         return []
 
     # The defaults, from all log-probabilities; shapes as in `_log_probs`.
@@ -235,7 +261,8 @@ class OutputHead(nn.Module, ABC):
 
 
 def smoothing_weights(smoothing: float, num_choices: int) -> SmoothingWeights:
-    """The weights for 1-smoothing on one of `num_choices` and an equal share of the rest on each other one.
+    """The weights for 1-smoothing on one of `num_choices` and an equal share of the rest on each
+    other one.
 
     Raises ValueError unless smoothing is in [0, 1).
     """

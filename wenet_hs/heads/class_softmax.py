@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The class head: a softmax at each inner node of a tree over its children (Goodman 2001; p-tHSM's cHSM).
+"""The class head: a softmax at each inner node of a tree over its children (Goodman 2001; p-tHSM's
+cHSM).
 
-P(v) is the product of softmax(W_n·h + b_n)[child on the path] over the nodes n on the path of v from the root. The
-common form has two levels of about √V classes of √V units each. Trees with any number of children are allowed.
+P(v) is the product of softmax(W_n·h + b_n)[child on the path] over the nodes n on the path of v
+from the root. The common form has two levels of about √V classes of √V units each. Trees with any
+number of children are allowed.
 
-Dimension key: N rows, D width, V units, I inner nodes, E = I+V-1 edges (children of all nodes, node by node),
-B batch, T frames, L labels, K best, M decisions on the paths of N targets, G groups of decisions at one node,
-U edges of some nodes; in the padded reference: B nodes, R rows at a node, C its children.
+Dimension key: N rows, D width, V units, I inner nodes, E = I+V-1 edges (children of all nodes, node
+by node), B batch, T frames, L labels, K best, M decisions on the paths of N targets, G groups of
+decisions at one node, U edges of some nodes; in the padded reference: B nodes, R rows at a node, C
+its children.
 """
 
 import functools
@@ -41,7 +44,8 @@ SEARCH_BUDGET = 16
 
 
 class ClassHead(NodeHead):
-    """Parameters: `output.weight` (E, D) and `output.bias` (E,), the edges in the order of `tree.children`.
+    """Parameters: `output.weight` (E, D) and `output.bias` (E,), the edges in the order of
+    `tree.children`.
 
     The tables derived from the tree are not in the state_dict: the tree has its own file.
     """
@@ -69,7 +73,8 @@ class ClassHead(NodeHead):
         """
         Args:
             tree: over the V units; a binary one becomes two levels by `NaryTree.from_binary(tree)`.
-            sparse_grad: as of `HSoftmaxHead`; along the paths it has all edges of the nodes on them.
+            sparse_grad: as of `HSoftmaxHead`; along the paths it has all edges of the nodes on
+                them.
             route, search: as of `HSoftmaxHead`.
         """
         super().__init__(dim, tree.num_units, sparse_grad=sparse_grad, route=route, search=search)
@@ -77,7 +82,8 @@ class ClassHead(NodeHead):
         self.output = nn.Linear(dim, tree.num_edges)
         self.tree = tree
         self._level_starts = tree.level_starts.tolist()
-        # (2, V): the length of each path, and Σ log(c - 1) over its nodes of c children; float64 on any device
+        # (2, V): the length of each path, and Σ log(c - 1) over its nodes of c children; float64 on
+        # any device
         self._path_sums_2V = torch.from_numpy(
             np.stack([tree.depths(), tree.path_sums(np.log(np.diff(tree.offsets) - 1))])
         )
@@ -191,7 +197,9 @@ class ClassHead(NodeHead):
         return best_units(hidden_ND, weight_ED, bias_E, root_NC, tree=self.tree, k=k, budget=budget)
 
     def _label_log_probs(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
-        """(B, T, L): from the nodes above the labels of the batch, if they have less than half of all edges."""
+        """(B, T, L): from the nodes above the labels of the batch, if they have less than half of
+        all edges.
+        """
         if not self.uses_paths(hidden_BTD):
             return super()._label_log_probs(hidden_BTD, labels_BL)
         units, unit_of_label = np.unique(labels_BL.cpu().numpy(), return_inverse=True)
@@ -225,7 +233,8 @@ class ClassHead(NodeHead):
 
 
 def log_softmax_of_nodes(scores: Tensor, num_nodes: int, edge_nodes: Tensor) -> Tensor:
-    """Scores of edges (N, E) to log-probabilities of the children given their node (N, E), in plain PyTorch.
+    """Scores of edges (N, E) to log-probabilities of the children given their node (N, E), in plain
+    PyTorch.
 
     `edge_nodes`: (E,) the node that each edge leaves, on the device of the scores.
     """
@@ -241,7 +250,9 @@ def _to_device(device: torch.device, values: NDArray[Any]) -> Tensor:
 
 
 class DecisionGroups(NamedTuple):
-    """The M decisions on the paths of some targets in G groups, one per node; nodes ascend, and rows within a node."""
+    """The M decisions on the paths of some targets in G groups, one per node; nodes ascend, and
+    rows within a node.
+    """
 
     rows: Ints
     """(M,) the row of each decision."""
@@ -277,7 +288,9 @@ def torch_cost_of_decisions(
     smoothing: float,
     sparse: bool,
 ) -> Tensor:
-    """`kernels.classes.cost_of_decisions` in plain PyTorch: nodes of similar size are padded to one batched product."""
+    """`kernels.classes.cost_of_decisions` in plain PyTorch: nodes of similar size are padded to one
+    batched product.
+    """
     to_device = functools.partial(_to_device, hidden.device)
     # Within a factor of 2 in the number of children, and of 8 in the number of rows.
     shapes_G = (

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connectionist temporal classification (Graves et al. 2006) over any output head.
 
-The loss of an utterance needs only the probabilities of blank and of its own labels. Heads that compute these faster
-than those of all units are asked for them only.
+The loss of an utterance needs only the probabilities of blank and of its own labels. Heads that
+compute these faster than those of all units are asked for them only.
 
 `memory` is the encoder output, as in torch.nn.TransformerDecoder.
 
-Dimension key: B batch, T time, L label, D width, V units, K best, C classes of an utterance: blank (0), then its
-distinct labels.
+Dimension key: B batch, T time, L label, D width, V units, K best, C classes of an utterance: blank
+(0), then its distinct labels.
 """
 
 import math
@@ -27,11 +27,17 @@ from wenet_hs.heads.masks import length_mask
 PLATEAU_TOLERANCE = 1e-4
 """`constant_output_loss` ends when an iteration gains less, in nats per target."""
 UNUSED_LOG_PROB = -1e30
-"""The log-probability of the padding classes of an utterance. No alignment contains them, and their exp is 0."""
+"""The log-probability of the padding classes of an utterance.
+
+No alignment contains them, and their exp is 0.
+"""
 
 
 class Ctc(nn.Module):
-    """The CTC branch: an output head on the encoder output (memory). It computes in float32, also under autocast."""
+    """The CTC branch: an output head on the encoder output (memory).
+
+    It computes in float32, also under autocast.
+    """
 
     def __init__(self, head: OutputHead, *, blank: int = 0) -> None:
         super().__init__()
@@ -47,8 +53,9 @@ class Ctc(nn.Module):
     ) -> Tensor:
         """The sum of the batch's losses in nats, 0-dim float32.
 
-        An utterance with fewer frames than labels and blanks between equal labels has loss and gradient 0. On a GPU a
-        kernel of ours computes it, because torch's loss waits for the device.
+        An utterance with fewer frames than labels and blanks between equal labels has loss and
+        gradient 0. On a GPU a kernel of ours computes it, because torch's loss waits for the
+        device.
 
         Args:
             memory: (B, T, D); memory_lengths: (B,) in T.
@@ -73,24 +80,29 @@ class Ctc(nn.Module):
             ).sum()
         log_probs_BTC = log_probs_BTC.masked_fill(~alphabet.is_used[:, None], UNUSED_LOG_PROB)
         cost = _ctc_loss(log_probs_BTC, memory_lengths, alphabet.target_classes, target_lengths, 0)
-        # Let p be the probability of a class in a frame, and q its posterior given the transcript. The derivative of
-        # the loss by log p is -q, but F.ctc_loss returns p - q. After a log-softmax both give the same gradient of the
-        # scores, because the p of a frame sum to one. Here they do not, because the classes are not all units. So p,
-        # the derivative of Σ p by log p, is subtracted. `surplus - surplus.detach()` is 0: the loss keeps its value.
+        # Let p be the probability of a class in a frame, and q its posterior given the transcript.
+        # The derivative of the loss by log p is -q, but F.ctc_loss returns p - q. After a
+        # log-softmax both give the same gradient of the scores, because the p of a frame sum to
+        # one. Here they do not, because the classes are not all units. So p, the derivative of Σ p
+        # by log p, is subtracted. `surplus - surplus.detach()` is 0: the loss keeps its value.
         counted_BT = valid_BT & (alphabet.min_frames <= memory_lengths)[:, None]
         surplus = log_probs_BTC.masked_fill(~counted_BT[..., None], UNUSED_LOG_PROB).exp().sum()
         return cost - (surplus - surplus.detach())
 
     @torch.no_grad()
     def best_units(self, memory: Tensor, memory_lengths: Tensor) -> Tensor:
-        """The most probable unit of each frame: memory (B, T, D), lengths (B,) → (B, T) int64, -1 in the padding."""
+        """The most probable unit of each frame: memory (B, T, D), lengths (B,) → (B, T) int64, -1
+        in the padding.
+        """
         valid_BT = length_mask(memory_lengths, memory.size(1))
         best_N = self.head.topk(memory[valid_BT], 1)[1].squeeze(1)
         return torch.full_like(valid_BT, -1, dtype=torch.int64).masked_scatter(valid_BT, best_N)
 
 
 def begins_unit(best_units: Tensor, blank: int) -> Tensor:
-    """The frames at which greedy search writes a unit: (B, T) best units → (B, T) bool, also True in the padding."""
+    """The frames at which greedy search writes a unit: (B, T) best units → (B, T) bool, also True
+    in the padding.
+    """
     previous_BT = F.pad(best_units[:, :-1], (1, 0), value=blank)  # before the first frame: no unit
     return (best_units != blank) & (best_units != previous_BT)
 
@@ -106,7 +118,9 @@ def _ctc_loss(
 
 
 class Alphabet(NamedTuple):
-    """The classes of each utterance in a batch: class 0 is blank, the others are its distinct labels."""
+    """The classes of each utterance in a batch: class 0 is blank, the others are its distinct
+    labels.
+    """
 
     unit_ids: Tensor
     """(B, C) int64: the unit of each class; blank where `is_used` is False."""
@@ -115,7 +129,9 @@ class Alphabet(NamedTuple):
     target_classes: Tensor
     """(B, L) int64: the transcripts as classes, 0 in the padding."""
     min_frames: Tensor
-    """(B,) int64: the fewest frames for the transcript: one per label, and a blank between equal labels."""
+    """(B,) int64: the fewest frames for the transcript: one per label, and a blank between equal
+    labels.
+    """
 
 
 def compact_alphabet(targets: Tensor, target_lengths: Tensor, blank: int) -> Alphabet:
@@ -149,13 +165,14 @@ def compact_alphabet(targets: Tensor, target_lengths: Tensor, blank: int) -> Alp
 def constant_output_loss(
     targets: Sequence[Sequence[int]], num_frames: Sequence[int], blank: int
 ) -> float:
-    """The lowest CTC loss that an output can have which is the same in every frame, in nats per target.
+    """The lowest CTC loss that an output can have which is the same in every frame, in nats per
+    target.
 
     The targets that it is divided by are the labels, and one end of sentence per utterance.
 
-    This is the loss of the plateau on which a training starts: the output has learned how frequent the units and blank
-    are, and nothing of the speech. It is computed by expectation maximization: the new probability of a unit is its
-    share of the frames of all alignments.
+    This is the loss of the plateau on which a training starts: the output has learned how frequent
+    the units and blank are, and nothing of the speech. It is computed by expectation maximization:
+    the new probability of a unit is its share of the frames of all alignments.
 
     Args:
         targets: the unit ids of each utterance, not empty, and not longer than CTC can align.
@@ -183,7 +200,9 @@ def constant_output_loss(
 def _reestimate(
     probs_V: Tensor, alphabet: Alphabet, frames_B: Tensor, lengths_B: Tensor
 ) -> tuple[float, Tensor]:
-    """The loss per target of constant probabilities (V,), and the share (V,) of each in the frames of alignments."""
+    """The loss per target of constant probabilities (V,), and the share (V,) of each in the frames
+    of alignments.
+    """
     valid_BT1 = length_mask(frames_B, int(frames_B.max()))[..., None]
     log_probs_V = probs_V.clamp(min=1e-12).log()  # -inf has no gradient
     log_probs_BC = log_probs_V[alphabet.unit_ids].masked_fill(~alphabet.is_used, UNUSED_LOG_PROB)

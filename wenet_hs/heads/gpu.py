@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the code does otherwise on a GPU depends on `is_gpu`, so that tests can take its branches without one."""
+"""What the code does otherwise on a GPU depends on `is_gpu`, so that tests can take its branches
+without one.
+"""
 
 import torch
 from torch import Tensor
 
 GPU_TYPES: tuple[str, ...] = ("cuda",)
-"""Types of devices that compute beside the program, which waits only where it reads a value. Tests add one."""
+"""Types of devices that compute beside the program, which waits only where it reads a value.
+
+Tests add one.
+"""
 
 
 def is_gpu(device: torch.device) -> bool:

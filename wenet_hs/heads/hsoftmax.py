@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tree head: hierarchical softmax of the paper (equation 1, appendix B), computed without vectors of V × depth × D.
+"""The tree head: hierarchical softmax of the paper (equation 1, appendix B), computed without
+vectors of V × depth × D.
 
-Each inner node n of a binary tree over the units decides left with probability σ(z_n), z_n = r_n·h. A unit's
-probability is the product of the decisions on its path from the root (Morin & Bengio 2005).
+Each inner node n of a binary tree over the units decides left with probability σ(z_n), z_n = r_n·h.
+A unit's probability is the product of the decisions on its path from the root (Morin & Bengio
+2005).
 
-Dimension key: N rows, B batch, T time, L labels, D width, V units, I = V-1 inner nodes, P longest path, K best,
-M decisions on the paths of some labels, U inner nodes above them.
+Dimension key: N rows, B batch, T time, L labels, D width, V units, I = V-1 inner nodes, P longest
+path, K best, M decisions on the paths of some labels, U inner nodes above them.
 """
 
 import math
@@ -22,28 +24,38 @@ from wenet_hs.heads.node_head import CostWeights, NodeHead, Route, SearchMethod,
 from wenet_hs.tree.tree import NaryTree, Tree
 
 NODES_PER_DECISION = 2
-"""On a CPU the product with two nodes takes as long as one decision of the path kernels. So a path is slower only in a
-tree like a comb, if its deep leaves are frequent."""
+"""On a CPU the product with two nodes takes as long as one decision of the path kernels.
+
+So a path is slower only in a tree like a comb, if its deep leaves are frequent.
+"""
 LABEL_NODES_MIN_UNITS = 512
 """From this V on `label_log_probs` computes only the nodes on the labels' paths."""
 GPU_PATH_FROM = 2048
 """On a GPU with Triton the paths are used from this V on. An estimate, not a measurement."""
 SCAN_MAX_K = 64
-"""Up to this k one pass over the node scores keeps the best leaves. For more, `torch.topk` is faster."""
+"""Up to this k one pass over the node scores keeps the best leaves.
+
+For more, `torch.topk` is faster.
+"""
 
 
 class HSoftmaxHead(NodeHead):
-    """The tree head. Parameters: `inner_vector.weight` (V-1, D) as in the original, with `bias` `inner_vector.bias`.
+    """The tree head.
 
-    `tree` is a plain attribute, and the tables derived from it are not in the state_dict: the tree has its own file.
-    float32 costs are computed by Numba kernels on a CPU and by Triton kernels on a GPU, others by PyTorch, which keeps
-    a table of the paths (V, P). Gradients are differentiable once.
+    Parameters: `inner_vector.weight` (V-1, D) as in the original, with `bias` `inner_vector.bias`.
+
+    `tree` is a plain attribute, and the tables derived from it are not in the state_dict: the tree
+    has its own file. float32 costs are computed by Numba kernels on a CPU and by Triton kernels on
+    a GPU, others by PyTorch, which keeps a table of the paths (V, P). Gradients are differentiable
+    once.
     """
 
     layer_name = "inner_vector"
     tree: Tree
     edges: Tensor
-    """(2V-1,) the edge to each node: twice the inner node above it, plus 1 for its right child; -1 for the root."""
+    """(2V-1,) the edge to each node: twice the inner node above it, plus 1 for its right child; -1
+    for the root.
+    """
     node_children: Tensor
     """(V-1, 2)"""
     leaf_counts: Tensor
@@ -66,10 +78,11 @@ class HSoftmaxHead(NodeHead):
             dim: D.
             tree: over V units; nodes of more than two children are split as `NaryTree.binary` does.
             bias: whether each node has a bias.
-            sparse_grad: whether the gradient of the weight (never of the bias) is a sparse tensor, for optimizers like
-                torch.optim.SparseAdam. Along the paths it has only their rows. Half-precision weights get a dense one.
-            route, search: how costs are computed and how the k best units are found; others than "auto" are for tests
-                and benchmarks.
+            sparse_grad: whether the gradient of the weight (never of the bias) is a sparse tensor,
+                for optimizers like torch.optim.SparseAdam. Along the paths it has only their rows.
+                Half-precision weights get a dense one.
+            route, search: how costs are computed and how the k best units are found; others than
+                "auto" are for tests and benchmarks.
         """
         super().__init__(dim, tree.num_units, sparse_grad=sparse_grad, route=route, search=search)
         self.inner_vector = nn.Linear(dim, tree.num_units - 1, bias=bias)
@@ -111,7 +124,9 @@ class HSoftmaxHead(NodeHead):
         return torch_cost_of_paths(scores_NP, turns_NP, weights)
 
     def _paths(self, targets_N: Tensor) -> tuple[Tensor, Tensor]:
-        """Nodes (N, P) int64, 0 where padded, and turns (N, P) int8 of each path: +1 left, -1 right, 0 padding."""
+        """Nodes (N, P) int64, 0 where padded, and turns (N, P) int8 of each path: +1 left, -1
+        right, 0 padding.
+        """
         if self._path_tables is None or self._path_tables[0].device != targets_N.device:
             nodes, turns = self.tree.paths()
             with torch.inference_mode(
@@ -228,13 +243,16 @@ class HSoftmaxHead(NodeHead):
             return self.num_units >= max(
                 GPU_PATH_FROM, 8 * self.tree.depth
             )  # decisions are kept as (N, P)
-        # Without Triton a GPU gathers P · D numbers per target for the path, and makes V for the product. Float64 on a
-        # CPU, which only tests use, has the same rule.
+        # Without Triton a GPU gathers P · D numbers per target for the path, and makes V for the
+        # product. Float64 on a CPU, which only tests use, has the same rule.
         return self.num_units > self.tree.depth * self.dim
 
 
 def _log_sigmoid(z: Tensor) -> Tensor:
-    """`F.logsigmoid`. ONNX has none: the exporter would write log(sigmoid(z)), which loses all digits far below 0."""
+    """`F.logsigmoid`.
+
+    ONNX has none: the exporter would write log(sigmoid(z)), which loses all digits far below 0.
+    """
     return -F.softplus(-z) if torch.compiler.is_compiling() else F.logsigmoid(z)
 
 
@@ -255,11 +273,13 @@ def torch_cost_of_all_nodes(
 ) -> Tensor:
     """(N,) nats, without a distribution over the units.
 
-    Σ_v log P(v) is the sum over the nodes of L·log σ(z) + R·log σ(-z), with L and R the leaves under the children.
+    Σ_v log P(v) is the sum over the nodes of L·log σ(z) + R·log σ(-z), with L and R the leaves
+    under the children.
 
     Args:
         z: (N, V-1) node scores.
-        nodes, turns: (N, P) the inner nodes on the targets' paths, and the turns as in `torch_cost_of_paths`.
+        nodes, turns: (N, P) the inner nodes on the targets' paths, and the turns as in
+            `torch_cost_of_paths`.
         leaves: (2, V-1) of the dtype of z: the number of leaves under the left and the right child.
     """
     cost_N = torch_cost_of_paths(z.gather(1, nodes), turns, weights)

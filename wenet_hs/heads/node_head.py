@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The common part of the heads over trees: how their costs and best units are computed, sparse gradients.
+"""The common part of the heads over trees: how their costs and best units are computed, sparse
+gradients.
 
 Dimension key: N rows, D width, V units, K best, I inner nodes, E edges.
 """
@@ -17,22 +18,30 @@ from wenet_hs.heads.products import linear
 from wenet_hs.tree.unit_tree import UnitTree
 
 Route = Literal["auto", "path", "all"]
-"""How a cost without leaf smoothing is computed: from the nodes on the targets' paths, or from all nodes; "auto": the
-faster way."""
+"""How a cost without leaf smoothing is computed: from the nodes on the targets' paths, or from all
+nodes; "auto": the faster way.
+"""
 SearchMethod = Literal["auto", "best_first", "all"]
-"""How the k best units are found: by a search from the root, or from all log-probabilities; "auto": the faster way."""
+"""How the k best units are found: by a search from the root, or from all log-probabilities; "auto":
+the faster way.
+"""
 
 
 class CostWeights(NamedTuple):
-    """What the cost of a row over a tree consists of: plain, leaf-smoothed (`on_all` > 0) or node-smoothed."""
+    """What the cost of a row over a tree consists of: plain, leaf-smoothed (`on_all` > 0) or
+    node-smoothed.
+    """
 
     on_target: float
     """The weight of -log P(target): the sum over the decisions on the target's path."""
     on_all: float
     """The weight of -Σ_v log P(v) over all units."""
     per_decision: float
-    """ε > 0: each decision on the path has 1-ε for the right child and shares ε among the others. Then `on_target` is 1
-    and `on_all` 0. For two children and the right child's score s: -(1-ε)·log σ(s) - ε·log σ(-s) = -log σ(s) + ε·s."""
+    """ε > 0: each decision on the path has 1-ε for the right child and shares ε among the others.
+
+    Then `on_target` is 1 and `on_all` 0. For two children and the right child's score s: -(1-ε)·log
+    σ(s) - ε·log σ(-s) = -log σ(s) + ε·s.
+    """
 
 
 class NodeHead(OutputHead):
@@ -78,7 +87,9 @@ class NodeHead(OutputHead):
 
     @abstractmethod
     def _is_path_faster(self, hidden: Tensor) -> bool:
-        """Whether the nodes on the targets' paths are faster than all nodes, on the device and in the dtype given."""
+        """Whether the nodes on the targets' paths are faster than all nodes, on the device and in
+        the dtype given.
+        """
 
     def _has_cost_kernel(self, hidden: Tensor) -> bool:
         """Whether `_kernel_cost` can run on the device and in the dtype given."""
@@ -95,7 +106,8 @@ class NodeHead(OutputHead):
     def uses_paths(self, hidden: Tensor) -> bool:
         """Whether a cost without leaf smoothing is computed from the nodes on the targets' paths.
 
-        `hidden` is a tensor of the device and dtype of the computation. The choice does not depend on its shape.
+        `hidden` is a tensor of the device and dtype of the computation. The choice does not depend
+        on its shape.
         """
         return self._is_path_faster(hidden) if self.route == "auto" else self.route == "path"
 
@@ -171,15 +183,20 @@ class NodeHead(OutputHead):
         return linear(hidden_ND, *self._all_vectors(hidden_ND.dtype))
 
     def _is_sparse(self, weight: Tensor) -> bool:
-        """Whether the gradient is sparse. It is dense after a conversion of half-precision weights."""
+        """Whether the gradient is sparse.
+
+        It is dense after a conversion of half-precision weights.
+        """
         return self.sparse_grad and weight is self._layer.weight
 
 
 def leaf_sums(values_NE: Tensor, edges: Tensor, parents: Tensor, level_starts: list[int]) -> Tensor:
-    """The sums (N, V) of the edges' values on the paths to all leaves, level by level from the root.
+    """The sums (N, V) of the edges' values on the paths to all leaves, level by level from the
+    root.
 
     Args:
-        edges, parents: (I+V,) the edge that leads to each node, and the inner node above it; any value for the root.
+        edges, parents: (I+V,) the edge that leads to each node, and the inner node above it; any
+            value for the root.
         level_starts: of the tree.
     """
     above = [values_NE.new_zeros(values_NE.size(0), 1)]  # of the inner nodes of each level
@@ -194,6 +211,7 @@ def leaf_sums(values_NE: Tensor, edges: Tensor, parents: Tensor, level_starts: l
 
 def sparse_rows(rows: Tensor, values: Tensor, shape: torch.Size) -> Tensor:
     """A coalesced sparse tensor of this shape from ascending rows (U,) and their values (U, …)."""
-    # Not the argument check_invariants: PyTorch 2.11 then still warns that the checks are neither on nor off.
+    # Not the argument check_invariants: PyTorch 2.11 then still warns that the checks are neither
+    # on nor off.
     with torch.sparse.check_sparse_tensor_invariants(False):  # type: ignore[no-untyped-call]
         return torch.sparse_coo_tensor(rows[None], values, shape, is_coalesced=True)

@@ -33,8 +33,8 @@ def linear(
 ) -> Tensor:
     """`F.linear` and an activation, computed by oneDNN on a CPU where no gradient is needed.
 
-    PyTorch uses MKL for float32, which uses only half of the vector width of AMD's processors; oneDNN is twice as fast
-    there. It sums in another order, so results differ in the last bits.
+    PyTorch uses MKL for float32, which uses only half of the vector width of AMD's processors;
+    oneDNN is twice as fast there. It sums in another order, so results differ in the last bits.
 
     Args:
         input: (…, D); weight: (E, D); bias: (E,).

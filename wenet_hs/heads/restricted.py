@@ -18,14 +18,16 @@ from wenet_hs.heads.kernels.search import topk_lowest_id_first
 def restrict_head(
     head: OutputHead, source_of: Mapping[int, int], num_units: int | None = None
 ) -> "RestrictedHead":
-    """The distribution of a head over some units, which keep their ids. All others have probability 0. For decoding.
+    """The distribution of a head over some units, which keep their ids.
+
+    All others have probability 0. For decoding.
 
     It is renormalised over all units that are left.
 
     Args:
-        source_of: per unit id that is left, the unit of `head` that it is computed from: itself, or for a unit that
-            `head` does not have the one beside which it is placed. Units with one source share its probability equally.
-            At least two sources.
+        source_of: per unit id that is left, the unit of `head` that it is computed from: itself, or
+            for a unit that `head` does not have the one beside which it is placed. Units with one
+            source share its probability equally. At least two sources.
         num_units: the number of unit ids; default: that of `head`.
     """
     restricted = RestrictedHead(head, dict(sorted(source_of.items())), num_units or head.num_units)

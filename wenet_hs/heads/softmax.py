@@ -25,7 +25,9 @@ from wenet_hs.heads.products import Linear, linear
 MANY_UNITS = 4096
 """From this number of units the loss and its gradient are computed by `_SoftmaxCost`."""
 BLOCK_VALUES = 2**20
-"""Scores that `_SoftmaxCost` turns into probabilities at a time on a CPU, so that they stay in its cache."""
+"""Scores that `_SoftmaxCost` turns into probabilities at a time on a CPU, so that they stay in its
+cache.
+"""
 
 
 class SoftmaxHead(OutputHead):
@@ -67,7 +69,8 @@ class SoftmaxHead(OutputHead):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """All three results from one distribution; both kinds of smoothing are the same here.
 
-        In training of many units the loss is computed as `loss` does, so that its bits do not depend on the metrics.
+        In training of many units the loss is computed as `loss` does, so that its bits do not
+        depend on the metrics.
         """
         if self.num_units >= MANY_UNITS and self._wants_gradient(hidden):
             return super().loss_and_metrics(hidden, targets, smoothing, kind)
@@ -87,10 +90,13 @@ class SoftmaxHead(OutputHead):
 
 
 class _SoftmaxCost(torch.autograd.Function):
-    """`weighted_cost` of softmax(W·h + b). Of all (N, V) values only exp(score - best score) is kept for the gradient.
+    """`weighted_cost` of softmax(W·h + b).
 
-    The gradient of the cost with respect to the scores is (on_target + on_all·V)·p - on_target·1[target] - on_all. Here
-    p = e / Σe is never formed: row factors are applied to matrices of width D.
+    Of all (N, V) values only exp(score - best score) is kept for the gradient.
+
+    The gradient of the cost with respect to the scores is (on_target + on_all·V)·p -
+    on_target·1[target] - on_all. Here p = e / Σe is never formed: row factors are applied to
+    matrices of width D.
     """
 
     @staticmethod

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fine-tuned CTC models in Hugging Face's layout → a model folder of ours with the same outputs.
 
-Such a folder has what encoders/description.py reads, `lm_head.*` among its weights, `vocab.json` (tokens with ids; of
-MMS by language), and perhaps `added_tokens.json`, `special_tokens_map.json`, `tokenizer_config.json` and
-`adapter.LANG.safetensors`. Unit i of our table is token i, so the rows of `lm_head` keep their order.
+Such a folder has what encoders/description.py reads, `lm_head.*` among its weights, `vocab.json`
+(tokens with ids; of MMS by language), and perhaps `added_tokens.json`, `special_tokens_map.json`,
+`tokenizer_config.json` and `adapter.LANG.safetensors`. Unit i of our table is token i, so the rows
+of `lm_head` keep their order.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +39,9 @@ NEVER = -1e4
 
 
 class Vocabulary(NamedTuple):
-    """The units of a fine-tuned model: one per row of `lm_head`, and perhaps `<sos/eos>` after them."""
+    """The units of a fine-tuned model: one per row of `lm_head`, and perhaps `<sos/eos>` after
+    them.
+    """
 
     table: UnitTable
     tokenizer: Literal["char", "phone"]
@@ -53,7 +56,8 @@ def import_model(
         out: the folder to write, `train.yaml` last.
         lang: the language whose adapters and output layer are used, for MMS.
         command: the words of the command line, for the run record.
-    Raises: ConfigError, DataError or CheckpointError: one line with the file or flag that does not fit.
+    Raises: ConfigError, DataError or CheckpointError: one line with the file or flag that does not
+        fit.
     """
     if taken := [
         name
@@ -135,7 +139,9 @@ def _read_model(folder: Path) -> tuple[EncoderDescription, dict[str, Any]]:
 
 
 def _config(folder: Path, description: EncoderDescription, lang: str | None) -> ExperimentConfig:
-    """The settings, with the masks of the model's training, and a learning rate for training it further."""
+    """The settings, with the masks of the model's training, and a learning rate for training it
+    further.
+    """
     theirs = description.config
     masks = {
         "mask_time": theirs.get("mask_time_prob", 0.05),
@@ -167,7 +173,9 @@ def _config(folder: Path, description: EncoderDescription, lang: str | None) -> 
 def _choose_adapter(
     folder: Path, description: EncoderDescription, ids: Mapping[str, Any], lang: str | None
 ) -> str | None:
-    """The language whose adapter file is read; None where the other weights have all. Never that of another language.
+    """The language whose adapter file is read; None where the other weights have all.
+
+    Never that of another language.
 
     Raises ConfigError if `lang` is missing, unknown or without effect.
     """

@@ -24,9 +24,10 @@ def load_wenet_model(
 
     Args:
         train_yaml: WeNet's config, old or new.
-        final_pt: WeNet's weights: a file, or the state_dict itself. With the original tree head they contain its tree;
-            the config has `head: hsoftmax`.
-        overrides: as in load_config; models before 2022-01-11 need `norm_eps=1e-12` in encoder_conf and decoder_conf.
+        final_pt: WeNet's weights: a file, or the state_dict itself. With the original tree head
+            they contain its tree; the config has `head: hsoftmax`.
+        overrides: as in load_config; models before 2022-01-11 need `norm_eps=1e-12` in encoder_conf
+            and decoder_conf.
 
     Raises ConfigError, or CheckpointError if the weights are damaged or do not fit the config.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """N-gram models with backoff for recognition: ARPA files and KenLM's binary files.
 
-Dimension key: M hypotheses, K candidates per hypothesis, V units of the recogniser; Q queries, G n-grams, C contexts
-(context 0 is the empty one).
+Dimension key: M hypotheses, K candidates per hypothesis, V units of the recogniser; Q queries, G
+n-grams, C contexts (context 0 is the empty one).
 """
 
 import math
@@ -34,11 +34,12 @@ WordIds = tuple[int, ...]
 
 
 class NgramModel(LanguageModel):
-    """An n-gram model with backoff: p(w | h) = p of the n-gram if there is one, else backoff(h) · p(w | h shortened).
+    """An n-gram model with backoff: p(w | h) = p of the n-gram if there is one, else backoff(h) ·
+    p(w | h shortened).
 
-    A context is a history of at most n - 1 words. A state is the number of the longest suffix of the history that is a
-    context of the model. All queries of a step are answered together, by a search in a sorted table per backoff, on the
-    device of the states; a GPU is not waited for.
+    A context is a history of at most n - 1 words. A state is the number of the longest suffix of
+    the history that is a context of the model. All queries of a step are answered together, by a
+    search in a sorted table per backoff, on the device of the states; a GPU is not waited for.
     """
 
     def __init__(self, file: "ArpaReader", units: UnitTable) -> None:
@@ -71,7 +72,8 @@ class NgramModel(LanguageModel):
         self._begin = longest_context((file.words[BEGIN],) if BEGIN in file.words else ())
         self._max_lookups = 1 + max(map(len, contexts))
         shorter_C = np.array([longest_context(words[1:]) for words in contexts], np.int64)
-        # Per n-gram, sorted by key: context and last word as one number, log-probability, and the context after it.
+        # Per n-gram, sorted by key: context and last word as one number, log-probability, and the
+        # context after it.
         keys_G = np.array(
             [contexts[words[:-1]] * self._num_words + words[-1] for words in file.log_probs],
             np.int64,
@@ -106,7 +108,9 @@ class NgramModel(LanguageModel):
         return self._look_up(states, ids)[1]
 
     def _look_up(self, contexts_Q: Tensor, ids_Q: Tensor) -> tuple[Tensor, Tensor]:
-        """The log-probability of a unit after a context, and the context after it: (Q,), (Q,) → (Q,), (Q,)."""
+        """The log-probability of a unit after a context, and the context after it: (Q,), (Q,) →
+        (Q,), (Q,).
+        """
         words_V, backoffs_C, shorter_C, keys_G, log_probs_G, next_contexts_G = self._tables[
             ids_Q.device
         ]
@@ -141,12 +145,14 @@ def make_no_unit_error(path: Path, units: UnitTable) -> DataError:
 
 
 class ArpaReader:
-    """The n-grams of a file in ARPA format, which SRILM and KenLM write, as dictionaries with natural logarithms."""
+    """The n-grams of a file in ARPA format, which SRILM and KenLM write, as dictionaries with
+    natural logarithms.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Raises: DataError with file and line if it is no ARPA file, a number is invalid, a probability is above 1, an
-        n-gram is repeated or has a word that is no 1-gram, a section has another number of n-grams than in the header,
-        or there is no `</s>`.
+        """Raises: DataError with file and line if it is no ARPA file, a number is invalid, a
+        probability is above 1, an n-gram is repeated or has a word that is no 1-gram, a section has
+        another number of n-grams than in the header, or there is no `</s>`.
         """
         self.path = path
         self._lines = read_lines(path)
@@ -255,7 +261,9 @@ class ArpaReader:
         return value
 
     def _add_missing_prefixes(self) -> None:
-        """Add what SRILM leaves out: n-grams that longer ones begin with, with their backed-off probability."""
+        """Add what SRILM leaves out: n-grams that longer ones begin with, with their backed-off
+        probability.
+        """
 
         def log_prob(words: WordIds) -> float:
             found = self.log_probs.get(words)
@@ -274,9 +282,12 @@ class ArpaReader:
 
 
 class KenlmModel(LanguageModel):
-    """A binary file of KenLM, read by its own library. A state is the number of a state of KenLM that was seen before.
+    """A binary file of KenLM, read by its own library.
 
-    KenLM's states are no longer than the model needs, so there are at most as many as the model has contexts.
+    A state is the number of a state of KenLM that was seen before.
+
+    KenLM's states are no longer than the model needs, so there are at most as many as the model has
+    contexts.
     """
 
     def __init__(self, path: Path, units: UnitTable) -> None:

@@ -21,8 +21,11 @@ _VERSION = MAGIC + b" format version 5\n\0"
 _PARAMETERS_OFFSET = 88
 """Bytes before the parameters: the version and test values, padded to multiples of 8 bytes."""
 _PARAMETERS = struct.Struct("=4x4x4x?3x4xQ")
-"""Whether the file has the spelling of the words, and the number of 1-grams. Before them stand the
-order, the size of the hash tables and the kind of the model; between them the version of that kind."""
+"""Whether the file has the spelling of the words, and the number of 1-grams.
+
+Before them stand the order, the size of the hash tables and the kind of the model; between them the
+version of that kind.
+"""
 _FIRST_WORD = b"<unk>\0"
 
 

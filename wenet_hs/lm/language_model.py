@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Language models as decoding uses them: over units for the searches, and over whole texts for n-best lists.
+"""Language models as decoding uses them: over units for the searches, and over whole texts for
+n-best lists.
 
 Dimension key: M hypotheses, K candidates per hypothesis.
 """
@@ -23,7 +24,8 @@ _NEARLY_ALL = 0.9
 class LanguageModel(ABC):
     """Log-probabilities of the next unit after a sequence of units; <eos> is the end.
 
-    A state is a row of a tensor (M, …), so a search selects, repeats and drops states like hypotheses.
+    A state is a row of a tensor (M, …), so a search selects, repeats and drops states like
+    hypotheses.
     """
 
     unknown: Sequence[str] = ()
@@ -31,21 +33,30 @@ class LanguageModel(ABC):
 
     @abstractmethod
     def start(self, count: int, device: torch.device | None = None) -> Tensor:
-        """The state before the first unit, for `count` hypotheses: (M, …), on the device (default: where the model
-        computes best: a recurrent one where its weights are, others on the CPU)."""
+        """The state before the first unit, for `count` hypotheses: (M, …), on the device (default:
+        where the model computes best: a recurrent one where its weights are, others on the CPU).
+        """
 
     @abstractmethod
     def score(self, states: Tensor, ids: Tensor) -> Tensor:
-        """Log-probability, base e, of each unit or end after a state: (M, …), (M, K) → (M, K) float32.
+        """Log-probability, base e, of each unit or end after a state: (M, …), (M, K) → (M, K)
+        float32.
 
-        Both are on the device of `start`, and so are the results."""
+        Both are on the device of `start`, and so are the results.
+        """
 
     @abstractmethod
     def advance(self, states: Tensor, ids: Tensor) -> Tensor:
-        """The states after one more unit: (M, …), (M,) → (M, …). After the end it may be any state."""
+        """The states after one more unit: (M, …), (M,) → (M, …).
+
+        After the end it may be any state.
+        """
 
     def score_texts(self, texts: Sequence[Sequence[int]]) -> list[float]:
-        """Log-probability, base e, of each text. A text is ids of the model's units and its end, which is the last."""
+        """Log-probability, base e, of each text.
+
+        A text is ids of the model's units and its end, which is the last.
+        """
         return [self._score_text(torch.tensor(ids)) for ids in texts]
 
     def _score_text(self, ids_L: Tensor) -> float:
@@ -57,17 +68,23 @@ class LanguageModel(ABC):
 
 
 class TextModel:
-    """A language model over other units than the recogniser's, such as words: it reads the text of a hypothesis."""
+    """A language model over other units than the recogniser's, such as words: it reads the text of
+    a hypothesis.
+    """
 
     def __init__(
         self, name: object, lm: LanguageModel, own: Tokenizer, tokenizer: Tokenizer
     ) -> None:
-        """`own`: splits text into the units of `lm`, whose file is `name`; `tokenizer`: of the recogniser."""
+        """`own`: splits text into the units of `lm`, whose file is `name`; `tokenizer`: of the
+        recogniser.
+        """
         self._name, self._lm, self._own, self._tokenizer = name, lm, own, tokenizer
         self._num_units = self._num_unknown = 0
 
     def score_texts(self, texts: Sequence[Sequence[int]]) -> list[float]:
-        """Log-probability, base e, of each text and its end. A text is ids of the recogniser's units.
+        """Log-probability, base e, of each text and its end.
+
+        A text is ids of the recogniser's units.
 
         A warning says once if nearly all units of the texts are unknown.
         """

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads language models: folders of recurrent ones, n-gram models from ARPA files, and KenLM's binary files."""
+"""Loads language models: folders of recurrent ones, n-gram models from ARPA files, and KenLM's
+binary files.
+"""
 
 import logging
 from collections.abc import Iterable
@@ -41,7 +43,8 @@ class LmExperiment:
 def load_lm(model_dir: Path, *, device: torch.device | str = "cpu") -> LmExperiment:
     """Load the folder of a language model. It may have been moved.
 
-    Raises CheckpointError, DataError or ConfigError with the file that is missing, damaged or of another model.
+    Raises CheckpointError, DataError or ConfigError with the file that is missing, damaged or of
+        another model.
     """
     path = in_folder(model_dir, "train.yaml", made_by=LmConfig.trained_by)
     config = load_config(path, (), LmConfig)
@@ -55,7 +58,8 @@ def load_lm(model_dir: Path, *, device: torch.device | str = "cpu") -> LmExperim
 
 
 def build_lm(config: LmConfig, table: UnitTable, folder: Path) -> RnnLm:
-    """A model with new weights over the units of `table`, with the tree that the config names, from `folder`.
+    """A model with new weights over the units of `table`, with the tree that the config names, from
+    `folder`.
 
     All heads of one seed start with the same input vectors and recurrent layers.
     """
@@ -75,15 +79,18 @@ def build_lm(config: LmConfig, table: UnitTable, folder: Path) -> RnnLm:
 def load_language_model(
     path: Path, tokenizer: Tokenizer, device: torch.device | str = "cpu"
 ) -> AnyLanguageModel:
-    """Load the folder of a recurrent model, an ARPA file, or a binary file of KenLM if kenlm is installed.
+    """Load the folder of a recurrent model, an ARPA file, or a binary file of KenLM if kenlm is
+    installed.
 
-    A model over the recogniser's units takes part in the searches. One over others, such as words, rescores the n-best
-    lists: a recurrent model with another kind of units, and an n-gram model most of whose words are no units. A warning
-    of rank 0 names the units that a model of the searches does not know.
+    A model over the recogniser's units takes part in the searches. One over others, such as words,
+    rescores the n-best lists: a recurrent model with another kind of units, and an n-gram model
+    most of whose words are no units. A warning of rank 0 names the units that a model of the
+    searches does not know.
 
     `tokenizer`: of the recogniser.
-    Raises: DataError naming file and line if a file is damaged, knows no unit, or is a binary file of words without
-        their spelling; ConfigError if it is missing, or kenlm is; CheckpointError if a folder is not complete.
+    Raises: DataError naming file and line if a file is damaged, knows no unit, or is a binary file
+        of words without their spelling; ConfigError if it is missing, or kenlm is; CheckpointError
+        if a folder is not complete.
     """
     if path.is_dir():
         lm = _load_recurrent_model(load_lm(path, device=device), tokenizer)
@@ -183,7 +190,9 @@ class _WordCounts:
     num_units: int
     """How many of the words are units of the recogniser."""
     has_pieces: bool
-    """Whether a word has the sign of a space, as units of characters and pieces do, at its begin or end."""
+    """Whether a word has the sign of a space, as units of characters and pieces do, at its begin or
+    end.
+    """
 
     @classmethod
     def of(cls, words: Iterable[str], table: UnitTable) -> "_WordCounts":

@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""N-gram models with interpolated modified Kneser-Ney smoothing (Chen & Goodman 1998), written as ARPA files.
+"""N-gram models with interpolated modified Kneser-Ney smoothing (Chen & Goodman 1998), written as
+ARPA files.
 
 For a unit w after a history h, where h' is h without its first unit:
 
     p(w | h) = (c(h w) - D(h w)) / c(h) + backoff(h) · p(w | h')
     c(h) = Σ_v c(h v),  backoff(h) = Σ_v D(h v) / c(h)
 
-The adjusted count c is the number of occurrences for n-grams of the highest order and for those that begin with <s>.
-For other n-grams it is the number of different units before them. The discount D depends on the order and on whether c
-is 1, 2 or more. p(w) is interpolated with the uniform distribution over all units, <unk> and </s>. <s> is never
-predicted. These are the rules of KenLM's `lmplz` without pruning, with two differences. <unk> may be in the text; it is
-then a unit like any other. For the discounts of each lower order, `lmplz` takes the occurrences of one n-gram instead
-of its adjusted count. This changes the discounts only if there are few different n-grams.
+The adjusted count c is the number of occurrences for n-grams of the highest order and for those
+that begin with <s>. For other n-grams it is the number of different units before them. The discount
+D depends on the order and on whether c is 1, 2 or more. p(w) is interpolated with the uniform
+distribution over all units, <unk> and </s>. <s> is never predicted. These are the rules of KenLM's
+`lmplz` without pruning, with two differences. <unk> may be in the text; it is then a unit like any
+other. For the discounts of each lower order, `lmplz` takes the occurrences of one n-gram instead of
+its adjusted count. This changes the discounts only if there are few different n-grams.
 
-Dimension key: T units of the text with the boundaries, V units of the model, N units of one n-gram; G n-grams of one
-order, C those of the order below, which are the histories.
+Dimension key: T units of the text with the boundaries, V units of the model, N units of one n-gram;
+G n-grams of one order, C those of the order below, which are the histories.
 """
 
 import logging
@@ -36,10 +38,14 @@ BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
 NUM_SPECIAL = 3
 _UNKNOWN_ID, _BEGIN_ID, _END_ID = range(NUM_SPECIAL)
 _REFUSED = frozenset((BEGIN, END, "<UNK>", *"\t\n\v\f\r "))
-"""Boundaries, KenLM's other name of <unk>, and the white space that separates the fields of an ARPA file."""
+"""Boundaries, KenLM's other name of <unk>, and the white space that separates the fields of an ARPA
+file.
+"""
 FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
 _ZERO = 1e-99
-"""An ARPA file has the logarithm -99 for 0: the backoff if all units after a history have a discount of 0."""
+"""An ARPA file has the logarithm -99 for 0: the backoff if all units after a history have a
+discount of 0.
+"""
 _LINES_AT_ONCE = 100_000
 
 AnyInts = NDArray[np.integer[Any]]
@@ -51,7 +57,9 @@ class UnitText:
     """A text as ids, in which each sentence is between <s> and </s>."""
 
     units: Sequence[str]
-    """The units in the order of their ids: <unk>, <s>, </s>, then the others in the order of the text."""
+    """The units in the order of their ids: <unk>, <s>, </s>, then the others in the order of the
+    text.
+    """
     ids_T: AnyInts
 
     @property
@@ -91,7 +99,9 @@ class KneserNeyModel:
 
 
 def index_units(sentences: Iterable[tuple[str, Sequence[str]]]) -> UnitText:
-    """Number the units of sentences. Each sentence is given as its source, for messages, and its units.
+    """Number the units of sentences.
+
+    Each sentence is given as its source, for messages, and its units.
 
     Raises DataError if a unit cannot be in an ARPA file.
     """
@@ -143,7 +153,8 @@ def _extend(
     """The n-grams with one more unit, and their index at each position of the text.
 
     Args:
-        shorter_T: (T,) the index of the shorter n-gram that begins at each position; -1 if its sentence ends too soon.
+        shorter_T: (T,) the index of the shorter n-gram that begins at each position; -1 if its
+            sentence ends too soon.
     """
     ids_T, num_units = text.ids_T, np.int64(len(text.units))
     num_positions = len(ids_T) - length + 1
@@ -163,7 +174,10 @@ def _extend(
 
 
 def _unique(keys: AnyInts, num_keys: int) -> tuple[AnyInts, AnyInts, AnyInts]:
-    """The different keys in ascending order, the index of each key in them, and their counts. Keys are < num_keys."""
+    """The different keys in ascending order, the index of each key in them, and their counts.
+
+    Keys are < num_keys.
+    """
     if num_keys > 4 * len(keys):
         return np.unique(keys, return_inverse=True, return_counts=True)
     counts = np.bincount(
@@ -187,9 +201,12 @@ def _adjusted_counts(orders: Sequence[Ngrams]) -> Iterator[AnyInts]:
 
 
 def estimate(text: UnitText, order: int, *, fallback: bool = False) -> KneserNeyModel:
-    """The model of a text. With `fallback`, discounts that cannot be estimated are `FALLBACK_DISCOUNTS`.
+    """The model of a text.
 
-    Raises: ConfigError if every sentence is too short for `order`; DataError if discounts cannot be estimated.
+    With `fallback`, discounts that cannot be estimated are `FALLBACK_DISCOUNTS`.
+
+    Raises: ConfigError if every sentence is too short for `order`; DataError if discounts cannot be
+        estimated.
     """
     orders = count_ngrams(text, order)
     model = KneserNeyModel(text.units, orders, [], [])

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrent language model: input vectors, GRU or LSTM layers, and any output head; its use in recognition.
+"""Recurrent language model: input vectors, GRU or LSTM layers, and any output head; its use in
+recognition.
 
-Dimension key: B parts of the text, M hypotheses, T steps, E width of the input vectors, D width and L number of the
-layers, S = L · D values of a state (LSTM: 2 · L · D), V units of the recogniser.
+Dimension key: B parts of the text, M hypotheses, T steps, E width of the input vectors, D width and
+L number of the layers, S = L · D values of a state (LSTM: 2 · L · D), V units of the recogniser.
 """
 
 from collections.abc import Sequence
@@ -83,8 +84,8 @@ class RnnLm(nn.Module):
 class RecurrentModel(LanguageModel):
     """A recurrent model over the recogniser's units, which are found in its table by their symbols.
 
-    A state is the state of the network (S values) and the log-probability of each unit of the recogniser (V values).
-    So each hypothesis passes through network and head once.
+    A state is the state of the network (S values) and the log-probability of each unit of the
+    recogniser (V values). So each hypothesis passes through network and head once.
     """
 
     def __init__(self, name: object, model: RnnLm, own: UnitTable, table: UnitTable) -> None:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Losses of a flat softmax estimated from noise units: NCE and BlackOut. One draw of noise serves a whole batch.
+"""Losses of a flat softmax estimated from noise units: NCE and BlackOut.
 
-NCE: Gutmann and Hyvärinen 2010, Mnih and Teh 2012, with the constant of normalization fixed at 1. BlackOut: Ji et al.
-2016, equations 4 to 6.
+One draw of noise serves a whole batch.
+
+NCE: Gutmann and Hyvärinen 2010, Mnih and Teh 2012, with the constant of normalization fixed at 1.
+BlackOut: Ji et al. 2016, equations 4 to 6.
 
 Dimension key: N targets, D width, V units, K noise units.
 """
@@ -29,7 +31,8 @@ class SampledLoss(nn.Module):
     ) -> None:
         """
         Args:
-            frequencies: (V,) how often each unit is a target, ≥ 0. A unit that never is cannot be noise.
+            frequencies: (V,) how often each unit is a target, ≥ 0. A unit that never is cannot be
+                noise.
             num_samples: K.
             power: blackout: noise is proportional to the frequencies to this power, 0…1.
         """

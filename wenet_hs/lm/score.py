@@ -35,7 +35,8 @@ def text_nll(
     num_steps: int = 200,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> float | None:
-    """The sum of the nats of all units of a text, in evaluation mode; None if `is_stopped` before the end.
+    """The sum of the nats of all units of a text, in evaluation mode; None if `is_stopped` before
+    the end.
 
     Args:
         parts: parts of the text that are read side by side; each starts with an empty state.
@@ -58,7 +59,9 @@ def perplexity(loss: float) -> float:
 
 
 def text_scores(total: float, text: RunningText) -> dict[str, float]:
-    """The scores of a text from the sum of its nats, `text_nll`; a unit is a target, also an end of sentence."""
+    """The scores of a text from the sum of its nats, `text_nll`; a unit is a target, also an end of
+    sentence.
+    """
     bits = total / math.log(2)
     return {
         "perplexity": perplexity(total / len(text)),
@@ -76,7 +79,8 @@ def text_scores(total: float, text: RunningText) -> dict[str, float]:
 def sample_sentences(
     model: RnnLm, special: SpecialIds, count: int, *, temperature: float, max_units: int, seed: int
 ) -> Iterator[list[int]]:
-    """Draw sentences one after the other from the running text of the model, as unit ids without the end.
+    """Draw sentences one after the other from the running text of the model, as unit ids without
+    the end.
 
     Args:
         temperature: > 0; the log-probabilities are divided by it.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The units of a text as one sequence, on disk, and its batches for truncated back-propagation.
 
-Dimension key: N units of the text with an end of sentence per line, V units of the table, B parts of the text, T units
-of each part per batch.
+Dimension key: N units of the text with an end of sentence per line, V units of the table, B parts
+of the text, T units of each part per batch.
 """
 
 import logging
@@ -34,7 +34,9 @@ class TextBatch(NamedTuple):
     """A part of the running text per row."""
 
     inputs: Tensor
-    """(B, T) int64: the unit before each target; before the first one of the text the end of sentence."""
+    """(B, T) int64: the unit before each target; before the first one of the text the end of
+    sentence.
+    """
     targets: Tensor
     """(B, T) int64, -1 after the end of the text."""
 
@@ -46,7 +48,9 @@ class RunningText:
     ids: NDArray[np.int32]
     """(N,), memory-mapped: each sentence and an end of sentence."""
     eos: int
-    """The end of sentence, also before the first sentence: a `<sos>` of its own would be an input once per epoch."""
+    """The end of sentence, also before the first sentence: a `<sos>` of its own would be an input
+    once per epoch.
+    """
     num_sentences: int
     num_empty: int
     """Lines without units: sentences too with `keep_empty_lines`, else left out."""
@@ -73,7 +77,8 @@ class RunningText:
     def batches(self, batch_size: int, num_steps: int, start: int = 0) -> Iterator[TextBatch]:
         """The text as `batch_size` parts of equal length, read side by side, from batch `start` on.
 
-        Row b of a batch continues row b of the batch before it. Every unit of the text is a target once per pass.
+        Row b of a batch continues row b of the batch before it. Every unit of the text is a target
+        once per pass.
         """
         length = self._part_length(batch_size)
         begins = np.arange(batch_size) * length
@@ -108,10 +113,12 @@ def _report_full_folder() -> Iterator[None]:
 def read_running_text(
     paths: Iterable[Path], tokenizer: Tokenizer, *, keep_empty_lines: bool = False
 ) -> RunningText:
-    """Encode text files, one sentence per line; the ids are in a temporary file, so the text may exceed the memory.
+    """Encode text files, one sentence per line; the ids are in a temporary file, so the text may
+    exceed the memory.
 
-    Raises DataError if a file cannot be read or is no text (`iterate_sentences`), if there is no unit,
-    if a share of `MOST_UNKNOWN` of the units is unknown, or if the folder of temporary files is full.
+    Raises DataError if a file cannot be read or is no text (`iterate_sentences`), if there is no
+    unit, if a share of `MOST_UNKNOWN` of the units is unknown, or if the folder of temporary files
+    is full.
     """
     special = tokenizer.table.special
     num_sentences = num_empty = num_unknown = num_characters = 0

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""word2vec over the output heads: skip-gram and CBOW with a tree or a full softmax (Mikolov et al. 2013).
+"""word2vec over the output heads: skip-gram and CBOW with a tree or a full softmax (Mikolov et al.
 
-The order of the updates and the learning rates are gensim's with one thread. gensim reads the sigmoid from a table of
-1,000 values and skips a decision whose score is 6 or more in size. Here every decision is computed in float32.
+2013).
+
+The order of the updates and the learning rates are gensim's with one thread. gensim reads the
+sigmoid from a table of 1,000 values and skips a decision whose score is 6 or more in size. Here
+every decision is computed in float32.
 
 Dimension key: V units, D width, N words of the text, S sentences, M words of a job.
 """
@@ -44,10 +47,15 @@ SentenceRange = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Word2VecOptions:
-    """The settings of a training. The defaults are gensim's, except that no frequent words are left out."""
+    """The settings of a training.
+
+    The defaults are gensim's, except that no frequent words are left out.
+    """
 
     arch: Architecture = "skipgram"
-    """`skipgram` predicts each word from the vector of each word around it, `cbow` from the mean of their vectors."""
+    """`skipgram` predicts each word from the vector of each word around it, `cbow` from the mean of
+    their vectors.
+    """
     dim: int = 100
     window: int = 5
     """The most words before and after a word that are used, at least 1."""
@@ -58,7 +66,10 @@ class Word2VecOptions:
     """The learning rate at the start. It falls linearly to `min_lr`."""
     min_lr: float = 0.0001
     sample: float = 0.0
-    """Occurrences of words with a larger share of the text are left out at random; 0: none. Below 1."""
+    """Occurrences of words with a larger share of the text are left out at random; 0: none.
+
+    Below 1.
+    """
     seed: int = 0
     """At least 0."""
 
@@ -84,17 +95,21 @@ class WordVectors(NamedTuple):
     vectors: Float32s
     """(V, D), a row of NaN for a unit that does not occur."""
     head: HSoftmaxHead | SoftmaxHead
-    """The model: `head.log_probs` of a word's vector is the distribution of the words around it (CBOW: of the mean)."""
+    """The model: `head.log_probs` of a word's vector is the distribution of the words around it
+    (CBOW: of the mean).
+    """
     losses: list[float]
     """Nats per prediction in each epoch, each computed before its update.
 
-    Skip-gram predicts the same word several times in a row. So its loss is below that of the trained head, and it may
-    rise as the learning rate falls.
+    Skip-gram predicts the same word several times in a row. So its loss is below that of the
+    trained head, and it may rise as the learning rate falls.
     """
 
 
 def encode_text(sentences: Iterable[str], tokenizer: Tokenizer) -> EncodedText:
-    """The units of the sentences. A word that is not a unit is left out, as in gensim: its neighbours become adjacent.
+    """The units of the sentences.
+
+    A word that is not a unit is left out, as in gensim: its neighbours become adjacent.
 
     `<unk>` in the text is the unit of this name. `<blank>` and the end of sentence are no words.
     """
@@ -125,12 +140,15 @@ def train_word2vec(
     ] = lambda jobs, name: jobs,
     level: int = logging.INFO,
 ) -> WordVectors:
-    """Train word vectors and the output vectors of a head, on one thread. The same seed gives the same bits.
+    """Train word vectors and the output vectors of a head, on one thread.
+
+    The same seed gives the same bits.
 
     Args:
         num_units: V.
         tree: over the V units, for a tree head; None: a softmax head.
-        vectors: (V, D) to start from, not changed; default: uniform in ±1/D, as gensim's. Output vectors start at 0.
+        vectors: (V, D) to start from, not changed; default: uniform in ±1/D, as gensim's. Output
+            vectors start at 0.
         show_progress: gets the jobs of an epoch and its name, and gives the same jobs one by one.
         level: of the line in the log after each epoch.
     Raises:
@@ -159,10 +177,12 @@ def train_word2vec(
 
 
 def unit_vectors(sequences: Sequence[Sequence[int]], num_units: int, seed: int) -> Float32s:
-    """Skip-gram vectors for a tree of kind `embedding`, with settings for hundreds of units in thousands of utterances.
+    """Skip-gram vectors for a tree of kind `embedding`, with settings for hundreds of units in
+    thousands of utterances.
 
     Args:
-        sequences: unit ids of each transcript. They are read until four million units have been, in 5 to 100 passes.
+        sequences: unit ids of each transcript. They are read until four million units have been, in
+            5 to 100 passes.
         seed: ≥ 0.
     Returns: (V, 64); NaN in the rows of units that never occur, zero if only one unit occurs.
     """

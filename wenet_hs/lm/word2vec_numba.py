@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numba kernel of word2vec: one pass of stochastic gradient descent over some sentences, on one thread in float32.
+"""Numba kernel of word2vec: one pass of stochastic gradient descent over some sentences, on one
+thread in float32.
 
 Import it inside the function that runs the kernel, because it imports numba.
 
-Dimension key: N words of the sentences, S sentences, D width, V units, K output vectors: V-1 inner nodes, or V units,
-C rows of the output vectors that a prediction uses: the nodes on the target's path, or all K.
+Dimension key: N words of the sentences, S sentences, D width, V units, K output vectors: V-1 inner
+nodes, or V units, C rows of the output vectors that a prediction uses: the nodes on the target's
+path, or all K.
 """
 
 import numpy as np
@@ -17,7 +19,10 @@ _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 
 @njit(fastmath=SUMS)
 def _find_path(target, up, rows, turns):  # type: ignore[no-untyped-def]
-    """Write the nodes above a leaf, from the leaf up, and the turns: +1 left, -1 right. Returns their number."""
+    """Write the nodes above a leaf, from the leaf up, and the turns: +1 left, -1 right.
+
+    Returns their number.
+    """
     depth, above = 0, up[(len(up) - 1) // 2 + target]
     while above >= 0:
         rows[depth], turns[depth] = above >> 1, -_ONE if above & 1 else _ONE
@@ -56,8 +61,9 @@ def _slopes_of_softmax(target, scores):  # type: ignore[no-untyped-def]
 def _predict(hidden_D, weight_KD, choices, target, rate, error_D):  # type: ignore[no-untyped-def]
     """Predict a unit and update the output vectors. Returns the nats.
 
-    `choices`: rows, turns and a buffer of scores, (C,) each; `target`: the unit, or -1 if the rows are its path.
-    error_D becomes minus the learning rate times the gradient of the hidden vector, before this update.
+    `choices`: rows, turns and a buffer of scores, (C,) each; `target`: the unit, or -1 if the rows
+    are its path. error_D becomes minus the learning rate times the gradient of the hidden vector,
+    before this update.
     """
     rows, turns, scores = choices
     dim = len(hidden_D)
@@ -87,13 +93,17 @@ def _add(error_D, vector_D):  # type: ignore[no-untyped-def]
 
 @njit(fastmath=SUMS)
 def train_job(words, starts, reaches, vectors_VD, weight_KD, up, rate, is_cbow):  # type: ignore[no-untyped-def]
-    """Update the word vectors and the output vectors in place. Returns the nats of all predictions, and their number.
+    """Update the word vectors and the output vectors in place.
 
-    Skip-gram predicts each word from the vector of every word around it. CBOW predicts it from their mean, and adds the
-    gradient of the mean to each of them undivided, as word2vec and gensim do.
+    Returns the nats of all predictions, and their number.
+
+    Skip-gram predicts each word from the vector of every word around it. CBOW predicts it from
+    their mean, and adds the gradient of the mean to each of them undivided, as word2vec and gensim
+    do.
 
     Args:
-        words: (N,) int32 unit ids. starts: (S+1,) int64: where each sentence begins, and the end of the last one.
+        words: (N,) int32 unit ids. starts: (S+1,) int64: where each sentence begins, and the end of
+            the last one.
         reaches: (N,) int64: how many words before and after each word are used.
         vectors_VD, weight_KD: float32.
         up: (2V-1,) int32, `edges` of an HSoftmaxHead; empty: a softmax over all output vectors.

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading and writing of `data.list` (one utterance per line as JSON) and of `text` (`key transcript` per line)."""
+"""Reading and writing of `data.list` (one utterance per line as JSON) and of `text` (`key
+transcript` per line).
+"""
 
 import json
 import logging
@@ -47,8 +49,12 @@ class Utterance:
     txt: str
     """Transcript, NFC."""
     lang: str | None = None
-    """Language code. Rules of normalisation are chosen by it (`text/normalize.py`), so a language that they know needs
-    its ISO 639 code. Otherwise it is the code of the corpus (Common Voice's locale, UCLA's ISO 639-3)."""
+    """Language code.
+
+    Rules of normalisation are chosen by it (`text/normalize.py`), so a language that they know
+    needs its ISO 639 code. Otherwise it is the code of the corpus (Common Voice's locale, UCLA's
+    ISO 639-3).
+    """
     duration: float | None = None
     """Length of the utterance in seconds."""
     speaker: str | None = None
@@ -121,11 +127,12 @@ def iterate_sentences(path: Path | str) -> Iterator[str]:
 
 
 def iterate_data_list(path: Path | str) -> Iterator[Utterance]:
-    """The utterances of a `data.list`, in order; unknown fields (WeNet lists may have them) are ignored.
+    """The utterances of a `data.list`, in order; unknown fields (WeNet lists may have them) are
+    ignored.
 
     Transcripts are converted to NFC.
-    Raises DataError at the end of the list, with one line per fault (the first ten): not JSON, a field missing or
-        mistyped, a duplicate key.
+    Raises DataError at the end of the list, with one line per fault (the first ten): not JSON, a
+        field missing or mistyped, a duplicate key.
     """
     beginning = _read_first_line(Path(path))
     if beginning.endswith(".tar"):
@@ -197,7 +204,10 @@ def _read_first_line(path: Path) -> str:
 
 
 def parse_utterance(line: str) -> Utterance:
-    """The utterance of one line of a `data.list`. Raises ValueError with the fault, without file and line."""
+    """The utterance of one line of a `data.list`.
+
+    Raises ValueError with the fault, without file and line.
+    """
     try:
         record = json.loads(line)
     except json.JSONDecodeError as error:
@@ -245,7 +255,9 @@ def parse_utterance(line: str) -> Utterance:
 
 
 def describe_manifest(record: Mapping[str, Any]) -> str | None:
-    """Which manifest of lhotse a record is from, and what to do with it; None: it is from another file."""
+    """Which manifest of lhotse a record is from, and what to do with it; None: it is from another
+    file.
+    """
     if (
         str(record.get("type", "")).endswith("Cut")
         or {"supervisions", "recording"} <= record.keys()

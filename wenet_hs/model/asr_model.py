@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The acoustic model: encoder, decoder with its output head (if it has one), and CTC; the losses of a batch.
+"""The acoustic model: encoder, decoder with its output head (if it has one), and CTC; the losses of
+a batch.
 
 Dimension key: B batch, T encoder frames, F features, L labels, M = L + 1 positions of the decoder,
 N positions without padding, D width.
@@ -55,19 +56,27 @@ class LossWeights:
     with_metrics: bool = True
     """Whether training computes `nll` and `num_correct` too."""
     interctc: float = 0.0
-    """Share of the output of encoder layer `interctc_layer` (from 1 on) in the CTC loss of training (Lee and Watanabe
-    2021)."""
+    """Share of the output of encoder layer `interctc_layer` (from 1 on) in the CTC loss of training
+    (Lee and Watanabe 2021).
+    """
     interctc_layer: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Losses:
-    """Sums over a batch, in nats: 0-dim float32 tensors. Training divides them by the targets of an optimizer step."""
+    """Sums over a batch, in nats: 0-dim float32 tensors.
+
+    Training divides them by the targets of an optimizer step.
+    """
 
     total: Tensor
-    """With the weights w: w.ctc · ctc + (1 - w.ctc) · attention + w.guide · guide; the loss of training."""
+    """With the weights w: w.ctc · ctc + (1 - w.ctc) · attention + w.guide · guide; the loss of
+    training.
+    """
     attention: Tensor
-    """Weighted sum of both directions; 0 if the CTC loss has all weight, because the decoder is not computed."""
+    """Weighted sum of both directions; 0 if the CTC loss has all weight, because the decoder is not
+    computed.
+    """
     ctc: Tensor
     """0 if its weight is 0, because CTC is not computed."""
     guide: Tensor
@@ -77,14 +86,19 @@ class Losses:
     num_correct: Tensor
     """Number of targets that the head ranks first, 0-dim int64; 0 where `nll` is NaN."""
     nll: Tensor
-    """Negative log-likelihood of the targets without label smoothing, 0-dim, detached; NaN without the decoder or
-    the metrics."""
+    """Negative log-likelihood of the targets without label smoothing, 0-dim, detached; NaN without
+    the decoder or the metrics.
+    """
     num_blank: Tensor
-    """Encoder frames without padding at which blank is the most probable unit of CTC, 0-dim int64; 0 in training."""
+    """Encoder frames without padding at which blank is the most probable unit of CTC, 0-dim int64;
+    0 in training.
+    """
     num_frames: Tensor
     """The frames of which `num_blank` counts, 0-dim int64; 0 in training and without CTC."""
     best_units: Tensor | None = None
-    """(B, T) int64: the most probable unit of CTC per frame, -1 in the padding; None in training and without CTC."""
+    """(B, T) int64: the most probable unit of CTC per frame, -1 in the padding; None in training
+    and without CTC.
+    """
 
 
 class AsrModel(nn.Module):
@@ -103,11 +117,12 @@ class AsrModel(nn.Module):
         special: SpecialIds,
         right_head: OutputHead | None = None,
     ) -> None:
-        """`decoder` and `head` are None in a model without a decoder, whose `loss_weights.ctc` must be 1. `right_head`
-        is the head of the right-to-left decoder, if `decoder` is a BiTransformerDecoder.
+        """`decoder` and `head` are None in a model without a decoder, whose `loss_weights.ctc` must
+        be 1. `right_head` is the head of the right-to-left decoder, if `decoder` is a
+        BiTransformerDecoder.
 
-        Training replaces the attribute `loss_weights`. `frozen`: names of the modules that stay in evaluation mode
-        during training.
+        Training replaces the attribute `loss_weights`. `frozen`: names of the modules that stay in
+        evaluation mode during training.
         """
         super().__init__()
         self.encoder = encoder
@@ -128,7 +143,10 @@ class AsrModel(nn.Module):
 
     @property
     def left(self) -> tuple[TransformerDecoder, OutputHead]:
-        """The left-to-right decoder and its head. Raises ValueError for a model without a decoder."""
+        """The left-to-right decoder and its head.
+
+        Raises ValueError for a model without a decoder.
+        """
         if self.decoder is None or self.head is None:
             raise ValueError("this model has no decoder")
         if isinstance(self.decoder, BiTransformerDecoder):
@@ -166,10 +184,11 @@ class AsrModel(nn.Module):
         return usual_mode(self.supported_modes())
 
     def restrict(self, source_of: Mapping[int, int], num_units: int | None = None) -> "AsrModel":
-        """A model for decoding with the same encoder and decoder, whose heads are limited to some units.
+        """A model for decoding with the same encoder and decoder, whose heads are limited to some
+        units.
 
-        The arguments are those of `restrict_head`. <eos> of the decoder and blank of CTC are always left. The other
-        special units are left if they are given.
+        The arguments are those of `restrict_head`. <eos> of the decoder and blank of CTC are always
+        left. The other special units are left if they are given.
         """
         with_eos, with_blank = (
             {**source_of, unit: unit} for unit in (self.special.eos, self.ctc.blank)
@@ -198,7 +217,8 @@ class AsrModel(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """features (B, T, F), lengths (B,) → memory (B, T', D), lengths (B,) in T'.
 
-        decoding_chunk_size, num_decoding_left_chunks: for an encoder with a `chunk_rule`, as in `DecodeOptions`.
+        decoding_chunk_size, num_decoding_left_chunks: for an encoder with a `chunk_rule`, as in
+        `DecodeOptions`.
         """
         chunk = (
             None
@@ -261,7 +281,9 @@ class AsrModel(nn.Module):
         batch: "Batch",
         attention_weights: list[Tensor] | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The loss of both directions, and the nll and number of first-ranked targets of the left-to-right decoder."""
+        """The loss of both directions, and the nll and number of first-ranked targets of the
+        left-to-right decoder.
+        """
         weights, (decoder, head) = self.loss_weights, self.left
         units_in, targets = with_sos_eos(batch.targets, batch.target_lengths, self.special)
         hidden = decoder(
@@ -303,7 +325,8 @@ def _select(values_BM: Tensor, rows_N: Tensor) -> Tensor:
 def with_sos_eos(labels: Tensor, lengths: Tensor, special: SpecialIds) -> tuple[Tensor, Tensor]:
     """Input and targets of the decoder: labels (B, L), lengths (B,) → two (B, L + 1).
 
-    The input is <sos> and the labels, the targets are the labels and <eos>; both are padded with <eos>.
+    The input is <sos> and the labels, the targets are the labels and <eos>; both are padded with
+    <eos>.
     """
     valid_BL = length_mask(lengths, labels.size(1))
     labels_BL = labels.masked_fill(~valid_BL, special.eos)

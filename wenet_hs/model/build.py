@@ -84,7 +84,8 @@ def build_model(
 
     Args:
         num_units: size of the output layer, V.
-        tree: for a `head` that is built from one; a binary tree or a class tree over the same units.
+        tree: for a `head` that is built from one; a binary tree or a class tree over the same
+            units.
         ctc_tree: the same for `ctc_conf.head`.
         cmvn: statistics for `encoder.global_cmvn`, or None.
         pretrained: for `encoder: pretrained`.
@@ -187,7 +188,9 @@ def _encoder(
 
 
 def _check_interctc(layer: int, encoder: PretrainedEncoder) -> None:
-    """Raises ConfigError if no such layer (from 1) is below the last, or if it has other frames than the memory."""
+    """Raises ConfigError if no such layer (from 1) is below the last, or if it has other frames
+    than the memory.
+    """
     is_cut = (
         encoder.conf.cache is not None or getattr(encoder.pretrained, "adapter", None) is not None
     )
@@ -315,11 +318,12 @@ def build_head(
 ) -> OutputHead:
     """Builds a head with new weights, drawn with a seed of their own.
 
-    torch's random state then continues as if only that seed had been drawn: all heads of one experiment seed leave the
-    same random numbers to the modules built after them and to training.
+    torch's random state then continues as if only that seed had been drawn: all heads of one
+    experiment seed leave the same random numbers to the modules built after them and to training.
 
     Args:
-        tree: for every head whose settings are a TreeHeadConf; a binary tree or a class tree is converted as needed.
+        tree: for every head whose settings are a TreeHeadConf; a binary tree or a class tree is
+            converted as needed.
         name: that of the head, for error messages about a head of an installed package.
         section: the section of `conf`, for error messages.
 
@@ -346,7 +350,10 @@ def _build_extension_head(
     num_units: int,
     tree: AnyTree | None,
 ) -> OutputHead:
-    """A head of an installed package. Raises ConfigError if it cannot be built, or is no such head."""
+    """A head of an installed package.
+
+    Raises ConfigError if it cannot be built, or is no such head.
+    """
     assert isinstance(conf, ExtensionHeadConf)  # `settings_class` has checked it
     with calling_extension("head", name, "`build` failed"):
         head = conf.build(dim, num_units, tree)
@@ -393,7 +400,8 @@ def _build_tree_head(
 def state_cmvn(state: Mapping[str, Tensor], config: ExperimentConfig) -> Cmvn | None:
     """The feature statistics in a state_dict, independent of the config.
 
-    If only the config has statistics, the result is a placeholder, and load_weights reports what is missing.
+    If only the config has statistics, the result is a placeholder, and load_weights reports what is
+    missing.
     """
     found = state.get("encoder.global_cmvn.mean"), state.get("encoder.global_cmvn.istd")
     if found[0] is not None and found[1] is not None:

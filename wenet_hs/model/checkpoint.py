@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints as committed folders: a checkpoint is complete and verified by SHA-256, or it does not exist.
+"""Checkpoints as committed folders: a checkpoint is complete and verified by SHA-256, or it does
+not exist.
 
-A checkpoint is written into `.step-N.tmp/`. Each file is fsynced, the manifest of SHA-256 sums last. Then the folder is
-renamed to `step-N` and its parent is fsynced. A process killed at any instant leaves the earlier checkpoints unchanged.
+A checkpoint is written into `.step-N.tmp/`. Each file is fsynced, the manifest of SHA-256 sums
+last. Then the folder is renamed to `step-N` and its parent is fsynced. A process killed at any
+instant leaves the earlier checkpoints unchanged.
 """
 
 import errno
@@ -31,7 +33,9 @@ logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 FROZEN = "frozen.pt"
-"""The weights that the checkpoints of a folder leave out because no step changes them; beside the checkpoints."""
+"""The weights that the checkpoints of a folder leave out because no step changes them; beside the
+checkpoints.
+"""
 _FORMAT = "wenet_hs.checkpoint/1"
 _REPLACED = ".replaced"
 
@@ -45,7 +49,9 @@ def step_of(path: Path) -> int:
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """The committed checkpoints in `folder`, oldest first, without unfinished and damaged (`.bad`) ones."""
+    """The committed checkpoints in `folder`, oldest first, without unfinished and damaged (`.bad`)
+    ones.
+    """
     found = [path for path in folder.glob("step-*") if path.name[5:].isdecimal() and path.is_dir()]
     return sorted(found, key=step_of)
 
@@ -55,7 +61,9 @@ Content = bytes | Mapping[str, Any]
 
 
 def write_hashed(file: IO[bytes], content: Content) -> dict[str, Any]:
-    """Write a content to an open file, a dict tensor by tensor. Returns its `sha256` and its number of `bytes`.
+    """Write a content to an open file, a dict tensor by tensor.
+
+    Returns its `sha256` and its number of `bytes`.
 
     Raises OSError, also where torch reports another error because of it.
     """
@@ -83,7 +91,9 @@ def write_hashed(file: IO[bytes], content: Content) -> dict[str, Any]:
 
 
 def count_bytes(content: object) -> int:
-    """The size of a content in bytes; of tensors, that of their memory, once where several share it."""
+    """The size of a content in bytes; of tensors, that of their memory, once where several share
+    it.
+    """
     return sum(_sizes(content).values())
 
 
@@ -98,9 +108,12 @@ def _sizes(content: object) -> dict[int, int]:
 
 
 def save_checkpoint(folder: Path, step: int, files: Mapping[str, Content]) -> Path:
-    """Commit `files` (name → content) as the checkpoint of `step`. They are written as a stream: no file is in memory.
+    """Commit `files` (name → content) as the checkpoint of `step`.
 
-    Raises CheckpointError if it cannot be written, for example to a full disk. Earlier checkpoints stay unchanged.
+    They are written as a stream: no file is in memory.
+
+    Raises CheckpointError if it cannot be written, for example to a full disk. Earlier checkpoints
+        stay unchanged.
     """
     target = checkpoint_path(folder, step)
     temporary, replaced = folder / f".{target.name}.tmp", folder / f".{target.name}{_REPLACED}"
@@ -144,7 +157,8 @@ def _write(path: Path, content: Content) -> dict[str, Any]:
 
 @contextmanager
 def report_full_disk(target: Path, checkpoints: Path, needed: int | None = None) -> Iterator[None]:
-    """Turn the OSError of a full disk, a quota or a file size limit into a CheckpointError of one line.
+    """Turn the OSError of a full disk, a quota or a file size limit into a CheckpointError of one
+    line.
 
     Args:
         target: the file or folder that is written.
@@ -173,7 +187,9 @@ def report_full_disk(target: Path, checkpoints: Path, needed: int | None = None)
 
 
 def verification_error(path: Path) -> str | None:
-    """The fault of a checkpoint folder, or None if all its files have the SHA-256 that the manifest records."""
+    """The fault of a checkpoint folder, or None if all its files have the SHA-256 that the manifest
+    records.
+    """
     try:
         manifest = json.loads((path / MANIFEST).read_text("utf-8"))
         if manifest["format"] != _FORMAT:
@@ -200,10 +216,11 @@ def check_intact(path: Path) -> None:
 
 
 def read_frozen(path: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:
-    """The weights that the checkpoint folder `path` leaves out, which is none if its `state.json` names no file.
+    """The weights that the checkpoint folder `path` leaves out, which is none if its `state.json`
+    names no file.
 
-    Raises CheckpointError if that file is missing or is another one, or if `state.json` is damaged. The checkpoint
-    itself may be intact without the file.
+    Raises CheckpointError if that file is missing or is another one, or if `state.json` is damaged.
+    The checkpoint itself may be intact without the file.
     """
     record = path / "state.json"
     if not record.exists():  # a model.pt that was copied
@@ -230,7 +247,8 @@ def read_frozen(path: Path, device: torch.device | str = "cpu") -> dict[str, Ten
 def load_dict(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     """The dict in a `.pt` file, read tensor by tensor. No code in it is run.
 
-    Raises CheckpointError for any fault: a manifest that fits does not prove that this program wrote the file.
+    Raises CheckpointError for any fault: a manifest that fits does not prove that this program
+        wrote the file.
     """
     try:
         with warnings.catch_warnings():
@@ -259,7 +277,10 @@ def _find_newest_intact(folder: Path) -> tuple[Path | None, list[tuple[Path, str
 
 
 def newest_intact(folder: Path) -> Path | None:
-    """The newest checkpoint that verifies, or None. Damaged newer ones are renamed to `NAME.bad` with a warning."""
+    """The newest checkpoint that verifies, or None.
+
+    Damaged newer ones are renamed to `NAME.bad` with a warning.
+    """
     good, bad = _find_newest_intact(folder)
     for path, fault in bad:
         older = (
@@ -291,7 +312,9 @@ def _set_aside(path: Path, suffix: str) -> None:
 
 
 def rotate(folder: Path, keep: set[Path]) -> None:
-    """Delete the checkpoints outside `keep`, but only if the newest one verifies: otherwise the disk may be broken."""
+    """Delete the checkpoints outside `keep`, but only if the newest one verifies: otherwise the
+    disk may be broken.
+    """
     paths = list_checkpoints(folder)
     fault = verification_error(paths[-1]) if paths else None
     if fault is not None:
@@ -305,7 +328,10 @@ def rotate(folder: Path, keep: set[Path]) -> None:
 
 
 def _delete(path: Path) -> None:
-    """Delete a folder if it exists. It is renamed first: a kill leaves no incomplete checkpoint under its name."""
+    """Delete a folder if it exists.
+
+    It is renamed first: a kill leaves no incomplete checkpoint under its name.
+    """
     if path.exists():
         deleted = path.with_name(f".{path.name.lstrip('.')}.deleted")
         shutil.rmtree(deleted, ignore_errors=True)
@@ -314,7 +340,10 @@ def _delete(path: Path) -> None:
 
 
 def remove_incomplete(folder: Path) -> None:
-    """Delete what a killed process was writing or deleting. Call it only while no other process writes here."""
+    """Delete what a killed process was writing or deleting.
+
+    Call it only while no other process writes here.
+    """
     for path in folder.glob(f".step-*{_REPLACED}"):
         _restore_replaced(path, folder / path.name.removeprefix(".").removesuffix(_REPLACED))
     for path in folder.glob(f".{FROZEN}.*.tmp"):
@@ -324,7 +353,9 @@ def remove_incomplete(folder: Path) -> None:
 
 
 def _restore_replaced(replaced: Path, target: Path) -> None:
-    """Undo the first of the two renames by which a checkpoint replaces another, if the second one did not happen."""
+    """Undo the first of the two renames by which a checkpoint replaces another, if the second one
+    did not happen.
+    """
     if replaced.exists() and not target.exists():
         replaced.rename(target)
 
@@ -333,7 +364,8 @@ def _restore_replaced(replaced: Path, target: Path) -> None:
 
 
 def weights_path(path: Path) -> Path:
-    """The weights that `--checkpoint` names: a file, those of a packed model, a checkpoint's model.pt, or final.pt.
+    """The weights that `--checkpoint` names: a file, those of a packed model, a checkpoint's
+    model.pt, or final.pt.
 
     Of a packed model no other file is read: it may come from anyone, and a `.pt` file is a pickle.
     """
@@ -357,11 +389,12 @@ def hash_weights(checkpoint: Path) -> str:
 
 
 def read_weights(path: Path | str) -> dict[str, Tensor]:
-    """Reads the state_dict of a `.pt` or `.safetensors` file, or of the weights of a folder. Code in the file is never
-    run. Weights that a checkpoint leaves out are read too.
+    """Reads the state_dict of a `.pt` or `.safetensors` file, or of the weights of a folder.
 
-    The SHA-256 of the file is checked if it is recorded in the folder (`final.json`, the manifest of a checkpoint):
-    torch does not detect a flipped bit.
+    Code in the file is never run. Weights that a checkpoint leaves out are read too.
+
+    The SHA-256 of the file is checked if it is recorded in the folder (`final.json`, the manifest
+    of a checkpoint): torch does not detect a flipped bit.
 
     Raises CheckpointError, always one line.
     """
@@ -432,7 +465,8 @@ def load_weights(model: nn.Module, state: Mapping[str, Tensor], where: str) -> N
 
 
 def check_weights(own: Mapping[str, Tensor], state: Mapping[str, Tensor], where: str) -> None:
-    """Raises CheckpointError with the first names and shapes of `state` that are not those of `own`.
+    """Raises CheckpointError with the first names and shapes of `state` that are not those of
+    `own`.
 
     `where`: the file of `state`.
     """
@@ -472,13 +506,15 @@ def write_final(
     *,
     by: str,
 ) -> None:
-    """Write `final.pt` atomically, and `final.json` with its SHA-256 and the checkpoints it comes from.
+    """Write `final.pt` atomically, and `final.json` with its SHA-256 and the checkpoints it comes
+    from.
 
-    `sources`: each checkpoint with the metrics of its validation; `by`: the rule by which they were chosen.
+    `sources`: each checkpoint with the metrics of its validation; `by`: the rule by which they were
+    chosen.
 
-    The old `final.json` is deleted after the new weights are on the disk and before they get their name. So after a
-    kill at any instant `final.pt` is complete, and `final.json` describes it or does not exist. Raises CheckpointError
-    if the disk is full.
+    The old `final.json` is deleted after the new weights are on the disk and before they get their
+    name. So after a kill at any instant `final.pt` is complete, and `final.json` describes it or
+    does not exist. Raises CheckpointError if the disk is full.
     """
     facts_path = target.with_suffix(".json")
     facts = {

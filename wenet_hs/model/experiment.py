@@ -45,7 +45,9 @@ from wenet_hs.tree.tree import load_tree
 logger = logging.getLogger(__name__)
 
 TREE_FILES = {"head_conf": "tree.json", "ctc_conf.head_conf": "ctc_tree.json"}
-"""Section that names a tree → its file in an experiment folder: the decoder's tree and the CTC branch's."""
+"""Section that names a tree → its file in an experiment folder: the decoder's tree and the CTC
+branch's.
+"""
 
 _TABLES = ("units.txt", "lang_char.txt", "words.txt")
 """Names of unit tables; WeNet's recipes use the last two."""
@@ -104,13 +106,15 @@ def load_experiment(
     checkpoint: Path | str | None = None,
     device: torch.device | str = "cpu",
 ) -> Experiment:
-    """Loads an experiment folder, ours or WeNet's (`train.yaml final.pt units.txt`), or a packed model.
+    """Loads an experiment folder, ours or WeNet's (`train.yaml final.pt units.txt`), or a packed
+    model.
 
     Args:
         model_dir: a folder, which may have been moved; a ZIP or `hf://user/name` of a packed model.
         checkpoint: weights instead of `final.pt`: a file, a checkpoint folder, or a packed model.
 
-    Raises CheckpointError, DataError or ConfigError with the file that is missing, damaged or of another model.
+    Raises CheckpointError, DataError or ConfigError with the file that is missing, damaged or of
+        another model.
     """
     if is_gpu(
         torch.device(device)
@@ -162,11 +166,13 @@ def load_experiment(
 def read_units(
     config: TrainingConfig, table_path: Path, *, where: str
 ) -> tuple[UnitTable, Tokenizer]:
-    """Reads the unit table of an experiment folder, with its tokenizer; a BPE model is in the same folder.
+    """Reads the unit table of an experiment folder, with its tokenizer; a BPE model is in the same
+    folder.
 
     `where`: the file of the config, for error messages.
 
-    Raises DataError or ConfigError if the table is damaged, or is not the one the config was written for.
+    Raises DataError or ConfigError if the table is damaged, or is not the one the config was
+        written for.
     """
     table = UnitTable.read(table_path)
     check_special(table, config.tokenizer_conf.special_tokens, f"{where}: tokenizer_conf")
@@ -180,7 +186,8 @@ def read_units(
 def build_from_folder(
     config: ExperimentConfig, table: UnitTable, folder: Path, *, cmvn: Cmvn | None = None
 ) -> AsrModel:
-    """Builds a model with new weights over the units of `table`, with the trees that the config names, from `folder`.
+    """Builds a model with new weights over the units of `table`, with the trees that the config
+    names, from `folder`.
 
     Raises what `build_model` and `load_trees` raise.
     """
@@ -198,8 +205,8 @@ def build_from_folder(
 def load_trees(config: TrainingConfig, table: UnitTable, folder: Path) -> dict[str, AnyTree]:
     """The trees that the config names, from `folder`, by section.
 
-    Raises CheckpointError if a tree is missing, and DataError if it is damaged, not over the units of `table`, or built
-    with another tokenizer.
+    Raises CheckpointError if a tree is missing, and DataError if it is damaged, not over the units
+    of `table`, or built with another tokenizer.
     """
     trees = {}
     for section, name in tree_paths(config).items():
@@ -316,7 +323,8 @@ def _different_inputs(model: _ModelFacts, other: ExperimentConfig, home: Path) -
 
 
 def check_files(model_dir: Path, run: RunRecord | None) -> None:
-    """Raises CheckpointError if a file is not that of the training or of the packing, by the sums in its run record.
+    """Raises CheckpointError if a file is not that of the training or of the packing, by the sums
+    in its run record.
 
     With other units of the same number every word would be wrong.
     """
@@ -345,7 +353,8 @@ class FilesOfWeights:
 def find_home(weights: Path) -> Path:
     """The folder of the files that belong to weights.
 
-    It is the folder of the weights; for a checkpoint the nearest folder above with a train.yaml or a unit table.
+    It is the folder of the weights; for a checkpoint the nearest folder above with a train.yaml or
+    a unit table.
     """
     folder = (weights if weights.is_dir() else weights.parent).absolute()
     is_checkpoint = folder.name.startswith("step-") or (folder / MANIFEST).exists()
@@ -371,7 +380,9 @@ def read_files_of_weights(home: Path) -> FilesOfWeights:
 
 
 def refuse_other_model(model_dir: Path) -> None:
-    """Raises CheckpointError if a file of a model folder or a published model stands for a model folder."""
+    """Raises CheckpointError if a file of a model folder or a published model stands for a model
+    folder.
+    """
     if any((model_dir / name).is_file() for name in ("train.yaml", "units.txt", "final.pt")):
         return  # perhaps incomplete; then the file that is missing is named
     if model_dir.is_file() and (model_dir.parent / "train.yaml").is_file():
@@ -389,7 +400,10 @@ def refuse_other_model(model_dir: Path) -> None:
 
 
 def in_folder(model_dir: Path, *names: str, made_by: str = "train") -> Path:
-    """The first file of the folder with the base name of one of `names`. Raises CheckpointError if there is none."""
+    """The first file of the folder with the base name of one of `names`.
+
+    Raises CheckpointError if there is none.
+    """
     base_names = [Path(name).name for name in names]
     for name in base_names:
         if (model_dir / name).is_file():
@@ -408,8 +422,8 @@ def in_folder(model_dir: Path, *names: str, made_by: str = "train") -> Path:
 def find_table(model_dir: Path, config: ExperimentConfig, run: RunRecord | None) -> Path:
     """The unit table of a model folder. `run`: the record of its training, if it is one of ours.
 
-    A folder that WeNet's training wrote has none: its train.yaml names the table of the recipe, as a path from the
-    folder of the recipe. It is read there if the command runs in that folder.
+    A folder that WeNet's training wrote has none: its train.yaml names the table of the recipe, as
+    a path from the folder of the recipe. It is read there if the command runs in that folder.
 
     Raises CheckpointError if there is no table.
     """

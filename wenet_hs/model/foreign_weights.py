@@ -60,12 +60,16 @@ def translate_weights(state: Mapping[str, Tensor], where: str) -> ModelWeights:
 
 
 def is_wenet(state: Mapping[str, Tensor]) -> bool:
-    """Whether a state_dict is WeNet's: an output layer has WeNet's name, or it has the original tree head."""
+    """Whether a state_dict is WeNet's: an output layer has WeNet's name, or it has the original
+    tree head.
+    """
     return is_original(state) or any(name.startswith(tuple(_OUTPUT_LAYERS)) for name in state)
 
 
 def convert_state_dict(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Converts WeNet's state_dict to our names and drops entries without effect. Tensors are shared, not copied.
+    """Converts WeNet's state_dict to our names and drops entries without effect.
+
+    Tensors are shared, not copied.
 
     The vectors of the original tree head are put in our order of nodes (tree/original.py).
     """
@@ -90,7 +94,10 @@ COUNTABLE_HEADS = ("softmax", "hsoftmax")
 
 
 def is_softmax(parameters: Set[str]) -> bool:
-    """Whether the names of a head's parameters are those of a softmax. Classes have the same names."""
+    """Whether the names of a head's parameters are those of a softmax.
+
+    Classes have the same names.
+    """
     return parameters == {"output.weight", "output.bias"}
 
 
@@ -122,7 +129,10 @@ def find_num_units(state: Mapping[str, Tensor]) -> int | None:
 
 
 def require_num_units(state: Mapping[str, Tensor], where: str) -> int:
-    """The number of units of a state_dict, V. Raises CheckpointError if the weights do not tell it."""
+    """The number of units of a state_dict, V.
+
+    Raises CheckpointError if the weights do not tell it.
+    """
     num_units = find_num_units(state)
     if num_units is None:
         fault = "contains no decoder embedding, and no output layer of CTC that tells the number of units"

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of decoding modes: what each needs of a model, and facts about it. Their searches are in `decode/modes.py`.
+"""The table of decoding modes: what each needs of a model, and facts about it.
+
+Their searches are in `decode/modes.py`.
 
 Flags, help texts, timing, reports and cards read this table.
 """
@@ -30,7 +32,8 @@ class Mode:
     branches: frozenset[Branch]
     """The branches of a model that it uses."""
     stages: tuple[str, ...] = ()
-    """The stages of the time table that its search reads besides the encoder and itself: CTC_STAGE, PREFIX_STAGE.
+    """The stages of the time table that its search reads besides the encoder and itself: CTC_STAGE,
+    PREFIX_STAGE.
 
     A search that reads the result of a stage which is not listed here fails (`EncodedBatch`).
     """
@@ -79,7 +82,8 @@ MODES = {
         max_ctc_weight=1.0,
     ),
 }
-"""From simple to exact: a model without the default mode has the last one that it supports (`usual_mode`).
+"""From simple to exact: a model without the default mode has the last one that it supports
+(`usual_mode`).
 
 Results and messages have this order too.
 """
@@ -143,12 +147,15 @@ def trained_branches(branches: Set[Branch], ctc_weight: float) -> frozenset[Bran
 def recommended_modes(modes: Sequence[str]) -> list[str]:
     """Those of our modes that are recommended; if none is, the last one, which is the most exact.
 
-    None is recommended for a model without CTC: modes of the decoder alone are less exact than those with CTC.
+    None is recommended for a model without CTC: modes of the decoder alone are less exact than
+    those with CTC.
     """
     recommended = [name for name in modes if MODES[name].is_recommended]
     return recommended or list(modes[-1:])
 
 
 def usual_mode(modes: Sequence[str]) -> str:
-    """The mode to use or to show if none is asked for: DEFAULT_MODE if it is there, or the last one."""
+    """The mode to use or to show if none is asked for: DEFAULT_MODE if it is there, or the last
+    one.
+    """
     return DEFAULT_MODE if DEFAULT_MODE in modes else modes[-1]

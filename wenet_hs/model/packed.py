@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packed models of others: finds, unpacks or downloads the folder that a path, a ZIP or `hf://user/name` names.
+"""Packed models of others: finds, unpacks or downloads the folder that a path, a ZIP or
+`hf://user/name` names.
 
-Reading one runs no code: from a ZIP or the hub only `MODEL_FILES` are taken, and the weights are no pickle.
+Reading one runs no code: from a ZIP or the hub only `MODEL_FILES` are taken, and the weights are no
+pickle.
 """
 
 import hashlib
@@ -36,7 +38,9 @@ MODEL_FILES = (
 )
 """All files that a packed model may have."""
 MAX_BYTES, MAX_RATIO, MAX_ENTRIES = 20 * 10**9, 100, 1000
-"""Limits of a ZIP: its unpacked size, that divided by the size of the ZIP, the number of its entries."""
+"""Limits of a ZIP: its unpacked size, that divided by the size of the ZIP, the number of its
+entries.
+"""
 MAX_SMALL_BYTES = 100 * 10**6
 """Limit of each file of a packed model except the weights. It is read as a whole."""
 _UNPACKING, _LEFTOVER_S = ".unpack-", 86400
@@ -47,10 +51,12 @@ _PACK_AGAIN = "ask for a model that `wenet-hs pack` wrote"
 def resolve_model(reference: Path | str) -> Path:
     """The file or folder that a --model_dir or --checkpoint names.
 
-    A ZIP is unpacked into the cache ($XDG_CACHE_HOME/wenet_hs, else ~/.cache/wenet_hs), once for all processes.
-    `hf://user/name[@revision]` is downloaded into the cache of huggingface_hub. Any other path is returned as it is.
+    A ZIP is unpacked into the cache ($XDG_CACHE_HOME/wenet_hs, else ~/.cache/wenet_hs), once for
+    all processes. `hf://user/name[@revision]` is downloaded into the cache of huggingface_hub. Any
+    other path is returned as it is.
 
-    Raises CheckpointError for a ZIP or download that is no packed model or fails, ConfigError without huggingface_hub.
+    Raises CheckpointError for a ZIP or download that is no packed model or fails, ConfigError
+        without huggingface_hub.
     """
     if str(reference).startswith("hf:"):
         return _download(str(reference))
@@ -59,7 +65,10 @@ def resolve_model(reference: Path | str) -> Path:
 
 
 def split_hub_name(reference: str) -> tuple[str, str | None]:
-    """`hf://user/name@revision` → user/name and the revision. Raises ConfigError for another form."""
+    """`hf://user/name@revision` → user/name and the revision.
+
+    Raises ConfigError for another form.
+    """
     found = _HUB.fullmatch(reference)
     if found is None:
         raise ConfigError(
@@ -72,7 +81,10 @@ def split_hub_name(reference: str) -> tuple[str, str | None]:
 
 @contextmanager
 def open_hub(reference: str, work: str) -> Iterator[ModuleType]:
-    """The module huggingface_hub. Its errors become a CheckpointError; raises ConfigError if it is not installed."""
+    """The module huggingface_hub.
+
+    Its errors become a CheckpointError; raises ConfigError if it is not installed.
+    """
     try:
         import huggingface_hub
     except ImportError as error:
@@ -189,7 +201,9 @@ def _is_outside(path: PurePosixPath) -> bool:
 
 
 def _check_entries(archive: Path, infos: Sequence[ZipInfo], size: int) -> dict[str, ZipInfo]:
-    """File of the model → its entry. Raises CheckpointError if the ZIP is no packed model or is not safe to unpack.
+    """File of the model → its entry.
+
+    Raises CheckpointError if the ZIP is no packed model or is not safe to unpack.
 
     `size`: of the ZIP, in bytes.
     """

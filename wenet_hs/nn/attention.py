@@ -16,12 +16,18 @@ from wenet_hs.heads.gpu import is_gpu
 from wenet_hs.heads.products import Linear, linear
 
 HEAD_SIZE_MULTIPLE = 8
-"""On a GPU the fused kernels need such a width of a head. Zeros are added to others, which changes no product."""
+"""On a GPU the fused kernels need such a width of a head.
+
+Zeros are added to others, which changes no product.
+"""
 _KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 class MultiHeadAttention(nn.Module):
-    """Scaled dot-product attention (Vaswani et al. 2017). A query that sees no key gets zero, never NaN."""
+    """Scaled dot-product attention (Vaswani et al.
+
+    2017). A query that sees no key gets zero, never NaN.
+    """
 
     def __init__(self, num_heads: int, size: int, *, dropout_rate: float = 0.0) -> None:
         super().__init__()
@@ -42,7 +48,8 @@ class MultiHeadAttention(nn.Module):
 
         positions: (1, S, D) of the keys, for the kinds that use them.
         """
-        # Keys and values first: in self-attention this order of products is the order in which gradients are summed.
+        # Keys and values first: in self-attention this order of products is the order in which
+        # gradients are summed.
         keys_BHSK, values_BHSK = (
             self._split(self.linear_k(memory)),
             self._split(self.linear_v(memory)),
@@ -77,13 +84,18 @@ class MultiHeadAttention(nn.Module):
         mask: Tensor | None,
         positions: Tensor | None,
     ) -> Tensor:
-        """The attention of queries that are not projected yet, without `linear_out`. `positions` are not used."""
+        """The attention of queries that are not projected yet, without `linear_out`.
+
+        `positions` are not used.
+        """
         return self._attend(self._split(self.linear_q(query)), keys_BHSK, values_BHSK, mask)
 
     def forward_with_weights(
         self, query: Tensor, memory: Tensor, mask: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The output of `forward` and the attention weights (B, H, L, S) float32 before dropout; slower."""
+        """The output of `forward` and the attention weights (B, H, L, S) float32 before dropout;
+        slower.
+        """
         keys_BHSK, values_BHSK = (
             self._split(self.linear_k(memory)),
             self._split(self.linear_v(memory)),
@@ -108,7 +120,8 @@ class MultiHeadAttention(nn.Module):
         """Attention of vectors that are projected already, without `linear_out`.
 
         Args:
-            query: (B, L, D), output of `linear_q`; keys_values: (B, S, 2 D), outputs of `linear_k` and `linear_v`.
+            query: (B, L, D), output of `linear_q`; keys_values: (B, S, 2 D), outputs of `linear_k`
+                and `linear_v`.
             mask: (B or 1, L or 1, S) bool, float to be added to the scores, or None.
         Returns: (B, L, D).
         """
@@ -123,7 +136,9 @@ class MultiHeadAttention(nn.Module):
     def _attend(
         self, query_BHLK: Tensor, keys_BHSK: Tensor, values_BHSK: Tensor, mask: Tensor | None
     ) -> Tensor:
-        """`mask`, (B or 1, [H or 1,] L or 1, S), is bool, or float to be added to the scores → (B, L, D)."""
+        """`mask`, (B or 1, [H or 1,] L or 1, S), is bool, or float to be added to the scores → (B,
+        L, D).
+        """
         if mask is not None:
             mask = mask[:, None] if mask.dim() == 3 else mask
             mask = mask.expand(-1, -1, query_BHLK.size(2), -1)
@@ -141,22 +156,28 @@ class MultiHeadAttention(nn.Module):
 
 
 def attention_kernels(device: torch.device) -> AbstractContextManager[None]:
-    """On a GPU the kernels without cuDNN's. Those build a plan for each new shape, and each batch is one."""
+    """On a GPU the kernels without cuDNN's.
+
+    Those build a plan for each new shape, and each batch is one.
+    """
     return sdpa_kernel(_KERNELS) if is_gpu(device) else nullcontext()
 
 
 def join_linear(*layers: Linear) -> tuple[Tensor, Tensor]:
-    """Weight (n · D, D) and bias (n · D,) of one linear layer that computes the outputs of n layers side by side."""
+    """Weight (n · D, D) and bias (n · D,) of one linear layer that computes the outputs of n layers
+    side by side.
+    """
     return torch.cat([layer.weight for layer in layers]), torch.cat(
         [layer.bias for layer in layers]
     )
 
 
 class RelPositionAttention(MultiHeadAttention):
-    """WeNet's `rel_selfattn`: scores ((q+u)·k + (q+v)·p) / √K, where p embeds the *absolute* position of the key.
+    """WeNet's `rel_selfattn`: scores ((q+u)·k + (q+v)·p) / √K, where p embeds the *absolute*
+    position of the key.
 
-    WeNet has no `rel_shift`, so this is not Transformer-XL's attention. This makes it cheap: the score is
-    (q+u)·(k+p) + (v-u)·p, one product of queries and keys and one number per key.
+    WeNet has no `rel_shift`, so this is not Transformer-XL's attention. This makes it cheap: the
+    score is (q+u)·(k+p) + (v-u)·p, one product of queries and keys and one number per key.
     """
 
     def __init__(self, num_heads: int, size: int, *, dropout_rate: float = 0.0) -> None:

@@ -19,10 +19,12 @@ from wenet_hs.nn.layers import ACTIVATIONS, FeedForward, Residual
 
 
 class MaskedBatchNorm(nn.Module):
-    """Batch normalization over the valid frames only. Without padding it equals nn.BatchNorm1d, names included.
+    """Batch normalization over the valid frames only.
 
-    In training with several ranks, `across_ranks` gathers a tensor of each rank, (…) → (W, …), and the statistics are
-    those of the batches of all ranks.
+    Without padding it equals nn.BatchNorm1d, names included.
+
+    In training with several ranks, `across_ranks` gathers a tensor of each rank, (…) → (W, …), and
+    the statistics are those of the batches of all ranks.
     """
 
     def __init__(self, size: int) -> None:
@@ -41,7 +43,8 @@ class MaskedBatchNorm(nn.Module):
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """x (B, T, D), mask (B, T), False for padding → (B, T, D) in the dtype of the weights.
 
-        Training uses the statistics of the batch and updates the running ones; evaluation uses the running ones.
+        Training uses the statistics of the batch and updates the running ones; evaluation uses the
+        running ones.
         """
         x_BTD = x.to(self.weight.dtype)
         mean_D, var_D = self.running_mean, self.running_var
@@ -51,7 +54,10 @@ class MaskedBatchNorm(nn.Module):
         return torch.addcmul(self.bias - mean_D * scale_D, x_BTD, scale_D)
 
     def _compute_statistics(self, x_BTD: Tensor, mask_BT: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance (D,) of the valid frames of all ranks. Updates the running statistics."""
+        """Mean and variance (D,) of the valid frames of all ranks.
+
+        Updates the running statistics.
+        """
         # A weighted sum instead of x[mask]: no copy of the batch, and no synchronization of a GPU.
         weight_BT1 = mask_BT[..., None].to(x_BTD.dtype)
         count = weight_BT1.sum()
@@ -93,9 +99,13 @@ class ConvolutionModule(nn.Module):
         """
         super().__init__()
         self.num_before = kernel_size - 1 if is_causal else 0
-        """Inputs before a frame that are needed, of a causal module. Before the utterance there are zeros."""
+        """Inputs before a frame that are needed, of a causal module.
+
+        Before the utterance there are zeros.
+        """
         self.padding = 0 if is_causal else kernel_size // 2
-        # Conv1d has the shapes of WeNet's parameters; a kernel of one frame is computed as a linear layer.
+        # Conv1d has the shapes of WeNet's parameters; a kernel of one frame is computed as a linear
+        # layer.
         self.pointwise_conv1 = nn.Conv1d(size, 2 * size, 1)
         self.depthwise_conv = nn.Conv1d(size, size, kernel_size, groups=size)
         self.norm = MaskedBatchNorm(size) if norm == "batch_norm" else nn.LayerNorm(size)
@@ -103,7 +113,8 @@ class ConvolutionModule(nn.Module):
         self.activation = ACTIVATIONS[activation]()
 
     def forward(self, x: Tensor, mask: Tensor, before: Tensor | None = None) -> Tensor:
-        """x (B, T, D), mask (B, T) True = speech → (B, T, D); padded frames contain unspecified values.
+        """x (B, T, D), mask (B, T) True = speech → (B, T, D); padded frames contain unspecified
+        values.
 
         before: (B, num_before, D), the inputs before x; None: x begins the utterances.
         """
@@ -118,7 +129,8 @@ class ConvolutionModule(nn.Module):
             )
             speech_BT = F.pad(mask, (self.num_before, 0), value=True)
         x_BTD = F.glu(_pointwise(self.pointwise_conv1, x), dim=-1)
-        # WeNet masks before the first layer. Its bias then fills the padding and changes the next convolution.
+        # WeNet masks before the first layer. Its bias then fills the padding and changes the next
+        # convolution.
         x_BTD = x_BTD.masked_fill(~speech_BT[..., None], 0.0)
         x_BTD = self._depthwise(x_BTD)
         x_BTD = (
@@ -127,8 +139,9 @@ class ConvolutionModule(nn.Module):
         return _pointwise(self.pointwise_conv2, self.activation(x_BTD))
 
     def _depthwise(self, x_BTD: Tensor) -> Tensor:
-        # A convolution over an image of height 1 is several times faster than conv1d on a CPU. In float32 also under
-        # autocast: for bfloat16, oneDNN compiles a kernel for each new length, which takes seconds.
+        # A convolution over an image of height 1 is several times faster than conv1d on a CPU. In
+        # float32 also under autocast: for bfloat16, oneDNN compiles a kernel for each new length,
+        # which takes seconds.
         x_BD1T = x_BTD.to(self.depthwise_conv.weight.dtype).transpose(1, 2)[:, :, None]
         weight, bias = self.depthwise_conv.weight[:, :, None], self.depthwise_conv.bias
         with torch.autocast(x_BTD.device.type, enabled=False):
@@ -144,12 +157,17 @@ def _pointwise(convolution: nn.Conv1d, x_BTD: Tensor) -> Tensor:
 
 @dataclass
 class LayerMemory:
-    """What a layer needs of the frames before a chunk, for streaming. A call of the layer adds the chunk's frames."""
+    """What a layer needs of the frames before a chunk, for streaming.
+
+    A call of the layer adds the chunk's frames.
+    """
 
     attention: Tensor
     """(B, H, S, 2 K): keys and values, without positions."""
     convolution: Tensor
-    """(B, num_before, D): the last inputs of the convolution; zeros at the beginning; of no frame without one."""
+    """(B, num_before, D): the last inputs of the convolution; zeros at the beginning; of no frame
+    without one.
+    """
 
 
 def _attend(
@@ -176,7 +194,9 @@ def _convolve(
 
 
 class ConformerLayer(nn.Module):
-    """Half a feed-forward (macaron), self-attention, convolution, half a feed-forward, each on a residual branch."""
+    """Half a feed-forward (macaron), self-attention, convolution, half a feed-forward, each on a
+    residual branch.
+    """
 
     def __init__(
         self,
@@ -217,10 +237,12 @@ class ConformerLayer(nn.Module):
 
         Args:
             x: (B, T, D).
-            is_speech: (B, T) bool, False for padding: such frames reach neither the convolution nor its statistics.
+            is_speech: (B, T) bool, False for padding: such frames reach neither the convolution nor
+                its statistics.
             visible: (B or 1, T or 1, S + T) bool: the keys that each frame sees in the attention.
             positions: (1, S + T, D).
-            cache: of S frames before x, which gets those of x; None: x begins the utterances, and S is 0.
+            cache: of S frames before x, which gets those of x; None: x begins the utterances, and S
+                is 0.
         Returns: (B, T, D).
         """
         if self.feed_forward_macaron is not None:

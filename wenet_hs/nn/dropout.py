@@ -19,10 +19,10 @@ _RANGE = 1 << 16
 class Dropout(nn.Dropout):
     """nn.Dropout with other random numbers for large tensors on a CPU.
 
-    There torch draws each value from a Mersenne Twister, which takes up to a third of a training step. Here one number
-    of torch's generator seeds a hash of the value's index (splitmix64, Steele, Lea and Flood 2014). Each value uses 16
-    bits of the hash. The distribution is the same, the result depends only on torch's random state, and it is about
-    ten times as fast.
+    There torch draws each value from a Mersenne Twister, which takes up to a third of a training
+    step. Here one number of torch's generator seeds a hash of the value's index (splitmix64,
+    Steele, Lea and Flood 2014). Each value uses 16 bits of the hash. The distribution is the same,
+    the result depends only on torch's random state, and it is about ten times as fast.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -38,7 +38,8 @@ class Dropout(nn.Dropout):
 
 
 def random_factors(shape: torch.Size, dtype: torch.dtype, keep: float) -> Tensor:
-    """Factors of dropout: each is 1/p with probability p, else 0; p is `keep` rounded to a multiple of 2^-16.
+    """Factors of dropout: each is 1/p with probability p, else 0; p is `keep` rounded to a multiple
+    of 2^-16.
 
     `dtype`: float32, bfloat16 or float16.
     """
@@ -60,7 +61,9 @@ def _compiled_fill() -> Callable[..., None]:
 
 
 def _fill(out: Any, seed: Any, threshold: Any, kept: Any) -> None:
-    """Sets values to the bits `kept` where the hash of the index is below `threshold`, else to 0; 4 values per hash."""
+    """Sets values to the bits `kept` where the hash of the index is below `threshold`, else to 0; 4
+    values per hash.
+    """
     for quarter in range(len(out) // 4):
         mixed = seed + np.uint64(quarter) * np.uint64(0x9E3779B97F4A7C15)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts that encoder and decoder share: masks, feed-forward, residual branches, recomputation, positional encodings.
+"""Parts that encoder and decoder share: masks, feed-forward, residual branches, recomputation,
+positional encodings.
 
 Dimension key: B batch, T time, L label, D width.
 """
@@ -27,7 +28,9 @@ def causal_mask(length: int, *, device: torch.device | None = None) -> Tensor:
 
 
 class Chunk(NamedTuple):
-    """Chunks of the attention of an encoder: a frame sees its own chunk and some before it (Zhang et al. 2020)."""
+    """Chunks of the attention of an encoder: a frame sees its own chunk and some before it (Zhang
+    et al. 2020).
+    """
 
     size: int
     """Encoder frames."""
@@ -64,7 +67,10 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """x + scale · dropout(branch(norm(x))), or with the norm after the sum. It has no parameters of its own."""
+    """x + scale · dropout(branch(norm(x))), or with the norm after the sum.
+
+    It has no parameters of its own.
+    """
 
     def __init__(self, dropout_rate: float, normalize_before: bool) -> None:
         super().__init__()
@@ -81,10 +87,13 @@ class Residual(nn.Module):
 
 
 def run_layer(layer: nn.Module, *inputs: Tensor, recompute: bool) -> Tensor:
-    """layer(*inputs) → (B, T, D). With `recompute` only the inputs are kept for the backward pass (Chen et al. 2016).
+    """layer(*inputs) → (B, T, D).
 
-    The layer is then computed a second time there. Losses and gradients are bit-equal: dropout draws the same numbers
-    again, and buffers such as the running statistics of a batch normalization are not updated twice.
+    With `recompute` only the inputs are kept for the backward pass (Chen et al. 2016).
+
+    The layer is then computed a second time there. Losses and gradients are bit-equal: dropout
+    draws the same numbers again, and buffers such as the running statistics of a batch
+    normalization are not updated twice.
     """
     if not (recompute and torch.is_grad_enabled()):
         return layer(*inputs)
@@ -111,9 +120,11 @@ def _unchanged_buffers(layer: nn.Module) -> Iterator[None]:
 
 
 def sinusoids(length: int, size: int, offset: int | Tensor = 0) -> Tensor:
-    """`length` positions from `offset` on, (length, size) float32: sine on even columns, cosine on odd ones.
+    """`length` positions from `offset` on, (length, size) float32: sine on even columns, cosine on
+    odd ones.
 
-    Positions below 0 are those of cached frames that do not exist yet; they get 0. `offset`: a number, or 0-dim.
+    Positions below 0 are those of cached frames that do not exist yet; they get 0. `offset`: a
+    number, or 0-dim.
     """
     positions_T = (torch.arange(length, dtype=torch.float32) + offset).clamp(min=0)
     rates = torch.exp(torch.arange(0, size, 2, dtype=torch.float32) * -(math.log(10000.0) / size))
@@ -122,10 +133,12 @@ def sinusoids(length: int, size: int, offset: int | Tensor = 0) -> Tensor:
 
 
 class PositionalEncoding(nn.Module):
-    """Scales the input of the first layer and gives it positions: a table that is extended when needed.
+    """Scales the input of the first layer and gives it positions: a table that is extended when
+    needed.
 
-    `kind` is WeNet's name. "abs_pos": x·√D + position. "rel_pos": x·√D; the attention (`rel_selfattn`) adds the
-    positions to its keys. "no_pos": x, and positions that are zero. The table is not in the state_dict.
+    `kind` is WeNet's name. "abs_pos": x·√D + position. "rel_pos": x·√D; the attention
+    (`rel_selfattn`) adds the positions to its keys. "no_pos": x, and positions that are zero. The
+    table is not in the state_dict.
     """
 
     def __init__(self, size: int, dropout_rate: float, kind: str = "abs_pos") -> None:
@@ -136,7 +149,9 @@ class PositionalEncoding(nn.Module):
         self._table_TD = torch.empty(0, size)
 
     def positions(self, length: int, device: torch.device, offset: int | Tensor = 0) -> Tensor:
-        """The positions from `offset` on, (1, length, D) float32 on `device`: rows of the table from 0 on."""
+        """The positions from `offset` on, (1, length, D) float32 on `device`: rows of the table
+        from 0 on.
+        """
         # torch.export would fix the greatest length of a table; that of a stream would grow.
         if torch.compiler.is_compiling() or not isinstance(offset, int) or offset:
             return sinusoids(length, self.size, offset).to(device)[None]
@@ -149,7 +164,8 @@ class PositionalEncoding(nn.Module):
     def forward(
         self, x: Tensor, offset: int | Tensor = 0, cached: int = 0
     ) -> tuple[Tensor, Tensor]:
-        """x (B, T, D) from position `offset` on → (input of the first layer, positions (1, cached + T, D)).
+        """x (B, T, D) from position `offset` on → (input of the first layer, positions (1, cached +
+        T, D)).
 
         The positions are those of x and of `cached` frames before it.
         """
@@ -162,5 +178,7 @@ class PositionalEncoding(nn.Module):
         return self.dropout(x * self.scale + positions_1SD[:, cached:]), self.dropout(positions_1SD)
 
     def at(self, x: Tensor, positions: Tensor, *, bound: int) -> Tensor:
-        """x (M, D), each row at its own position (M,), all below `bound` → (M, D), as in `forward` of "abs_pos"."""
+        """x (M, D), each row at its own position (M,), all below `bound` → (M, D), as in `forward`
+        of "abs_pos".
+        """
         return self.dropout(x * self.scale + self.positions(bound, x.device)[0, positions])

@@ -45,12 +45,16 @@ class Subsampling(nn.Module):
     def forward(
         self, features: Tensor, offset: int | Tensor = 0, cached: int = 0
     ) -> tuple[Tensor, Tensor]:
-        """features (B, T, F) → (x (B, T', D), positions), the arguments and positions of `PositionalEncoding`."""
+        """features (B, T, F) → (x (B, T', D), positions), the arguments and positions of
+        `PositionalEncoding`.
+        """
         raise NotImplementedError
 
 
 class Conv2dSubsampling(Subsampling):
-    """Two or three convolutions with ReLU, then a linear layer: a quarter, a sixth or an eighth of the frames."""
+    """Two or three convolutions with ReLU, then a linear layer: a quarter, a sixth or an eighth of
+    the frames.
+    """
 
     def __init__(
         self,
@@ -97,8 +101,9 @@ class Conv2dSubsampling(Subsampling):
         return self.pos_enc(x_BTD, offset, cached)
 
     def _convolve(self, x_B1TF: Tensor) -> Tensor:
-        # Without gradients on a CPU: one utterance at a time, with the same bits. With a whole batch the first layer
-        # would allocate 80 MB at every call, and the page faults take as long as the arithmetic.
+        # Without gradients on a CPU: one utterance at a time, with the same bits. With a whole
+        # batch the first layer would allocate 80 MB at every call, and the page faults take as long
+        # as the arithmetic.
         if (
             torch.compiler.is_compiling()
             or x_B1TF.device.type != "cpu"

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transformer decoders without their output head, for whole sequences or unit by unit; the guided attention penalty.
+"""Transformer decoders without their output head, for whole sequences or unit by unit; the guided
+attention penalty.
 
-Unit by unit, keys and values are cached: of the memory once per utterance, of the units once per node. The hypotheses
-of an utterance form a tree, because they share prefixes. A node is a unit after the units above it; its keys and values
-are the same for every hypothesis that contains it. So a beam is reordered by a mask of which nodes each
-hypothesis contains, and no key is copied.
+Unit by unit, keys and values are cached: of the memory once per utterance, of the units once per
+node. The hypotheses of an utterance form a tree, because they share prefixes. A node is a unit
+after the units above it; its keys and values are the same for every hypothesis that contains it. So
+a beam is reordered by a mask of which nodes each hypothesis contains, and no key is copied.
 
-Dimension key: B utterances, T frames, L label, D width, H heads, E = 2 D; S nodes so far, R slots for new nodes per
-utterance, C capacity, M new nodes.
+Dimension key: B utterances, T frames, L label, D width, H heads, E = 2 D; S nodes so far, R slots
+for new nodes per utterance, C capacity, M new nodes.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class LayerCache:
     memory: Tensor
     """(B, T, 2 D): keys and values of the encoder output."""
     projection: tuple[Tensor, Tensor]
-    """Weight (3 D, D) and bias (3 D,) of the joined linear layer for query, key and value of the units."""
+    """Weight (3 D, D) and bias (3 D,) of the joined linear layer for query, key and value of the
+    units.
+    """
     units: Tensor
     """(B, C, 2 D), filled up to the `num_nodes` of the cache."""
 
@@ -84,20 +87,27 @@ class TreeKVCache:
 
 
 def mask_to_bias(visible: Tensor, like: Tensor) -> Tensor:
-    """The mask as a bias of the attention scores in the dtype of `like`: 0 where it is True, else -inf."""
+    """The mask as a bias of the attention scores in the dtype of `like`: 0 where it is True, else
+    -inf.
+    """
     return torch.zeros_like(visible, dtype=like.dtype).masked_fill_(~visible, -math.inf)
 
 
 @dataclass(frozen=True)
 class NewNodes:
-    """The nodes that a step computes: M nodes in R slots for each of B utterances. Slots may be free."""
+    """The nodes that a step computes: M nodes in R slots for each of B utterances.
+
+    Slots may be free.
+    """
 
     units: Tensor
     """(M,) unit ids."""
     depths: Tensor
     """(M,) number of units above each node: 0 for <sos>."""
     visible: Tensor
-    """(B, R, S + R) bool: the nodes of the hypothesis that ends in each slot, itself included; any in a free slot."""
+    """(B, R, S + R) bool: the nodes of the hypothesis that ends in each slot, itself included; any
+    in a free slot.
+    """
     slots: Tensor | None = None
     """(M,) the index of each node among the B · R slots; None where no slot is free."""
 
@@ -120,15 +130,18 @@ def guided_attention_loss(
 ) -> Tensor:
     """Penalty on attention to the memory far from the diagonal, for early decoder training.
 
-    Speech is monotonic, but an untrained decoder learns a language model long before it learns to align. The penalty is
-    small where unit l of L attends to frame t of T with l/L near t/T (Tachibana, Uenoyama and Aihara 2018, "Efficiently
-    trainable text-to-speech system based on deep convolutional networks with guided attention", section 4.1).
+    Speech is monotonic, but an untrained decoder learns a language model long before it learns to
+    align. The penalty is small where unit l of L attends to frame t of T with l/L near t/T
+    (Tachibana, Uenoyama and Aihara 2018, "Efficiently trainable text-to-speech system based on deep
+    convolutional networks with guided attention", section 4.1).
 
     Args:
         weights: per layer (B, H, L, T); each row sums to one.
         memory_lengths: (B,) in T; unit_lengths: (B,) in L, each at least 1.
-        width: the deviation, as a fraction of the utterance, at which the penalty is 1 - exp(-1/2) ≈ 0.39.
-    Returns: the mean over layers and heads, summed over the units of the batch: 0-dim, at most 1 per unit.
+        width: the deviation, as a fraction of the utterance, at which the penalty is 1 - exp(-1/2)
+            ≈ 0.39.
+    Returns: the mean over layers and heads, summed over the units of the batch: 0-dim, at most 1
+        per unit.
     """
     num_units, num_frames, device = weights[0].size(2), weights[0].size(3), unit_lengths.device
     unit_BL1 = (torch.arange(num_units, device=device) / unit_lengths[:, None])[..., None]
@@ -202,7 +215,10 @@ class TransformerDecoderLayer(nn.Module):
     def decode_step(
         self, x: Tensor, nodes: NewNodes, bias: Tensor, cache: TreeKVCache, layer: LayerCache
     ) -> Tensor:
-        """Computes only the new nodes: x (M, D), bias (B, R, S + R) of `visible` → (M, D). `layer` is extended."""
+        """Computes only the new nodes: x (M, D), bias (B, R, S + R) of `visible` → (M, D).
+
+        `layer` is extended.
+        """
 
         def attend_to_units(y_MD: Tensor) -> Tensor:
             joined_BRF = nodes.scatter(linear(y_MD, *layer.projection))
@@ -213,7 +229,8 @@ class TransformerDecoderLayer(nn.Module):
             return self.self_attn.linear_out(nodes.gather(context_BRD))
 
         def attend_to_memory(y_MD: Tensor) -> Tensor:
-            # The hypotheses of an utterance are queries of the same memory, so the memory is not repeated.
+            # The hypotheses of an utterance are queries of the same memory, so the memory is not
+            # repeated.
             query_BRD = nodes.scatter(self.src_attn.linear_q(y_MD))
             context_BRD = self.src_attn.attend_projected(query_BRD, layer.memory, cache.memory_bias)
             return self.src_attn.linear_out(nodes.gather(context_BRD))
@@ -256,8 +273,10 @@ class TransformerDecoder(nn.Module):
 
         Args:
             memory: (B, T, D), memory_lengths: (B,) in T.
-            units_in: (B, L) unit ids that begin with <sos>, padded with any valid id; unit_lengths: (B,) in L.
-            weights: a list to which each layer appends its attention weights to the memory, (B, H, L, T).
+            units_in: (B, L) unit ids that begin with <sos>, padded with any valid id; unit_lengths:
+                (B,) in L.
+            weights: a list to which each layer appends its attention weights to the memory, (B, H,
+                L, T).
         Returns: (B, L, D) after `after_norm`; padded positions contain unspecified values.
         """
         memory_mask_B1T = length_mask(memory_lengths, memory.size(1))[:, None]
@@ -275,14 +294,18 @@ class TransformerDecoder(nn.Module):
         return self.after_norm(x_BLD) if self.normalize_before else x_BLD
 
     def init_cache(self, memory: Tensor, memory_mask: Tensor) -> TreeKVCache:
-        """The cache before the first unit, for `decode_step`: memory (B, T, D), memory_mask (B, T) bool."""
+        """The cache before the first unit, for `decode_step`: memory (B, T, D), memory_mask (B, T)
+        bool.
+        """
         layers = [
             cast(TransformerDecoderLayer, module).init_cache(memory) for module in self.decoders
         ]
         return TreeKVCache(layers, mask_to_bias(memory_mask[:, None], memory))
 
     def decode_step(self, cache: TreeKVCache, nodes: NewNodes) -> Tensor:
-        """The hidden vectors of new nodes in the trees of hypotheses, (M, D) after `after_norm`. Extends `cache`.
+        """The hidden vectors of new nodes in the trees of hypotheses, (M, D) after `after_norm`.
+
+        Extends `cache`.
 
         Raises ValueError if `nodes.visible` does not fit the cached nodes.
         """
@@ -304,7 +327,9 @@ class TransformerDecoder(nn.Module):
 
 
 class BiTransformerDecoder(nn.Module):
-    """A left-to-right decoder, used by all methods, and a right-to-left one for reversed sequences (Wu et al. 2021)."""
+    """A left-to-right decoder, used by all methods, and a right-to-left one for reversed sequences
+    (Wu et al. 2021).
+    """
 
     def __init__(self, left_decoder: TransformerDecoder, right_decoder: TransformerDecoder) -> None:
         super().__init__()

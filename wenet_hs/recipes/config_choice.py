@@ -69,8 +69,8 @@ def choose_config(
         chosen_before: the name of the config that was chosen for this encoder before, maybe by
             another machine.
     Raises: ConfigError if the options exclude each other, the folder of `base` has no model, the
-        YAML cannot be read, or it has no pretrained encoder; ConfigError or CheckpointError if the folder of `encoder`
-        cannot be read.
+        YAML cannot be read, or it has no pretrained encoder; ConfigError or CheckpointError if the
+        folder of `encoder` cannot be read.
     """
     _refuse_conflicts(config, base, encoder, size)
     if base is not None:

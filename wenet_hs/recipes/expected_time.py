@@ -250,7 +250,10 @@ def _noise_batch(features: Tensor, num_clips: int) -> Batch:
 
 
 def _checkpoint_gigabytes(trial: _Trial, steps: int) -> float:
-    """The disk of the checkpoints that are kept, at most. The output layer of a tree is of about the same size."""
+    """The disk of the checkpoints that are kept, at most.
+
+    The output layer of a tree is of about the same size.
+    """
     state = TrainState(trial.model, trial.optimizer, trial.device)
     interval = trial.config.save_interval or steps
     num_saves = -(-steps // interval)

@@ -232,7 +232,10 @@ def _keep(
     draft: Draft,
     options: PlanOptions,
 ) -> list[str]:
-    """Write what follows from the plan. Returns lines: that it is kept, and what it does not decide."""
+    """Write what follows from the plan.
+
+    Returns lines: that it is kept, and what it does not decide.
+    """
     _write_first_part(files, plan_settings, record, options)
     replaced = _replaced_settings(files, plan_settings, options)
     if not _is_edited(files, record):

@@ -85,8 +85,8 @@ def run_own(
 ) -> None:
     """Check the options, and run the stages. `show` gets a line per stage.
 
-    When it returns or raises, none of its commands runs any more. Must be called in the main thread,
-    because it handles SIGTERM, SIGINT and SIGHUP; signals that are ignored stay ignored.
+    When it returns or raises, none of its commands runs any more. Must be called in the main
+    thread, because it handles SIGTERM, SIGINT and SIGHUP; signals that are ignored stay ignored.
 
     Raises: ConfigError for options of a stage that are wrong; StageFailed if a command fails;
         Stopped after one of these signals.

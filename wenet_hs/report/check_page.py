@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTML page of `wenet-hs check`: summary, and the worst utterances of each kind with their audio."""
+"""The HTML page of `wenet-hs check`: summary, and the worst utterances of each kind with their
+audio.
+"""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -21,7 +23,8 @@ def build_check_page(
 
     Args:
         facts: lines above the summary.
-        max_players: number of utterances with audio: the worst one of each kind, the second one, and so on.
+        max_players: number of utterances with audio: the worst one of each kind, the second one,
+            and so on.
     """
     clips = {u.key: u for of_set in checked.sets.values() for u in of_set}
     worst = [found[:_MAX_SHOWN] for found in checked.findings.values()]

@@ -61,8 +61,8 @@ def _confusion_records(found: Confusions, name_scripts: bool) -> Iterator[TableR
 def _confusion_map(found: Confusions, has_scripts: bool) -> dict[str, Any]:
     """Counts of the most confused units, as rows (reference) and columns (recognised).
 
-    All rarer units are one row and one column, so that all errors are in the map. A cell's weight is the root of its
-    share of the largest count, so that small counts stay visible.
+    All rarer units are one row and one column, so that all errors are in the map. A cell's weight
+    is the root of its share of the largest count, so that small counts stay visible.
     """
     pairs = (*found.substitutions, *found.deletions, *found.insertions)
     totals = Counter[str]()

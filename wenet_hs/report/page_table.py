@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of text on the page, which are lists of records, and the texts of settings, numbers and scores in them."""
+"""Tables of text on the page, which are lists of records, and the texts of settings, numbers and
+scores in them.
+"""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Line, scatter and interval charts as inline SVG. CSS classes define the colours of the light and dark themes."""
+"""Line, scatter and interval charts as inline SVG.
+
+CSS classes define the colours of the light and dark themes.
+"""
 
 import math
 from collections import Counter
@@ -73,8 +76,8 @@ def line_chart(
 ) -> Markup:
     """An SVG of curves over steps or another `unit`; empty without points.
 
-    `label` is the text for screen readers, `show` formats a value. With `may_be_log`, values of more than one decade
-    get a logarithmic axis, which the chart states.
+    `label` is the text for screen readers, `show` formats a value. With `may_be_log`, values of
+    more than one decade get a logarithmic axis, which the chart states.
     """
     shown = [replace(line, points=thin(line.points)) for line in lines if line.points]
     points = [point for line in shown for point in line.points]
@@ -107,7 +110,8 @@ def line_chart(
 
 
 def scatter_chart(clouds: Sequence[Line], *, label: str, unit: str) -> Markup:
-    """An SVG with one dot per utterance: x its length in `unit`, y its rate (a fraction); empty without points.
+    """An SVG with one dot per utterance: x its length in `unit`, y its rate (a fraction); empty
+    without points.
 
     Equal points are one larger dot. Of more than `MAX_DOTS`, evenly chosen ones are drawn.
     """
@@ -142,7 +146,9 @@ def scatter_chart(clouds: Sequence[Line], *, label: str, unit: str) -> Markup:
 
 
 def interval_chart(dots: Sequence[Dot], *, label: str) -> Markup:
-    """An SVG with a row per language: a dot per system, and a line over its interval; empty without a rate."""
+    """An SVG with a row per language: a dot per system, and a line over its interval; empty without
+    a rate.
+    """
     rows: dict[str, list[tuple[float, Interval, Dot]]] = {}
     for dot in dots:
         if dot.score.rate is not None:
@@ -181,7 +187,9 @@ def interval_chart(dots: Sequence[Dot], *, label: str) -> Markup:
 
 
 def thin(points: Sequence[Point], most: int = 200) -> list[Point]:
-    """At most `most` points: means of neighbours, so that the curve of a long training stays small and readable."""
+    """At most `most` points: means of neighbours, so that the curve of a long training stays small
+    and readable.
+    """
     known = [point for point in points if math.isfinite(point[1])]
     size = math.ceil(len(known) / most) or 1
     groups = [known[start : start + size] for start in range(0, len(known), size)]
@@ -200,7 +208,9 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """1, 2 and 5 times the powers of ten inside the range; for more than three decades only the powers."""
+    """1, 2 and 5 times the powers of ten inside the range; for more than three decades only the
+    powers.
+    """
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     factors = (1, 2, 5) if len(powers) <= 4 else (1,)
     return [

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of the report's sections. Each function returns the variables of the template with the same name."""
+"""Values of the report's sections.
+
+Each function returns the variables of the template with the same name.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -35,7 +38,9 @@ _SAMPLING = (
 
 
 def corpora_section(data: ReportData) -> dict[str, Any]:
-    """Hours, utterances and speakers per language and split of each corpus; for a sampled corpus the paper's λ."""
+    """Hours, utterances and speakers per language and split of each corpus; for a sampled corpus
+    the paper's λ.
+    """
     corpora = []
     for path, stats in data.stats.items():
         name = str(stats.get("corpus", path)).removesuffix(data.note)  # the title has the note
@@ -124,7 +129,9 @@ MAX_RATE = 2.0  # larger rates are drawn at this rate, so that one utterance wit
 
 
 def lengths_section(data: ReportData) -> dict[str, Any]:
-    """Two charts: the error rate per range of reference lengths, and the error rate of each utterance by its length."""
+    """Two charts: the error rate per range of reference lengths, and the error rate of each
+    utterance by its length.
+    """
     metric = data.shown[0].report.rules.metric
     unit = f"{UNIT_NAMES[metric]}s"
     dots, clouds, num_clipped = list[Dot](), list[Line](), 0
@@ -158,7 +165,9 @@ _SHOWN_SETTINGS = ("seed", "encoder", "encoder_conf.layers", "encoder_conf.freez
 
 
 def conditions_section(data: ReportData) -> dict[str, Any]:
-    """Signatures and counts of the error rates, the facts about the trainings, and the hashes of all input files."""
+    """Signatures and counts of the error rates, the facts about the trainings, and the hashes of
+    all input files.
+    """
     scores = [
         record for experiment in data.experiments for record in _signature_records(experiment)
     ]

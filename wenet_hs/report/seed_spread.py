@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far two trainings of one system differ if only their seeds differ, measured in the studies of this project."""
+"""How far two trainings of one system differ if only their seeds differ, measured in the studies of
+this project.
+"""
 
 import json
 from dataclasses import dataclass
@@ -12,9 +14,11 @@ FILE = "seed_spread.json"
 
 @dataclass(frozen=True, kw_only=True)
 class SeedSpread:
-    """Differences of the error rate between two trainings of one system, as shares of their mean rate.
+    """Differences of the error rate between two trainings of one system, as shares of their mean
+    rate.
 
-    Error rates of trainings are seldom normally distributed, so these are quantiles of the real pairs.
+    Error rates of trainings are seldom normally distributed, so these are quantiles of the real
+    pairs.
     """
 
     num_systems: int

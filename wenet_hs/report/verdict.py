@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verdict of a report in sentences: what the trainings show about the systems, and what they do not show."""
+"""The verdict of a report in sentences: what the trainings show about the systems, and what they do
+not show.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,8 +27,9 @@ from wenet_hs.score.tables import format_p, format_points, format_signed
 METRIC_NAMES = {"cer": "character error rate", "wer": "word error rate", "per": "phone error rate"}
 _END = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 DETECTABLE_SHARE_OF_WIDTH = (_END + NormalDist().inv_cdf(POWER)) / (2 * _END)
-"""Detectable difference of two single trainings, as a share of the width of its interval: a test finds it with
-probability POWER. The bootstrap distribution is taken as normal."""
+"""Detectable difference of two single trainings, as a share of the width of its interval: a test
+finds it with probability POWER. The bootstrap distribution is taken as normal.
+"""
 Groups = Mapping[str, Mapping[str, ExperimentResults]]
 """Experiments by system and seed."""
 Rivals = Mapping[int, Mapping[str, Difference]]
@@ -72,7 +75,9 @@ def write_verdict(data: ReportData, rivals: Rivals) -> list[Sentence]:
 
 
 def _compare_systems(data: ReportData) -> Iterator[Sentence]:
-    """A sentence for each system with several seeds but the first one. p is corrected for these sentences."""
+    """A sentence for each system with several seeds but the first one. p is corrected for these
+    sentences.
+    """
     systems = correct_p([system for system in data.systems if system.mode == data.mode])
     correction = f" with Holm's correction for {count_tests(systems)}" if len(systems) > 2 else ""
     for system in systems:
@@ -110,8 +115,8 @@ def _describe_test_over_seeds(
 ) -> Sentence:
     """Which system is better by how much, or how large a detected difference would have been.
 
-    The test is over seeds, for these utterances; the interval is over seeds and utterances. So the test can find a
-    difference that other utterances may not show.
+    The test is over seeds, for these utterances; the interval is over seeds and utterances. So the
+    test can find a difference that other utterances may not show.
     """
     names = (system.name, system.baseline)
     numbers = _format_rates(system, difference)
@@ -146,7 +151,8 @@ def _format_rates(system: SystemSeeds, difference: SeedDifference) -> str:
 def _compare_trainings(
     data: ReportData, rivals: Rivals, groups: Groups, metric: str
 ) -> Iterator[Sentence]:
-    """A sentence for each pair of the first training and another one, of which one has no other seeds.
+    """A sentence for each pair of the first training and another one, of which one has no other
+    seeds.
 
     Before them stands a sentence on what one training cannot show.
     """
@@ -168,7 +174,9 @@ def names_without_other_seeds(groups: Groups) -> set[str]:
 
 
 def describe_single_trainings(metric: str, mode: str) -> Sentence:
-    """What one training per system cannot show, and how far seeds differed in the studies of this project."""
+    """What one training per system cannot show, and how far seeds differed in the studies of this
+    project.
+    """
     statement = "One training per system decides nothing between systems: another seed can change the order."
     to_do = f"Train {MIN_SEEDS} seeds of each."
     spread = measured_spread(metric, mode)
@@ -184,7 +192,8 @@ def describe_single_trainings(metric: str, mode: str) -> Sentence:
 def _describe_pair(
     names: tuple[str, str], differences: Mapping[str, Difference], mode: str, metric: str
 ) -> Sentence:
-    """What the test set shows about two trainings: its interval is over utterances or speakers, not over seeds.
+    """What the test set shows about two trainings: its interval is over utterances or speakers, not
+    over seeds.
 
     `differences`: of the second one (A) and the first one (B), by language and on average.
     """
@@ -230,14 +239,20 @@ def _compare_with_spread(gap: float, rates: tuple[float, float], spread: SeedSpr
 
 
 def _format_gain(gap: float, interval: Interval) -> str:
-    """`2.42 points [1.90, 2.94]`: a difference and its interval without sign. `gap`, `interval`: fractions."""
+    """`2.42 points [1.90, 2.94]`: a difference and its interval without sign.
+
+    `gap`, `interval`: fractions.
+    """
     if gap < 0:
         interval = Interval(-interval.high, -interval.low)
     return f"{percent(abs(gap))} points {format_interval(interval)}"
 
 
 def _describe_power(detectable: float | None) -> str:
-    """How large a difference would have been detected. None or 0: the errors are equal, so there is no such number."""
+    """How large a difference would have been detected.
+
+    None or 0: the errors are equal, so there is no such number.
+    """
     if not detectable:
         return "their errors are equal."
     probability = f"with a probability of {100 * POWER:g} %"
@@ -276,6 +291,9 @@ def _worst_languages(groups: Groups, mode: str) -> Iterator[Sentence]:
 
 
 def _mean_rates(trainings: Sequence[ExperimentResults], mode: str) -> dict[str, float]:
-    """The rate of each language, the mean over the trainings. A language without reference units has 0."""
+    """The rate of each language, the mean over the trainings.
+
+    A language without reference units has 0.
+    """
     scores = [training.scores[mode].languages for training in trainings]
     return {lang: fmean(of_seed[lang].rate or 0.0 for of_seed in scores) for lang in scores[0]}

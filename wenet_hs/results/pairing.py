@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that trainings may be compared seed by seed: what their settings and run records must have in common.
+"""Checks that trainings may be compared seed by seed: what their settings and run records must have
+in common.
 
-Trainings that started with `--checkpoint` must have started from the same weights, unless their CTC heads differ: then
-each has a first model of its own.
+Trainings that started with `--checkpoint` must have started from the same weights, unless their CTC
+heads differ: then each has a first model of its own.
 
 a = training_of("exp/softmax", settings, run)
 b = training_of("exp/hsoftmax", other_settings, other_run)
@@ -95,9 +96,10 @@ def check_pair(
 ) -> list[str]:
     """What could not be checked, because one of the two does not record it.
 
-    Raises DataError if the two trainings are no pair: other seeds, processors, dtypes, training lists, units, versions
-    of torch, numbers of ranks, or weights of `--checkpoint` with equal CTC heads; or a training that ran on more than
-    one processor. `only`: the facts to check, instead of all.
+    Raises DataError if the two trainings are no pair: other seeds, processors, dtypes, training
+    lists, units, versions of torch, numbers of ranks, or weights of `--checkpoint` with equal CTC
+    heads; or a training that ran on more than one processor. `only`: the facts to check, instead of
+    all.
     """
     both = {what: (value, b.facts[what]) for what, value in a.facts.items()}
     del both[

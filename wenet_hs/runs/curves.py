@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The curves of a training (metrics.jsonl): whether they show over-fitting, and how far CTC has taken off."""
+"""The curves of a training (metrics.jsonl): whether they show over-fitting, and how far CTC has
+taken off.
+"""
 
 import json
 import math
@@ -14,15 +16,22 @@ from wenet_hs.runs.file_names import CURVES_FILE
 from wenet_hs.tree.errors import DataError
 
 OVERFITTING_RISE, OVERFITTING_SHARE = 1.25, 0.5
-"""A model is over-fitted if its validation loss is this many times its lowest one, and the training loss is below this
-share of it and still falls. Of the 360 trainings published at 568091f one ended so, with 7 minutes of speech."""
+"""A model is over-fitted if its validation loss is this many times its lowest one, and the training
+loss is below this share of it and still falls. Of the 360 trainings published at 568091f one ended
+so, with 7 minutes of speech.
+"""
 TAKE_OFF_NATS = 0.5
-"""A CTC that has taken off has a loss so far below its plateau, in nats per target (labels and end of sentence)."""
+"""A CTC that has taken off has a loss so far below its plateau, in nats per target (labels and end
+of sentence).
+"""
 Curves = Mapping[str, Sequence[Mapping[str, float]]]
 
 
 def read_curves(path: Path) -> dict[str, list[dict[str, float]]]:
-    """The numbers in metrics.jsonl by kind of record. An incomplete last line of a killed training is ignored."""
+    """The numbers in metrics.jsonl by kind of record.
+
+    An incomplete last line of a killed training is ignored.
+    """
     curves: dict[str, list[dict[str, float]]] = {}
     lines = read_lines(path) if path.is_file() else []
     for number, line in enumerate(lines, start=1):
@@ -53,10 +62,11 @@ def by_validation(
 
 
 def ctc_take_off(curves: Curves) -> float | None:
-    """How far the CTC loss came below its plateau at most, nats; None if no validation records the plateau.
+    """How far the CTC loss came below its plateau at most, nats; None if no validation records the
+    plateau.
 
-    At each validation the smaller loss counts: that of the validation, or the mean loss in training since the one
-    before. Validations only would also count trainings that overfit from the start.
+    At each validation the smaller loss counts: that of the validation, or the mean loss in training
+    since the one before. Validations only would also count trainings that overfit from the start.
     """
     distances = list[float]()
     for valid, since in by_validation(curves):
@@ -73,7 +83,8 @@ def ctc_take_off(curves: Curves) -> float | None:
 def losses_by_validation(curves: Curves) -> tuple[list[float], list[float]]:
     """Training and validation loss at each validation: of CTC, or of all if the model has none.
 
-    The training loss is the mean of the records since the validation before; a validation without one is left out.
+    The training loss is the mean of the records since the validation before; a validation without
+    one is left out.
     """
     train_losses, valid_losses = list[float](), list[float]()
     for valid, since in by_validation(curves):
@@ -86,7 +97,8 @@ def losses_by_validation(curves: Curves) -> tuple[list[float], list[float]]:
 
 
 def is_overfitted(train_losses: Sequence[float], valid_losses: Sequence[float]) -> bool:
-    """Whether the validation loss has risen from its minimum while the training loss fell, by the rule above.
+    """Whether the validation loss has risen from its minimum while the training loss fell, by the
+    rule above.
 
     Both have one value per validation, in nats per target; with fewer than two the answer is no.
     """
@@ -99,9 +111,11 @@ def is_overfitted(train_losses: Sequence[float], valid_losses: Sequence[float]) 
 
 
 def is_model_overfitted(model_dir: Path, weights: Path) -> bool:
-    """Whether the training of a model folder had over-fitted at the last checkpoint that the weights come from.
+    """Whether the training of a model folder had over-fitted at the last checkpoint that the
+    weights come from.
 
-    Weights of unknown step are those of the end. A folder without readable records, such as WeNet's, gives no.
+    Weights of unknown step are those of the end. A folder without readable records, such as
+    WeNet's, gives no.
 
     Args:
         weights: a checkpoint folder, or a file that may have its record beside it (`final.json`).

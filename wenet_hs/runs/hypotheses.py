@@ -35,7 +35,8 @@ _LINE = TypeAdapter(NBestList)
 
 
 def read_hypotheses(path: Path) -> Iterator[NBestList | None]:
-    """The hypotheses in each line; None for a line that does not have them, such as an incomplete one.
+    """The hypotheses in each line; None for a line that does not have them, such as an incomplete
+    one.
 
     Raises DataError if the file is missing, or is no text.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far the trainings of an experiment folder are, and the time that is left of all.
 
-A recipe trains several models side by side: EXP/NAME is the model folder of each. The tool that shows their progress
-writes EXP/progress.json, which the page reads.
+A recipe trains several models side by side: EXP/NAME is the model folder of each. The tool that
+shows their progress writes EXP/progress.json, which the page reads.
 """
 
 import json
@@ -24,7 +24,10 @@ from wenet_hs.tree.errors import DataError
 PROGRESS_FILE = "progress.json"
 FORMAT: Literal["wenet_hs.progress/1"] = "wenet_hs.progress/1"
 MAX_AGE_S = 60
-"""Of EXP/progress.json, which is written each second. An older one is of a process that was killed."""
+"""Of EXP/progress.json, which is written each second.
+
+An older one is of a process that was killed.
+"""
 
 
 class ExperimentProgress(BaseModel):
@@ -87,7 +90,9 @@ class ShownTraining:
 
 
 def find_model_folders(path: Path) -> list[Path]:
-    """The model folders in the folder of an experiment; `path` itself if it is a model folder, or not made yet."""
+    """The model folders in the folder of an experiment; `path` itself if it is a model folder, or
+    not made yet.
+    """
     if (path / RUN_FILE).is_file():
         return [path]
     below = [record.parent for record in sorted(path.glob(f"*/{RUN_FILE}"))]
@@ -134,7 +139,8 @@ def _describe_training(model_dir: Path, record: RunRecord, *, is_recent: bool) -
 def seconds_of_all(
     trainings: Sequence[ShownTraining], *, jobs: int, num_trainings: int
 ) -> float | None:
-    """The time until all of `num_trainings` have ended, `jobs` at a time; None before one of them has a time.
+    """The time until all of `num_trainings` have ended, `jobs` at a time; None before one of them
+    has a time.
 
     One that has not begun is expected to take as long as the longest one that runs.
     """
@@ -152,7 +158,9 @@ def seconds_of_all(
 
 
 def describe_progress(training: ShownTraining) -> str | None:
-    """Step, loss and time left of a training that runs, on one line; None before its first steps are logged."""
+    """Step, loss and time left of a training that runs, on one line; None before its first steps
+    are logged.
+    """
     record = training.record
     if not training.is_running or record.progress is None or record.steps is None:
         return None

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The record of a training: MODEL_DIR/run.json.
 
-`train` and `lm train` write it: at the start, at each log interval, and at the end. Everything that asks what a model
-was trained with, how far a training is or how it ended reads it by `read_run`. The curves are in metrics.jsonl.
-A resumed training takes its position from its checkpoint, never from here.
+`train` and `lm train` write it: at the start, at each log interval, and at the end. Everything that
+asks what a model was trained with, how far a training is or how it ended reads it by `read_run`.
+The curves are in metrics.jsonl. A resumed training takes its position from its checkpoint, never
+from here.
 """
 
 import json
@@ -24,8 +25,10 @@ FORMAT: Literal["wenet_hs.run/1"] = "wenet_hs.run/1"
 UNKNOWN = "unknown"
 
 RunState = Literal["running", "trained", "stopped", "failed", "killed", "unknown"]
-"""`killed`: no process writes the record any more, and it has no end. `unknown`: the record has neither
-times nor an end, as that of a packed model."""
+"""`killed`: no process writes the record any more, and it has no end.
+
+`unknown`: the record has neither times nor an end, as that of a packed model.
+"""
 
 
 class _RecordPart(BaseModel):
@@ -156,7 +159,10 @@ class RunProgress(_RecordPart):
     seconds: float
     """Training time so far, over all resumes."""
     losses: Mapping[str, float | None] = {}
-    """Of the last step that was logged, in nats per target: loss, loss_att, loss_ctc. None: not finite."""
+    """Of the last step that was logged, in nats per target: loss, loss_att, loss_ctc.
+
+    None: not finite.
+    """
     dev_step: int | None = None
     """The step of the last validation."""
     dev_losses: Mapping[str, float | None] = {}
@@ -230,7 +236,8 @@ class RunRecord(_RecordPart):
     def processors(self) -> list[str]:
         """The kinds of processors of all starts, without repetition; empty if none is recorded.
 
-        A start without one, as if run.json was removed before a resume, has the kind `unknown` beside others.
+        A start without one, as if run.json was removed before a resume, has the kind `unknown`
+        beside others.
         """
         kinds = list[str]()
         for start in self.starts:
@@ -256,7 +263,10 @@ class RunRecord(_RecordPart):
         return None if self.first_weights is None else self.first_weights.name
 
     def state(self, model_dir: Path) -> RunState:
-        """The state of the training in this folder. Not to be called by the process that trains there."""
+        """The state of the training in this folder.
+
+        Not to be called by the process that trains there.
+        """
         if lock_holder(model_dir) is not None:
             return "running"
         if self.end is not None:
@@ -276,7 +286,8 @@ def write_run(model_dir: Path, record: RunRecord) -> None:
 
 
 def read_run(model_dir: Path) -> RunRecord | None:
-    """The record of a model folder; None if the folder has no run.json, as that of WeNet's training.
+    """The record of a model folder; None if the folder has no run.json, as that of WeNet's
+    training.
 
     Raises DataError if run.json is damaged or of another version.
     """

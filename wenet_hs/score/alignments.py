@@ -51,14 +51,17 @@ _LABELS = ("ref: ", "hyp: ", "     ")  # the columns begin after them
 
 
 def wants_colour(stream: TextIO) -> bool:
-    """Whether to write colours: the stream is a terminal that supports them, and NO_COLOR is not set."""
+    """Whether to write colours: the stream is a terminal that supports them, and NO_COLOR is not
+    set.
+    """
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def format_alignments(
     report: Report, *, width: int = sys.maxsize, colour: bool = False, all_shown: bool = True
 ) -> str:
-    """The utterances, worst first: rate, reference, hypothesis, and a line of S, D and I below the errors.
+    """The utterances, worst first: rate, reference, hypothesis, and a line of S, D and I below the
+    errors.
 
     Args:
         width: columns; longer alignments are folded.
@@ -220,7 +223,9 @@ def list_recalls(found: Confusions) -> list[UnitRecall]:
 def find_examples(
     utterances: Mapping[str, ScoredUtterance], rules: Rules, pairs: Iterable[Confusion]
 ) -> dict[tuple[str | None, str | None], str]:
-    """Each pair of units → the key of the utterance with this confusion that has the fewest other errors."""
+    """Each pair of units → the key of the utterance with this confusion that has the fewest other
+    errors.
+    """
     wanted, examples = (
         {(pair.ref, pair.hyp) for pair in pairs},
         dict[tuple[str | None, str | None], str](),
@@ -252,7 +257,9 @@ def _rank(
 
 
 def show_pair(pair: Confusion, *, gap: str, name_scripts: bool) -> list[str]:
-    """Both units as `show_unit`, `gap` for none, and their scripts if two scripts are confused: they may look alike."""
+    """Both units as `show_unit`, `gap` for none, and their scripts if two scripts are confused:
+    they may look alike.
+    """
     units = _show_units(pair, gap)
     scripts = [script_of(unit) for unit in (pair.ref, pair.hyp) if unit is not None]
     if name_scripts and len(set(scripts)) == 2 and all(scripts):

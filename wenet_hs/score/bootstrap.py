@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bootstrap confidence intervals of error rates (Bisani & Ney 2004).
 
-Dimension key: C clusters that are drawn as a whole (utterances, or speakers with all their utterances), K sums per
-cluster (errors and reference units first), R resamples.
+Dimension key: C clusters that are drawn as a whole (utterances, or speakers with all their
+utterances), K sums per cluster (errors and reference units first), R resamples.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,8 @@ class Intervals(NamedTuple):
 def draw_sums(values_CK: NDArray[Number], num_resamples: int, stream: str = "") -> NDArray[Number]:
     """Draw C clusters with replacement, `num_resamples` times, and return their sums (R, K).
 
-    `stream` (a language) selects independent draws, so that a language's interval does not depend on other languages.
+    `stream` (a language) selects independent draws, so that a language's interval does not depend
+    on other languages.
     """
     num_clusters, num_sums = values_CK.shape
     sums_RK = np.zeros((num_resamples, num_sums), dtype=values_CK.dtype)
@@ -64,10 +65,11 @@ def percentile_interval(rates_R: Rates) -> Interval | None:
 def resample_rates(
     values: Mapping[str, NDArray[Number]], num_resamples: int
 ) -> tuple[dict[str, Rates], Rates, Rates]:
-    """The rates (R,) of each group, their mean and the pooled rate, from errors and reference units (C, 2) per group.
+    """The rates (R,) of each group, their mean and the pooled rate, from errors and reference units
+    (C, 2) per group.
 
-    Every group (a language, a length) keeps its number of clusters in each resample. A group without reference units
-    is not in the mean.
+    Every group (a language, a length) keeps its number of clusters in each resample. A group
+    without reference units is not in the mean.
     """
     sums = {
         group: draw_sums(values_C2, num_resamples, group) for group, values_C2 in values.items()
@@ -80,7 +82,9 @@ def resample_rates(
 
 
 def stratified_intervals(values: Mapping[str, NDArray[Number]], num_resamples: int) -> Intervals:
-    """Intervals of errors and reference units (C, 2) per group, and of the averages over groups (`resample_rates`)."""
+    """Intervals of errors and reference units (C, 2) per group, and of the averages over groups
+    (`resample_rates`).
+    """
     rates, macro_R, micro_R = resample_rates(values, num_resamples)
     each = {
         group: percentile_interval(rates[group]) if len(values[group]) > 1 else None
@@ -92,7 +96,8 @@ def stratified_intervals(values: Mapping[str, NDArray[Number]], num_resamples: i
 
 
 def clustered_intervals(values: Mapping[str, NDArray[Number]], num_resamples: int) -> Intervals:
-    """Like `stratified_intervals`, but the averages draw whole groups (speakers), because groups are a sample too.
+    """Like `stratified_intervals`, but the averages draw whole groups (speakers), because groups
+    are a sample too.
 
     A group without reference units has no rate and is not drawn.
     """

@@ -16,7 +16,9 @@ from wenet_hs.tree.errors import DataError, list_names
 
 MACRO, MICRO = "macro average", "micro average"
 MIN_SPEAKERS = 5
-"""With fewer speakers there is no interval by speaker: resamples of two people give an interval far too narrow."""
+"""With fewer speakers there is no interval by speaker: resamples of two people give an interval far
+too narrow.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +26,15 @@ class Significance:
     """Interval and p value of a difference."""
 
     interval: Interval | None
-    """The middle 95 % of the resampled differences; None for fewer than two utterances or MIN_SPEAKERS speakers."""
+    """The middle 95 % of the resampled differences; None for fewer than two utterances or
+    MIN_SPEAKERS speakers.
+    """
     p: float | None
-    """Two-sided: twice the share of resamples whose difference is 0 or has the other sign, with one resample added to
-    both counts, because R resamples cannot show a p below 1 / R (Davison & Hinkley 1997, section 4.2). At most 1, and
-    at least 2^(1 - n) if n clusters differ at all, which is the smallest p of a sign test."""
+    """Two-sided: twice the share of resamples whose difference is 0 or has the other sign, with one
+    resample added to both counts, because R resamples cannot show a p below 1 / R (Davison &
+    Hinkley 1997, section 4.2). At most 1, and at least 2^(1 - n) if n clusters differ at all, which
+    is the smallest p of a sign test.
+    """
 
     @property
     def is_difference(self) -> bool:
@@ -67,8 +73,10 @@ class Comparison:
     num_missing: int
     """Utterances without a hypothesis of either system: deletions for both."""
     few_speakers: tuple[str, ...]
-    """Languages with fewer than MIN_SPEAKERS speakers. They have no interval by speaker, and the averages' intervals
-    are too narrow."""
+    """Languages with fewer than MIN_SPEAKERS speakers.
+
+    They have no interval by speaker, and the averages' intervals are too narrow.
+    """
 
 
 def compare(
@@ -81,12 +89,13 @@ def compare(
     """The difference of two scorings of the same reference under the same rules.
 
     Args:
-        speakers: speaker of each key. Utterances of one speaker are not independent, so the interval over speakers is
-            wider and more reliable.
-        num_resamples: of the bootstrap. Each language keeps its number of clusters in every resample.
+        speakers: speaker of each key. Utterances of one speaker are not independent, so the
+            interval over speakers is wider and more reliable.
+        num_resamples: of the bootstrap. Each language keeps its number of clusters in every
+            resample.
 
-    Raises DataError if the two have hypotheses for different utterances, have different references or rules, or if an
-    utterance has no speaker, and ValueError for `num_resamples` below 1.
+    Raises DataError if the two have hypotheses for different utterances, have different references
+    or rules, or if an utterance has no speaker, and ValueError for `num_resamples` below 1.
     """
     if num_resamples < 1:
         raise ValueError(f"num_resamples: must be at least 1, got {num_resamples}")
@@ -124,8 +133,8 @@ def compare(
 def choose_test(differences: Mapping[str, Difference]) -> tuple[str, Significance]:
     """The significance of the macro average, and what was resampled for it.
 
-    Speakers where all are known; utterances where a language has few of them, because the average's interval over
-    speakers is then too narrow.
+    Speakers where all are known; utterances where a language has few of them, because the average's
+    interval over speakers is then too narrow.
     """
     by_speaker = differences[MACRO].by_speaker
     if by_speaker and all(one.has_speaker_interval for one in differences.values()):
@@ -161,7 +170,9 @@ def check_references(report_a: Report, report_b: Report) -> None:
 
 
 def check_comparable(report_a: Report, report_b: Report) -> None:
-    """`check_references`; also raise DataError if only one of the two has a hypothesis for an utterance."""
+    """`check_references`; also raise DataError if only one of the two has a hypothesis for an
+    utterance.
+    """
     check_references(report_a, report_b)
     only_one = set(report_a.missing) ^ set(report_b.missing)
     if only_one:
@@ -177,9 +188,11 @@ def check_comparable(report_a: Report, report_b: Report) -> None:
 def errors_by_language(
     report_a: Report, report_b: Report, speakers: Mapping[str, str] | None = None
 ) -> dict[str, NDArray[np.int64]]:
-    """Errors of A, errors of B and reference units (C, 3) of the clusters of each language with reference units.
+    """Errors of A, errors of B and reference units (C, 3) of the clusters of each language with
+    reference units.
 
-    A cluster is an utterance, or a speaker's utterances; clusters are in the order of their first keys.
+    A cluster is an utterance, or a speaker's utterances; clusters are in the order of their first
+    keys.
     """
     sums: dict[str, dict[str, NDArray[np.int64]]] = {}
     for key, found in sorted(report_a.utterances.items()):
@@ -193,7 +206,10 @@ def errors_by_language(
 
 
 def rates_by_language(errors: Mapping[str, NDArray[np.int64]]) -> dict[str, tuple[float, float]]:
-    """The rates of A and B of each language and of the averages. Raises DataError if there are no reference units."""
+    """The rates of A and B of each language and of the averages.
+
+    Raises DataError if there are no reference units.
+    """
     if not any(errors_C3[:, 2].any() for errors_C3 in errors.values()):
         raise DataError("the reference", "contains no units", "there is nothing to compare")
     sums = {lang: errors_C3.sum(axis=0) for lang, errors_C3 in errors.items()}
@@ -206,9 +222,11 @@ def rates_by_language(errors: Mapping[str, NDArray[np.int64]]) -> dict[str, tupl
 def _resample(
     clusters: Mapping[str, NDArray[np.int64]], num_resamples: int, *, fewest: int = 2
 ) -> dict[str, Significance]:
-    """The significance of each language's difference and of the averages; both systems see the same draws.
+    """The significance of each language's difference and of the averages; both systems see the same
+    draws.
 
-    A language with fewer than `fewest` clusters has none; neither have the averages with fewer in all languages.
+    A language with fewer than `fewest` clusters has none; neither have the averages with fewer in
+    all languages.
     """
     gaps = {
         lang: np.column_stack((sums_C3[:, 1] - sums_C3[:, 0], sums_C3[:, 2]))

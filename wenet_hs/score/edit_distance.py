@@ -11,7 +11,9 @@ from rapidfuzz.distance import Levenshtein
 
 @dataclass(slots=True)  # not frozen: creating a frozen object takes twice the time
 class ErrorCounts:
-    """Errors against a reference. Counts of several utterances add up with `+` and `sum(…, ErrorCounts())`.
+    """Errors against a reference.
+
+    Counts of several utterances add up with `+` and `sum(…, ErrorCounts())`.
 
     Treat it as immutable.
     """
@@ -22,7 +24,9 @@ class ErrorCounts:
     deletions: int = 0
     """Units of the reference that are absent from the hypothesis."""
     insertions: int = 0
-    """Units of the hypothesis that are absent from the reference; also counted if the reference is empty."""
+    """Units of the hypothesis that are absent from the reference; also counted if the reference is
+    empty.
+    """
 
     def __add__(self, other: "ErrorCounts") -> "ErrorCounts":
         return ErrorCounts(
@@ -39,7 +43,9 @@ class ErrorCounts:
 
     @property
     def rate(self) -> float | None:
-        """Errors divided by reference units, a fraction that can exceed 1; None without reference units."""
+        """Errors divided by reference units, a fraction that can exceed 1; None without reference
+        units.
+        """
         return self.errors / self.num_units if self.num_units else None
 
 
@@ -63,7 +69,8 @@ class Operation:
 
 
 def align(ref: Sequence[str], hyp: Sequence[str]) -> list[Operation]:
-    """Align two lists of units at minimal edit distance (substitution, deletion and insertion cost one each).
+    """Align two lists of units at minimal edit distance (substitution, deletion and insertion cost
+    one each).
 
     Of several shortest alignments the result is always the same one.
     """
@@ -76,7 +83,9 @@ Run = tuple[Sequence[str], Sequence[str]]
 
 
 def align_runs(ref: Sequence[str], hyp: Sequence[str]) -> Iterator[Run]:
-    """The alignment in runs: equally many units on both sides (all equal or all substituted), or none on one side."""
+    """The alignment in runs: equally many units on both sides (all equal or all substituted), or
+    none on one side.
+    """
     for code in Levenshtein.opcodes(*_as_ids(ref, hyp)):
         # Lists: one side may be a `str` and the other a list, and the caller compares them.
         yield list(ref[code.src_start : code.src_end]), list(hyp[code.dest_start : code.dest_end])
@@ -99,7 +108,9 @@ def count_errors(ref: Sequence[str], hyp: Sequence[str]) -> ErrorCounts:
 def _as_ids(
     ref: Sequence[str], hyp: Sequence[str]
 ) -> tuple[Sequence[Hashable], Sequence[Hashable]]:
-    """Integer ids of the units: rapidfuzz compares hashes, and hashes of longer strings could collide."""
+    """Integer ids of the units: rapidfuzz compares hashes, and hashes of longer strings could
+    collide.
+    """
     if isinstance(ref, str) and isinstance(hyp, str):
         return ref, hyp
     id_of = defaultdict[str, int](count().__next__).__getitem__

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scoring of a set of utterances: error rates per language, speaker or length, macro and micro averages."""
+"""Scoring of a set of utterances: error rates per language, speaker or length, macro and micro
+averages.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -33,7 +35,9 @@ class ScoredUtterance:
     """None: no hypothesis; every reference unit is a deletion."""
     counts: ErrorCounts
     feature_distance: float | None = None
-    """Edit distance by phonological features, in units; None if not requested (`wenet_hs.score.pfer`)."""
+    """Edit distance by phonological features, in units; None if not requested
+    (`wenet_hs.score.pfer`).
+    """
 
     def split(self, rules: Rules) -> tuple[Sequence[str], Sequence[str]]:
         """The units of the reference and of the hypothesis; no units without a hypothesis."""
@@ -68,7 +72,9 @@ class LanguageScore:
 
 @dataclass(frozen=True, slots=True)
 class MacroScore:
-    """The mean of the rates of the languages (or other groups), a fraction; None if no group has a rate."""
+    """The mean of the rates of the languages (or other groups), a fraction; None if no group has a
+    rate.
+    """
 
     rate: float | None
     num_languages: int
@@ -88,7 +94,10 @@ class Grouping:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The result of one scoring. `wenet_hs.score.tables` formats it, `wenet_hs.score.tables` stores it as JSON."""
+    """The result of one scoring.
+
+    `wenet_hs.score.tables` formats it, `wenet_hs.score.tables` stores it as JSON.
+    """
 
     name: str
     """The user's name for what was scored; may be empty."""
@@ -126,8 +135,8 @@ def score(
       names: what messages call the reference and the hypotheses, such as their files.
       num_resamples: of the bootstrap; 0 for no intervals.
 
-    Raises DataError for an empty reference, a key without a language, and (unless `allow_extra`) an additional
-    hypothesis. Raises ValueError for `num_resamples` below 0.
+    Raises DataError for an empty reference, a key without a language, and (unless `allow_extra`) an
+    additional hypothesis. Raises ValueError for `num_resamples` below 0.
     """
     if num_resamples < 0:
         raise ValueError(f"num_resamples: must be at least 0, got {num_resamples}")
@@ -159,7 +168,9 @@ def score(
 def check_keys(
     reference: Set[str], hypothesis: Set[str], *, names: tuple[str, str], allow_extra: bool = False
 ) -> None:
-    """Refuse an empty reference, hypotheses of another test set, and (unless `allow_extra`) additional hypotheses."""
+    """Refuse an empty reference, hypotheses of another test set, and (unless `allow_extra`)
+    additional hypotheses.
+    """
     if not reference:
         raise DataError(names[0], "contains no utterances", "check that it is the reference")
     extra = sorted(hypothesis - reference)
@@ -179,7 +190,10 @@ def check_keys(
 def check_complete(
     known: Collection[str], keys: Iterable[str], *, what: str, where: str = ""
 ) -> None:
-    """Raise DataError if `known` lacks one of the keys. `what` is what they lack (a language, a speaker)."""
+    """Raise DataError if `known` lacks one of the keys.
+
+    `what` is what they lack (a language, a speaker).
+    """
     lacking = [key for key in keys if key not in known]
     if lacking:
         found = f"no {what} for {count_of(len(lacking), 'utterance')} of the reference ({list_names(lacking)})"
@@ -241,7 +255,9 @@ def summarize(
 def _rates(
     values: Mapping[str, NDArray[Number]], draw: Callable[..., Intervals], num_resamples: int
 ) -> tuple[dict[str, Rate], Rate, Rate]:
-    """The rates of each group, the macro and the micro average, from errors (or distances) and units (C, 2)."""
+    """The rates of each group, the macro and the micro average, from errors (or distances) and
+    units (C, 2).
+    """
     intervals = draw(values, num_resamples)
     sums = {group: values_C2.sum(axis=0) for group, values_C2 in values.items()}
     rates = {
@@ -259,8 +275,8 @@ def _rates(
 def by_speaker(report: Report, speakers: Mapping[str, str], *, where: str = "") -> Report:
     """The report with scores per speaker in `by`.
 
-    A speaker's interval draws the speaker's utterances. The intervals of the averages draw speakers with all their
-    utterances, because the speakers are a sample too.
+    A speaker's interval draws the speaker's utterances. The intervals of the averages draw speakers
+    with all their utterances, because the speakers are a sample too.
 
     Raises DataError, which names `where`, for an utterance without a speaker.
     """
@@ -282,7 +298,9 @@ def by_length(report: Report) -> Report:
 
 
 def length_bin(num_units: int) -> str:
-    """The bin of a reference with `num_units` units: 0, 1-5, then bins that double: 6-10, 11-20, 21-40, …"""
+    """The bin of a reference with `num_units` units: 0, 1-5, then bins that double: 6-10, 11-20,
+    21-40, …
+    """
     if num_units == 0:
         return "0"
     low, high = 1, 5
@@ -292,7 +310,9 @@ def length_bin(num_units: int) -> str:
 
 
 def worst_first(reports: Sequence[Report]) -> list[str]:
-    """Keys by falling mean error rate over the reports, then by falling number of errors, then by name."""
+    """Keys by falling mean error rate over the reports, then by falling number of errors, then by
+    name.
+    """
 
     def order(key: str) -> tuple[float, int, str]:
         counts = [report.utterances[key].counts for report in reports]

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Phone feature error rate (PFER): an edit distance in which similar phones cost less; see docs/scoring.md.
+"""Phone feature error rate (PFER): an edit distance in which similar phones cost less; see
+docs/scoring.md.
 
-A deletion and an insertion cost 1 each. A substitution costs the weighted share of phonological features in which the
-two phones differ (panphon's table and weights, Mortensen et al. 2016): with features f, g of -1, 0 or 1 and weights w
-it is Σ w·|f - g| / (2·Σ w), from 0 to 1. For a symbol of several segments (`aɪ`, `ⁿd`) the cost is the mean of two
-costs: of the first and of the last segments. A unit without features (`<unk>`) costs 1 against every other unit.
+A deletion and an insertion cost 1 each. A substitution costs the weighted share of phonological
+features in which the two phones differ (panphon's table and weights, Mortensen et al. 2016): with
+features f, g of -1, 0 or 1 and weights w it is Σ w·|f - g| / (2·Σ w), from 0 to 1. For a symbol of
+several segments (`aɪ`, `ⁿd`) the cost is the mean of two costs: of the first and of the last
+segments. A unit without features (`<unk>`) costs 1 against every other unit.
 
 Dimension key: V units, K features, M reference units, L units of the hypothesis.
 """
@@ -79,10 +81,11 @@ def substitution_costs(units: list[str]) -> NDArray[np.float64]:
 def edit_distance(
     ref_M: NDArray[np.int64], hyp_L: NDArray[np.int64], costs_VV: NDArray[np.float64]
 ) -> float:
-    """The least cost to change one list of unit ids into the other; deletions and insertions cost 1.
+    """The least cost to change one list of unit ids into the other; deletions and insertions cost
+    1.
 
-    Exact: one row of the usual table at a time. The insertions of a row are a running minimum, because a cell j
-    positions to the right costs j more.
+    Exact: one row of the usual table at a time. The insertions of a row are a running minimum,
+    because a cell j positions to the right costs j more.
     """
     steps = np.arange(len(hyp_L) + 1, dtype=np.float64)
     row = steps

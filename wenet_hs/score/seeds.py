@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comparison of two systems over paired seeds: t test, interval over seeds and utterances, power, Holm's correction.
+"""Comparison of two systems over paired seeds: t test, interval over seeds and utterances, power,
+Holm's correction.
 
-A pair is one training of each system with the same seed. Seeds are a sample of the trainings, utterances a sample of
-the speech; the languages are fixed. No function here opens a file:
+A pair is one training of each system with the same seed. Seeds are a sample of the trainings,
+utterances a sample of the speech; the languages are fixed. No function here opens a file:
 
     found = compare_reports({"1": (report_a1, report_b1), "2": (report_a2, report_b2), ...}).differences[MACRO]
     found.mean, found.deviation, found.interval, found.p, found.detectable
@@ -27,7 +28,9 @@ from wenet_hs.score.error_rate import Report, count_of
 from wenet_hs.tree.errors import DataError
 
 MIN_SEEDS = 5
-"""With fewer seeds there is no p, no interval and no detectable difference; show the rate of each seed."""
+"""With fewer seeds there is no p, no interval and no detectable difference; show the rate of each
+seed.
+"""
 POWER = 0.8
 """The probability with which a test finds the detectable difference."""
 FIXED_LANGUAGES = (
@@ -50,12 +53,19 @@ class SeedDifference:
     deviation: float | None
     """Standard deviation of the seeds' differences (divided by S - 1); None for one seed."""
     interval: Interval | None
-    """95 % interval of `mean` over seeds and utterances; None below MIN_SEEDS and for one utterance."""
+    """95 % interval of `mean` over seeds and utterances; None below MIN_SEEDS and for one
+    utterance.
+    """
     p: float | None
-    """Two-sided paired t test over the seeds (S - 1 degrees of freedom). None below MIN_SEEDS, and if all seeds have
-    the same difference other than 0, because a t test needs a spread. 1 if the difference is 0 for all seeds."""
+    """Two-sided paired t test over the seeds (S - 1 degrees of freedom).
+
+    None below MIN_SEEDS, and if all seeds have the same difference other than 0, because a t test
+    needs a spread. 1 if the difference is 0 for all seeds.
+    """
     detectable: float | None
-    """The true difference that gives p < 0.05 with probability POWER at this S and deviation; None without them."""
+    """The true difference that gives p < 0.05 with probability POWER at this S and deviation; None
+    without them.
+    """
     differences: tuple[float, ...]
     """B minus A of each seed."""
 
@@ -81,7 +91,8 @@ def compare_reports(
 ) -> SeedComparison:
     """`compare_seeds` of the scorings of both systems by seed.
 
-    Raises DataError for other references or rules, or a pair with other utterances without a hypothesis.
+    Raises DataError for other references or rules, or a pair with other utterances without a
+        hypothesis.
     """
     first, _ = next(iter(pairs.values()))
     for report_a, report_b in pairs.values():
@@ -100,16 +111,19 @@ def compare_seeds(
     signature: str = "",
     num_resamples: int = 10_000,
 ) -> SeedComparison:
-    """The difference of two systems over seeds, by language and on average; `signature` has the rules of the scoring.
+    """The difference of two systems over seeds, by language and on average; `signature` has the
+    rules of the scoring.
 
-    The interval combines the deviations of two intervals (Zou & Donner 2008, "Construction of confidence limits about
-    effect measures"): utterances are drawn with replacement (within a language, the same ones for both systems and all
-    seeds), and the seeds have their t interval, because a bootstrap of few seeds is too narrow. So the interval
-    contains the t interval: it excludes 0 only if p < 0.05. The variance of seed × utterance is in both parts, which
-    makes it too wide rather than too narrow (Owen 2007, "The pigeonhole bootstrap", has it three times).
+    The interval combines the deviations of two intervals (Zou & Donner 2008, "Construction of
+    confidence limits about effect measures"): utterances are drawn with replacement (within a
+    language, the same ones for both systems and all seeds), and the seeds have their t interval,
+    because a bootstrap of few seeds is too narrow. So the interval contains the t interval: it
+    excludes 0 only if p < 0.05. The variance of seed × utterance is in both parts, which makes it
+    too wide rather than too narrow (Owen 2007, "The pigeonhole bootstrap", has it three times).
     benchmarks/seed_calibration.py measures the coverage.
 
-    Raises DataError for seeds that were tested on different utterances, and for a reference without units.
+    Raises DataError for seeds that were tested on different utterances, and for a reference without
+        units.
     """
     _check_same_units(errors)
     first = next(iter(errors.values()))
@@ -132,7 +146,8 @@ def compare_seeds(
 def _check_same_units(errors: Mapping[str, Mapping[str, NDArray[np.int64]]]) -> None:
     """`errors`: by seed and language; the last column has the reference units of each utterance.
 
-    Raises ValueError without seeds, and DataError for seeds that were tested on different utterances.
+    Raises ValueError without seeds, and DataError for seeds that were tested on different
+        utterances.
     """
     if not errors:
         raise ValueError("errors: must be of one or more seeds")
@@ -206,23 +221,30 @@ class SeedMean:
 
     mean: float
     interval: Interval | None
-    """95 % interval of `mean` over seeds and utterances. With one seed over utterances only, so it does not contain the
-    spread between seeds. None for languages with one utterance."""
+    """95 % interval of `mean` over seeds and utterances.
+
+    With one seed over utterances only, so it does not contain the spread between seeds. None for
+    languages with one utterance.
+    """
     num_seeds: int
 
 
 def mean_over_seeds(
     errors: Mapping[str, Mapping[str, NDArray[np.int64]]], *, num_resamples: int = 10_000
 ) -> SeedMean:
-    """The mean error rate of a system over its seeds, with an interval that is computed as in `compare_seeds`.
+    """The mean error rate of a system over its seeds, with an interval that is computed as in
+    `compare_seeds`.
 
-    Two seeds are enough: with few of them the t quantile makes it wide. MIN_SEEDS is for tests between systems.
+    Two seeds are enough: with few of them the t quantile makes it wide. MIN_SEEDS is for tests
+    between systems.
 
     Args:
-        errors: by seed and language, (C, 2): errors and reference units of each utterance, the same utterances for
-            all seeds. Errors may be differences of two systems; the result is then their mean difference.
+        errors: by seed and language, (C, 2): errors and reference units of each utterance, the same
+            utterances for all seeds. Errors may be differences of two systems; the result is then
+            their mean difference.
 
-    Raises DataError for seeds that were tested on different utterances, and for a language without reference units.
+    Raises DataError for seeds that were tested on different utterances, and for a language without
+        reference units.
     """
     _check_same_units(errors)
     for lang, errors_C2 in next(iter(errors.values())).items():
@@ -248,7 +270,9 @@ def _macro_rate(errors: Mapping[str, NDArray[np.int64]]) -> float:
 def _sum_over_seeds(
     errors: Sequence[Mapping[str, NDArray[np.int64]]],
 ) -> dict[str, NDArray[np.int64]]:
-    """Errors and reference units (C, 2) of each utterance, as if the texts of all seeds were one longer text."""
+    """Errors and reference units (C, 2) of each utterance, as if the texts of all seeds were one
+    longer text.
+    """
     return {lang: np.sum([of_seed[lang] for of_seed in errors], axis=0) for lang in errors[0]}
 
 
@@ -258,9 +282,11 @@ def _t_quantile(num_seeds: int) -> float:
 
 
 def detectable_difference(deviation: float, num_seeds: int) -> float:
-    """The mean difference for which a paired t test gives p < 0.05 and the right sign with probability POWER.
+    """The mean difference for which a paired t test gives p < 0.05 and the right sign with
+    probability POWER.
 
-    `deviation`: standard deviation of the seeds' differences. The statistic has a noncentral t distribution.
+    `deviation`: standard deviation of the seeds' differences. The statistic has a noncentral t
+    distribution.
     """
     shift = special.nctdtrinc(num_seeds - 1, 1 - POWER, _t_quantile(num_seeds))
     return float(deviation * shift / num_seeds**0.5)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scorings and comparisons as plain-text tables; comparisons as JSON, in which rates are fractions; Markdown tables."""
+"""Scorings and comparisons as plain-text tables; comparisons as JSON, in which rates are fractions;
+Markdown tables.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -35,7 +37,8 @@ _INTERVAL = f"{CONFIDENCE:.0%} interval"
 def format_report(
     report: Report, tables: Sequence[str] = (), confusions: ConfusionReport | None = None
 ) -> str:
-    """The signature, one table per grouping, notes on what is missing, and confusions; at most 100 columns wide.
+    """The signature, one table per grouping, notes on what is missing, and confusions; at most 100
+    columns wide.
 
     `tables` are "lang" and names in `report.by`; the default is all of them.
     """
@@ -57,7 +60,8 @@ def format_report(
 def format_confusions(confusions: Confusions, *, name_scripts: bool = True) -> Iterator[str]:
     """One line per substitution, deletion and insertion, shares in %.
 
-    `name_scripts` adds the scripts of two units from different scripts: `a (Latin)`, `а (Cyrillic)`.
+    `name_scripts` adds the scripts of two units from different scripts: `a (Latin)`, `а
+    (Cyrillic)`.
     """
     kinds = (
         ("S", confusions.substitutions),
@@ -162,7 +166,9 @@ def format_seed_comparison(comparison: SeedComparison) -> str:
 
 
 def seed_difference_cells(found: SeedDifference, adjusted_p: float | None) -> list[str]:
-    """Seeds, mean difference, interval, p, corrected p and detectable difference, in percentage points."""
+    """Seeds, mean difference, interval, p, corrected p and detectable difference, in percentage
+    points.
+    """
     numbers = [
         format_points(found.mean),
         format_signed(found.interval),
@@ -173,7 +179,10 @@ def seed_difference_cells(found: SeedDifference, adjusted_p: float | None) -> li
 
 
 def format_columns(rows: Sequence[Sequence[str]], num_left: int = 1) -> Iterator[str]:
-    """Rows as columns two spaces apart. The first `num_left` are left-aligned, the others right-aligned."""
+    """Rows as columns two spaces apart.
+
+    The first `num_left` are left-aligned, the others right-aligned.
+    """
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         gaps = [" " * (width - cell_len(cell)) for width, cell in zip(widths, row, strict=True)]
@@ -183,13 +192,17 @@ def format_columns(rows: Sequence[Sequence[str]], num_left: int = 1) -> Iterator
 
 
 def header_and_rows(records: Sequence[TableRecord]) -> tuple[list[str], list[list[str]]]:
-    """The names of all columns in the order in which they first occur, and the cells of each record."""
+    """The names of all columns in the order in which they first occur, and the cells of each
+    record.
+    """
     names = list(dict.fromkeys(name for record in records for name in record))
     return names, [[record.get(name, UNDEFINED) for name in names] for record in records]
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; columns whose cells are all empty or begin with a digit or sign are aligned right."""
+    """A Markdown table; columns whose cells are all empty or begin with a digit or sign are aligned
+    right.
+    """
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(header)
     lines = [
         "--:" if cells and all(cell[:1] in "0123456789+-<n" for cell in cells) else "---"

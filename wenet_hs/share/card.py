@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The card of a packed model: what the folder of the model knows, and the text that a person has edited."""
+"""The card of a packed model: what the folder of the model knows, and the text that a person has
+edited.
+"""
 
 import json
 import logging
@@ -98,7 +100,9 @@ _CONSENT_TITLE = "## Consent and access"
 
 
 def renew_consent(card: str, lines: Sequence[str]) -> str:
-    """A card with these lines as its section on consent, which is at its old position or at the end."""
+    """A card with these lines as its section on consent, which is at its old position or at the
+    end.
+    """
     section = "\n".join([_CONSENT_TITLE, "", *(f"- {line}" for line in lines)]) + "\n"
     before, title, after = card.partition(_CONSENT_TITLE + "\n")
     _, heading, rest = after.partition("\n## ")
@@ -173,7 +177,8 @@ def _count_millions(experiment: Experiment) -> str:
 
 
 def _needed_packages(experiment: Experiment, scorings: Sequence[Scoring]) -> dict[str, list[str]]:
-    """The package of each name that is not ours → these names: of the model, and the modes that were scored.
+    """The package of each name that is not ours → these names: of the model, and the modes that
+    were scored.
 
     The package of such a mode may not be installed any more; it is left out then.
     """
@@ -287,7 +292,8 @@ def reference(options: PackOptions) -> str:
 def read_card(options: PackOptions, published: RunRecord, license_id: str) -> str:
     """The text of an edited card, in which the name of the draft's file becomes that of the model.
 
-    Raises DataError if it names other weights, whose error rates are not those of this model, or differs from a flag.
+    Raises DataError if it names other weights, whose error rates are not those of this model, or
+        differs from a flag.
     """
     path = options.card or Path()
     text = "\n".join(read_lines(path)).rstrip() + "\n"
@@ -346,7 +352,9 @@ def _front_matter(path: Path, text: str) -> dict[str, Any]:
 
 
 def known_license(model_dir: Path, card: Path | None) -> str | None:
-    """The licence that an edited card names, or that of a packed model which is packed again: a name or a file."""
+    """The licence that an edited card names, or that of a packed model which is packed again: a
+    name or a file.
+    """
     is_again, text = is_packed(model_dir), model_dir / "LICENSE"
     cards = [*([card] if card else []), *([model_dir / "README.md"] if is_again else [])]
     named = [

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packs an experiment folder to share it: weights as safetensors, settings without private paths, a model card."""
+"""Packs an experiment folder to share it: weights as safetensors, settings without private paths, a
+model card.
+"""
 
 import json
 import logging
@@ -53,17 +55,20 @@ _PUBLISHED_WARNINGS = (
 PRIVATE_PATH = re.compile(
     r"(?<![\w/.])(?:file:/+[\w.-]|~(?:[A-Za-z_]\w*)?/\w|\.\./[\w.]|\$\{?[A-Za-z_]\w*\}?/|/[\w.-]{2,}/[\w.-]|[A-Za-z]:\\+\w|\\\\\w)[^\s\"')]*"
 )
-"""A path that is absolute and has at least two parts, or begins with a home folder, a variable or `..`; no URL, no
-phone between slashes."""
+"""A path that is absolute and has at least two parts, or begins with a home folder, a variable or
+`..`; no URL, no phone between slashes.
+"""
 _TREE_FILES = ("data_list", "text", "bpe_model", "folder", "file", "embeddings", "checkpoint")
 """Options of a tree that name files or folders."""
 
 
 def pack_model(options: PackOptions) -> Path:
-    """Write the model to `out`, a folder or a ZIP, whole or not at all, and upload it if `push` is given.
+    """Write the model to `out`, a folder or a ZIP, whole or not at all, and upload it if `push` is
+    given.
 
-    Raises CheckpointError, DataError or ConfigError if the folder does not load, `out` exists, a recording of the
-    training must not be shared, the card would publish a private path, or the upload fails.
+    Raises CheckpointError, DataError or ConfigError if the folder does not load, `out` exists, a
+    recording of the training must not be shared, the card would publish a private path, or the
+    upload fails.
     """
     out = options.out
     suffix = out.suffix.lower()
@@ -150,7 +155,10 @@ def _is_replaceable(out: Path) -> bool:
 
 
 def _write_files(folder: Path, experiment: Experiment, options: PackOptions) -> None:
-    """Write all files of the packed model into an empty folder. Weights get the names of this release."""
+    """Write all files of the packed model into an empty folder.
+
+    Weights get the names of this release.
+    """
     settings = _copy_named_files(folder, experiment)
     encoder = experiment.model_dir / "encoder.json"
     if encoder.is_file():
@@ -190,7 +198,8 @@ def _write_files(folder: Path, experiment: Experiment, options: PackOptions) -> 
 
 
 def publish_run(run: RunRecord, *, is_overfitted: bool) -> RunRecord:
-    """The facts of a record that are published: versions, kinds of processors, sums, steps and warnings.
+    """The facts of a record that are published: versions, kinds of processors, sums, steps and
+    warnings.
 
     Paths, commands, the machine and the times of the starts are not.
     """
@@ -240,7 +249,10 @@ def _publish_text(text: str | None) -> str | None:
 
 
 def _copy_named_files(folder: Path, experiment: Experiment) -> dict[str, Any]:
-    """Copy units, trees, BPE model and statistics under their usual names. Returns the settings with these names."""
+    """Copy units, trees, BPE model and statistics under their usual names.
+
+    Returns the settings with these names.
+    """
     settings = experiment.config.model_dump(mode="json")
     settings["tokenizer_conf"]["symbol_table_path"] = (
         settings["tokenizer_conf"]["symbol_table_path"] or "units.txt"
@@ -265,8 +277,10 @@ def _copy_named_files(folder: Path, experiment: Experiment) -> dict[str, Any]:
 
 
 TRAINING_FILES: Mapping[int, Any] = {2: {1: None, 2: None, 54: None}, 3: {6: None}, 5: {6: None}}
-"""Fields of a sentencepiece model with paths: input, model_prefix and seed_sentencepieces_file of its trainer_spec,
-normalization_rule_tsv of its normalizer_spec and denormalizer_spec. Its tokens do not depend on them."""
+"""Fields of a sentencepiece model with paths: input, model_prefix and seed_sentencepieces_file of
+its trainer_spec, normalization_rule_tsv of its normalizer_spec and denormalizer_spec. Its tokens do
+not depend on them.
+"""
 
 
 def blank_texts(message: memoryview, fields: Mapping[int, Any]) -> None:
@@ -291,13 +305,18 @@ def blank_texts(message: memoryview, fields: Mapping[int, Any]) -> None:
 
 
 def _varint(message: memoryview, start: int) -> tuple[int, int]:
-    """The number there: 7 bits per byte, the lowest first, 128 added to all but the last. And where it ends."""
+    """The number there: 7 bits per byte, the lowest first, 128 added to all but the last.
+
+    And where it ends.
+    """
     end = next(at for at in range(start, len(message)) if message[at] < 128) + 1
     return sum((byte & 127) << 7 * place for place, byte in enumerate(message[start:end])), end
 
 
 def without_folders(value: Any) -> Any:
-    """A value of a YAML or JSON file in which each path is its last name, without where transformers loaded it."""
+    """A value of a YAML or JSON file in which each path is its last name, without where
+    transformers loaded it.
+    """
     if isinstance(value, Mapping):
         return {key: without_folders(one) for key, one in value.items() if key != "_name_or_path"}
     if isinstance(value, list | tuple):
@@ -323,7 +342,10 @@ def _write_license(folder: Path, given: str | None) -> str:
 
 
 def _write_zip(folder: Path, out: Path) -> None:
-    """A ZIP with one folder in it, without times. Weights hardly compress, so nothing is compressed."""
+    """A ZIP with one folder in it, without times.
+
+    Weights hardly compress, so nothing is compressed.
+    """
     with open_atomic(out) as file, ZipFile(file, "w") as zipped:
         for path in sorted(folder.iterdir()):
             info = ZipInfo(f"{out.stem}/{path.name}")

@@ -25,9 +25,11 @@ from wenet_hs.tree.errors import DataError, list_names
 
 
 def read_training_lists(run: RunRecord, model_dir: Path) -> list[Utterance]:
-    """The utterances of the training lists; empty for lists of shards, or unless all of them still exist unchanged.
+    """The utterances of the training lists; empty for lists of shards, or unless all of them still
+    exist unchanged.
 
-    A list that has moved is found in another folder of the project, such as data-old-1/train/data.list.
+    A list that has moved is found in another folder of the project, such as
+    data-old-1/train/data.list.
     """
     if run.lists.kind == "shard":
         return []
@@ -47,7 +49,9 @@ def read_training_lists(run: RunRecord, model_dir: Path) -> list[Utterance]:
 
 
 def _find_list(path: Path, project: Path, sums: Sequence[str]) -> Path | None:
-    """The list at its path, or at the same place of another folder of the project; None if it has changed."""
+    """The list at its path, or at the same place of another folder of the project; None if it has
+    changed.
+    """
     elsewhere = sorted(project.glob(f"*/{path.parent.name}/{path.name}"))
     for candidate in (path, *elsewhere):
         if candidate.is_file() and file_sha256(candidate) in sums:
@@ -56,13 +60,14 @@ def _find_list(path: Path, project: Path, sums: Sequence[str]) -> Path | None:
 
 
 def read_consents(experiment: Experiment, path: Path | None) -> list[Consent]:
-    """The consent of each recording with which the model was trained, also of the models that it started from.
+    """The consent of each recording with which the model was trained, also of the models that it
+    started from.
 
     Args:
         path: the file; None: consent.tsv in the project folders of these models, if there is one.
 
-    Raises DataError if a recording is not allowed, if some are not and the training lists are not known any more, or
-    if one that is not allowed is in no list: its name may be wrong.
+    Raises DataError if a recording is not allowed, if some are not and the training lists are not
+    known any more, or if one that is not allowed is in no list: its name may be wrong.
     """
     if path is not None and not path.is_file():
         raise DataError(
@@ -130,7 +135,9 @@ def _trace_training(experiment: Experiment) -> Iterator[tuple[Path, RunRecord]]:
 
 
 def _local_start(run: RunRecord) -> Path | None:
-    """The folder or file of the weights that a training started from; None for random and for packed ones."""
+    """The folder or file of the weights that a training started from; None for random and for
+    packed ones.
+    """
     name = run.base_name
     if name is None or name.startswith("hf:") or name.lower().endswith(".zip"):
         return None
@@ -139,6 +146,8 @@ def _local_start(run: RunRecord) -> Path | None:
 
 
 def _find_training(start: Path, folder: Path) -> Path | None:
-    """The model folder of the weights `start` from which the training in `folder` began; None if it is not here."""
+    """The model folder of the weights `start` from which the training in `folder` began; None if it
+    is not here.
+    """
     places = (start, *start.parents[:2], folder.parent / start.name)
     return next((place for place in places if ExperimentFolder(place).has_settings()), None)

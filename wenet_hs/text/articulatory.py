@@ -3,11 +3,14 @@
 
 Symbols that are not in the table are read by these rules:
 
-- A letter with diacritics that the table does not have together: diacritics are removed, the last one first, until the
-  table has it. Each diacritic also has a small coordinate of its own, so `p̚` is near `p` but not equal to it.
-- `tʃ` is read as `t͡ʃ` if the table has that. Any other symbol of several letters (`aɪ`, `ⁿd`) is the mean of its
-  parts; half of the difference, last minus first, gives further coordinates. With a vowel in it, it is a vowel.
-- Letters with equal features in the table (`r ɾ`, `ə ɜ`, `e ɐ`) have one vector, and so share a node.
+- A letter with diacritics that the table does not have together: diacritics are removed, the last
+  one first, until the table has it. Each diacritic also has a small coordinate of its own, so `p̚`
+  is near `p` but not equal to it.
+- `tʃ` is read as `t͡ʃ` if the table has that. Any other symbol of several letters (`aɪ`, `ⁿd`) is
+  the mean of its parts; half of the difference, last minus first, gives further coordinates. With a
+  vowel in it, it is a vowel.
+- Letters with equal features in the table (`r ɾ`, `ə ɜ`, `e ɐ`) have one vector, and so share a
+    node.
 - Tone letters add their tone to the preceding vowel. Alone they are segments.
 - A symbol with any other character (`<blank>`, `▁`, letters of other scripts) has no vector.
 
@@ -49,7 +52,8 @@ _SAME = str.maketrans({
     "\u030a": "\u0325", "\u030d": "\u0329", "\u0311": "\u032f",  # above a descender: voiceless, syllabic, non-syllabic
     "˔": "\u031d", "˕": "\u031e", "ɚ": "ə˞", "ɝ": "ɜ˞", "ɩ": "ɪ", "ɷ": "ʊ",
     "ʦ": "t͡s", "ʣ": "d͡z", "ʧ": "t͡ʃ", "ʤ": "d͡ʒ", "ʨ": "t͡ɕ", "ʥ": "d͡ʑ",
-    # Letters that are not in the table, as a similar letter with a diacritic that this letter never has:
+    # Letters that are not in the table, as a similar letter with a diacritic that this letter never
+    # has:
     "ʜ": "ħ\u0319", "ʢ": "ʕ\u0319", "ʡ": "ʔ\u0319", "ⱱ": "ʋ\u0306", "ȵ": "ɲ\u031f", "ȶ": "c\u031f", "ȡ": "ɟ\u031f",
     "ɿ": "ɨ\u033b", "ʅ": "ɨ\u033a",
 })  # fmt: skip
@@ -71,7 +75,9 @@ class _Letter(NamedTuple):
 
 
 class _FeatureTable(NamedTuple):
-    """panphon's segments, with features scaled so that squared distances are weighted sums; the weights (K,)."""
+    """panphon's segments, with features scaled so that squared distances are weighted sums; the
+    weights (K,).
+    """
 
     segments: dict[_Key, NDArray[np.float64]]
     letters: frozenset[str]
@@ -81,7 +87,9 @@ class _FeatureTable(NamedTuple):
 
 
 class _Phone(NamedTuple):
-    """(K,) mean features, (K,) half the difference between the last part and the first, number of each diacritic."""
+    """(K,) mean features, (K,) half the difference between the last part and the first, number of
+    each diacritic.
+    """
 
     mean: NDArray[np.float64]
     contour: NDArray[np.float64]
@@ -91,11 +99,11 @@ class _Phone(NamedTuple):
 def articulatory_vectors(units: Sequence[str]) -> NDArray[np.float64]:
     """A vector for each unit that is a phone in IPA; the others have a row of NaN.
 
-    The Euclidean distance between rows is the distance between phones. NFC, NFD and other spellings of a phone (g, ɡ;
-    t͡ʃ, tʃ, ʧ) give the same row.
+    The Euclidean distance between rows is the distance between phones. NFC, NFD and other spellings
+    of a phone (g, ɡ; t͡ʃ, tʃ, ʧ) give the same row.
 
-    Returns: (V, F): panphon's features times the roots of their weights, the contours, and one coordinate per diacritic
-        that any of the units has.
+    Returns: (V, F): panphon's features times the roots of their weights, the contours, and one
+        coordinate per diacritic that any of the units has.
     Raises ConfigError: panphon is not installed.
     """
     table = _feature_table()
@@ -113,7 +121,8 @@ def articulatory_vectors(units: Sequence[str]) -> NDArray[np.float64]:
 
 
 def nearest_phones(units: Sequence[str], known: Sequence[str]) -> list[int | None]:
-    """For each unit the index of the nearest of the `known` ones by `articulatory_vectors`; of equally near the first.
+    """For each unit the index of the nearest of the `known` ones by `articulatory_vectors`; of
+    equally near the first.
 
     None for a unit without a vector. Raises ConfigError if panphon is not installed.
     """
@@ -127,10 +136,11 @@ def nearest_phones(units: Sequence[str], known: Sequence[str]) -> list[int | Non
 def phone_features(
     units: Sequence[str],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """The features of each unit at its start and at its end, -1 to 1, NaN for a unit that is not a phone; and weights.
+    """The features of each unit at its start and at its end, -1 to 1, NaN for a unit that is not a
+    phone; and weights.
 
-    Symbols are read as in `articulatory_vectors`, without the coordinates for diacritics: `p̚` equals `p`. Both ends of
-    a symbol of one segment are equal.
+    Symbols are read as in `articulatory_vectors`, without the coordinates for diacritics: `p̚`
+    equals `p`. Both ends of a symbol of one segment are equal.
 
     Returns: (V, K), (V, K) and (K,), panphon's weights.
     Raises ConfigError: panphon is not installed.
@@ -168,7 +178,9 @@ def _phone(unit: str, table: _FeatureTable) -> _Phone | None:
 
 
 def _look_up(parts: Sequence[_Letter], table: _FeatureTable) -> NDArray[np.float64] | None:
-    """The features of these letters as one segment, with as many of their diacritics as the table has together."""
+    """The features of these letters as one segment, with as many of their diacritics as the table
+    has together.
+    """
     indexes = _all_signs(parts)[:_MAX_SIGNS]
     for num_kept in range(len(indexes), -1, -1):
         for kept in combinations(
@@ -196,7 +208,9 @@ def _all_signs(parts: Sequence[_Letter]) -> list[tuple[int, int]]:
 
 
 def _read_symbol(symbol: str, letters: frozenset[str]) -> tuple[list[_Letter], str] | None:
-    """The letters of a symbol with their diacritics, and its tone letters; None if it has any other character."""
+    """The letters of a symbol with their diacritics, and its tone letters; None if it has any other
+    character.
+    """
     text = unicodedata.normalize("NFD", unicodedata.normalize("NFD", symbol).translate(_SAME))
     parts: list[_Letter] = []
     before: list[_Sign] = []

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inventories: the units of each language, in a file with one line `lang<TAB>unit unit unit …` per language."""
+"""Inventories: the units of each language, in a file with one line `lang<TAB>unit unit unit …` per
+language.
+"""
 
 import unicodedata
 from collections import defaultdict
@@ -63,7 +65,8 @@ def select_languages(
 ) -> Inventories:
     """The inventories of the languages of these utterances.
 
-    Raises DataError if an utterance has no language, or one without a line in the inventory file `path`.
+    Raises DataError if an utterance has no language, or one without a line in the inventory file
+        `path`.
     """
     langs = sorted(set(_languages(utterances)))
     absent = [lang for lang in langs if lang not in inventories]

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the units of a table in a text: the longest unit at each position, whatever the Unicode form of both.
+"""Finds the units of a table in a text: the longest unit at each position, whatever the Unicode
+form of both.
 
-Unicode writes some letters in several ways, which are canonically equivalent: `é` is one code point or `e` and an
-accent, and Bengali `য়` is one code point or two. Texts are in NFC, but a table may have either form. It may also have
-a letter and its accents as separate units.
+Unicode writes some letters in several ways, which are canonically equivalent: `é` is one code point
+or `e` and an accent, and Bengali `য়` is one code point or two. Texts are in NFC, but a table may
+have either form. It may also have a letter and its accents as separate units.
 """
 
 import unicodedata
@@ -28,10 +29,11 @@ class Division:
 
 
 class UnitMatcher:
-    """Divides words into units of a table; their concatenation is canonically equivalent to the word.
+    """Divides words into units of a table; their concatenation is canonically equivalent to the
+    word.
 
-    At each position the longest unit is taken, as the tokenizers of transformers do. A unit does not end between a
-    letter and its marks, unless the marks are units too.
+    At each position the longest unit is taken, as the tokenizers of transformers do. A unit does
+    not end between a letter and its marks, unless the marks are units too.
     """
 
     def __init__(self, units: Iterable[str]) -> None:
@@ -39,14 +41,16 @@ class UnitMatcher:
         units = list(units)
         self._composed = _Spellings("NFC", units)
         self._decomposed = _Spellings("NFD", units)
-        # Where a table has `é` as `e` and an accent, the code point of NFC is not what the table has.
+        # Where a table has `é` as `e` and an accent, the code point of NFC is not what the table
+        # has.
         short = {
             spelling: unit
             for spelling, unit in self._composed.unit_of.items()
             if len(spelling) == 1
         }
         self._are_short_units_composed = all(unit == spelling for spelling, unit in short.items())
-        # A unit that continues a letter begins with a mark. A mark inside a unit belongs to a letter of this unit.
+        # A unit that continues a letter begins with a mark. A mark inside a unit belongs to a
+        # letter of this unit.
         self._has_parts_of_letters = any(_is_part_of_letter(unit[0]) for unit in units)
         self._begins_of_long_units = frozenset(self._composed.long_spellings)
         has_special_units = bool(self._begins_of_long_units) or self._has_parts_of_letters
@@ -97,8 +101,9 @@ class UnitMatcher:
     def _divide_decomposed(self, word: str) -> Division:
         """The longest unit at each position of a word in NFD.
 
-        Where there is none, the order of the marks on the letter is varied: `ệ` has its dot first in NFD, but a table
-        may have the units `ê` and dot. What is then left over is divided in NFC.
+        Where there is none, the order of the marks on the letter is varied: `ệ` has its dot first
+        in NFD, but a table may have the units `ê` and dot. What is then left over is divided in
+        NFC.
         """
         word = unicodedata.normalize("NFD", word)
         spellings = self._decomposed
@@ -124,7 +129,8 @@ class UnitMatcher:
         return Division(tuple(parts), num_unknown)
 
     def _divide_reordered(self, letter: str) -> tuple[str, ...]:
-        """The fewest units of a letter with its marks, in any equivalent order of the marks; nothing if there are none.
+        """The fewest units of a letter with its marks, in any equivalent order of the marks;
+        nothing if there are none.
 
         `letter`: in NFD.
         """
@@ -136,7 +142,9 @@ class UnitMatcher:
         return best
 
     def _cover(self, letter: str) -> tuple[str, ...]:
-        """The longest unit at each position of a letter with its marks; nothing if some of it is no unit."""
+        """The longest unit at each position of a letter with its marks; nothing if some of it is no
+        unit.
+        """
         parts = list[str]()
         position = 0
         while position < len(letter):
@@ -162,7 +170,9 @@ class _Spellings:
         """Spelling in this form → the unit as the table has it."""
         self._single = {spelling for spelling in self.unit_of if len(spelling) == 1}
         self.long_spellings = defaultdict[str, list[str]](list)
-        """First code point → the spellings of several code points that begin with it, the longest first."""
+        """First code point → the spellings of several code points that begin with it, the longest
+        first.
+        """
         for spelling in sorted(self.unit_of, key=len, reverse=True):
             if len(spelling) > 1:
                 self.long_spellings[spelling[0]].append(spelling)
@@ -172,7 +182,9 @@ class _Spellings:
         return self._single.issuperset(word)
 
     def match(self, text: str, position: int) -> str | None:
-        """The longest spelling at a position of the text whose next marks are units; None if there is none."""
+        """The longest spelling at a position of the text whose next marks are units; None if there
+        is none.
+        """
         for spelling in self._candidates(text, position):
             if self._are_next_marks_units(text, position + len(spelling)):
                 return spelling
@@ -203,7 +215,9 @@ class _Spellings:
 
 
 def _is_part_of_letter(character: str) -> bool:
-    """Whether a character may be decomposed from a letter in NFD: a mark, or a vowel or final consonant of Hangul."""
+    """Whether a character may be decomposed from a letter in NFD: a mark, or a vowel or final
+    consonant of Hangul.
+    """
     is_mark = unicodedata.category(character).startswith("M")
     return is_mark or "\u1160" <= character <= "\u11ff"
 
@@ -211,7 +225,8 @@ def _is_part_of_letter(character: str) -> bool:
 def _end_of_marks(text: str, position: int) -> int:
     """The position behind the marks at a position of the text, which is the same if there are none.
 
-    Only marks that change places in a normal form count (combining class above 0). Vowel signs of Indic scripts do not.
+    Only marks that change places in a normal form count (combining class above 0). Vowel signs of
+    Indic scripts do not.
     """
     while position < len(text) and unicodedata.combining(text[position]):
         position += 1

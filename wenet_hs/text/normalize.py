@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text normalization: NFC, lower case by language, no punctuation; all letters, marks and digits are kept.
+"""Text normalization: NFC, lower case by language, no punctuation; all letters, marks and digits
+are kept.
 
-The Unicode category decides what is kept (L*, M*, N*), so there is no list of letters, but one of symbols that are
-spoken (`_SPOKEN`). Punctuation that a language writes inside words (the apostrophe of l'eau, об'єкт, oʻzbek, the dot of
-col·legi) is in `_RULES`.
+The Unicode category decides what is kept (L*, M*, N*), so there is no list of letters, but one of
+symbols that are spoken (`_SPOKEN`). Punctuation that a language writes inside words (the apostrophe
+of l'eau, об'єкт, oʻzbek, the dot of col·legi) is in `_RULES`.
 """
 
 import unicodedata
@@ -14,13 +15,19 @@ from functools import cache
 import regex  # type: ignore[import-untyped]
 
 UNKNOWN_SHOWN = "⁇"
-"""The text of `<unk>` in decoded transcripts: punctuation, so no normalised reference has it and it is an error."""
+"""The text of `<unk>` in decoded transcripts: punctuation, so no normalised reference has it and it
+is an error.
+"""
 APOSTROPHES = "'’‘‛`´′＇"
 """Those that people type. ʼ and ʻ are letters (Lm) of some languages and are never removed."""
 _GLUED = frozenset(f"{APOSTROPHES}·՛՜՞")
-"""Punctuation inside words that is removed without a space (the Armenian marks are on the stressed vowel)."""
+"""Punctuation inside words that is removed without a space (the Armenian marks are on the stressed
+vowel).
+"""
 _SPOKEN = regex.compile(r"[\u02C2-\u02DF\u02E5-\u02FF\uA700-\uA721\uA789\uA78A\u104C-\u104F]")
-"""Tone letters and other modifiers of category Sk (˥ ꜜ ˞ ꞉), and four abbreviated words of Burmese (Po)."""
+"""Tone letters and other modifiers of category Sk (˥ ꜜ ˞ ꞉), and four abbreviated words of Burmese
+(Po).
+"""
 _TYPED = f"[{APOSTROPHES}]"
 _TYPED_OR_LETTER = f"[{APOSTROPHES}ʼʻ]"
 _BEFORE = r"(?<=[\p{L}\p{M}])(?<![ʼʻ])"
@@ -30,8 +37,8 @@ _FINAL = regex.compile(rf"{_BEFORE}{_TYPED_OR_LETTER}(?![\p{{L}}\p{{M}}\p{{N}}])
 
 _JOINING_SCRIPTS = r"\p{Arab}\p{Syrc}\p{Deva}\p{Beng}\p{Guru}\p{Gujr}\p{Orya}\p{Taml}\p{Telu}\p{Knda}\p{Mlym}\p{Sinh}"
 _EVERYWHERE = (
-    # ZERO WIDTH (NON-)JOINER belongs to the spelling after a virama and between the letters of these scripts; before a
-    # virama too, as in Bengali র‍্যাব.
+    # ZERO WIDTH (NON-)JOINER belongs to the spelling after a virama and between the letters of
+    # these scripts; before a virama too, as in Bengali র‍্যাব.
     (
         rf"(?<=\p{{M}})[\u200C\u200D]|(?<=[{_JOINING_SCRIPTS}])[\u200C\u200D](?=[\p{{L}}\p{{M}}])",
         None,
@@ -40,11 +47,14 @@ _EVERYWHERE = (
 )
 
 
-# The characters that a language keeps besides letters: patterns that match one character each, and its replacement
-# (None: it is kept); the first match counts.
+# The characters that a language keeps besides letters: patterns that match one character each, and
+# its replacement (None: it is kept); the first match counts.
 _LanguageRules = tuple[tuple[str, str | None], ...]
 _ELISION = (_BEFORE + _TYPED_OR_LETTER, "'")
-"""An apostrophe may end a word (un po'). It must then be distinguished from a closing quotation mark."""
+"""An apostrophe may end a word (un po').
+
+It must then be distinguished from a closing quotation mark.
+"""
 _LETTER_APOSTROPHE = (_INSIDE % _TYPED_OR_LETTER, "ʼ")
 _BY_TONE = r"(?<=[\p{L}\p{M}\u02C2-\u02DF\u02E5-\u02FF]|[\p{L}\p{M}]\p{N})(?<![ʼʻ])%s(?=[\p{L}\p{N}])(?![ʼʻ])"
 """Also beside the number or letter of a tone: tsa'3, ka1'a, ma˥'a."""
@@ -56,11 +66,13 @@ _RULES: dict[str, _LanguageRules] = {
     "oc": ((r"(?<=[ns])·(?=h)", "·"), _ELISION),
     "uk": (_LETTER_APOSTROPHE,),
     "be": (_LETTER_APOSTROPHE,),
-    # oʻ and gʻ are letters of the alphabet (U+02BB); any other apostrophe in a word is the tutuq belgisi (U+02BC).
+    # oʻ and gʻ are letters of the alphabet (U+02BB); any other apostrophe in a word is the tutuq
+    # belgisi (U+02BC).
     "uz": ((f"(?<=[og]){_TYPED_OR_LETTER}", "ʻ"), _LETTER_APOSTROPHE),
 }
 _HEBREW: _LanguageRules = (
-    # Keyboards have neither geresh nor gershayim; some people type two apostrophes, of which the second is removed.
+    # Keyboards have neither geresh nor gershayim; some people type two apostrophes, of which the
+    # second is removed.
     (r"(?<=\p{Hebr})[\"“”״](?=\p{Hebr})|(?<=\p{Hebr})'(?='\p{Hebr})", "״"),
     (rf"(?<=\p{{Hebr}})[{APOSTROPHES}׳](?=\p{{Hebr}})", "׳"),
     *_DEFAULT,
@@ -79,19 +91,25 @@ _SHORT_CODES = {
 def normalize(text: str, lang: str | None) -> str:
     """The text for training and scoring: NFC, lower case, one space between words, no punctuation.
 
-    Every letter, mark and number of the input is kept, in lower case. `lang` is the code of the corpus (`ca`, `pt-BR`).
-    In a language without rules an apostrophe inside a word becomes `'`. Normalized text does not change.
+    Every letter, mark and number of the input is kept, in lower case. `lang` is the code of the
+    corpus (`ca`, `pt-BR`). In a language without rules an apostrophe inside a word becomes `'`.
+    Normalized text does not change.
     """
     return normalize_counted(text, lang)[0]
 
 
 def remove_punctuation(text: str, lang: str | None) -> str:
-    """The text without the characters that `normalize` removes; its case is kept, apostrophes in words become `'`."""
+    """The text without the characters that `normalize` removes; its case is kept, apostrophes in
+    words become `'`.
+    """
     return normalize_counted(text, lang, keep_case=True)[0]
 
 
 def normalize_phones(text: str) -> str:
-    """A phonetic transcript: NFC, one space between phones. Not NFKC, which makes ʰ ʷ ʲ plain letters."""
+    """A phonetic transcript: NFC, one space between phones.
+
+    Not NFKC, which makes ʰ ʷ ʲ plain letters.
+    """
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
@@ -102,7 +120,8 @@ def normalize_counted(
 
     With `keep_case` the text keeps its upper case; the rules match it in lower case.
 
-    A removed character makes its neighbours adjacent. In the next pass they may combine in NFC or match another rule.
+    A removed character makes its neighbours adjacent. In the next pass they may combine in NFC or
+    match another rule.
     """
     code = (lang or "").replace("_", "-").partition("-")[0].lower()
     code = _SHORT_CODES.get(code, code)

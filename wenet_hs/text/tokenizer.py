@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokenizers: transcript to units to ids and back, for characters, phones, BPE and words; training of BPE models."""
+"""Tokenizers: transcript to units to ids and back, for characters, phones, BPE and words; training
+of BPE models.
+"""
 
 import copy
 import io
@@ -32,7 +34,10 @@ _BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
 class Tokenizer(ABC):
-    """Converts a normalized transcript to the ids of a unit table, and ids to text. It can be pickled."""
+    """Converts a normalized transcript to the ids of a unit table, and ids to text.
+
+    It can be pickled.
+    """
 
     table: UnitTable
     marked_units: list[str]
@@ -75,7 +80,10 @@ class Tokenizer(ABC):
         return list(units)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a transcript. A unit that is not in the table is `<unk>`, or a DataError if the table has none."""
+        """The ids of a transcript.
+
+        A unit that is not in the table is `<unk>`, or a DataError if the table has none.
+        """
         ids = []
         for unit in self.split(text):
             unit_id = self._ids[unit] if unit in self._ids else self._text_id(unit)
@@ -120,8 +128,9 @@ class Tokenizer(ABC):
 class CharTokenizer(Tokenizer):
     """The longest units of the table (`UnitMatcher`); a space is `▁`.
 
-    In a table of letters this is one unit per code point of NFC text. A table may have units of several letters, such
-    as `ts` or `ʈʰ`, and letters in another Unicode form. What is no unit of the table is one code point.
+    In a table of letters this is one unit per code point of NFC text. A table may have units of
+    several letters, such as `ts` or `ʈʰ`, and letters in another Unicode form. What is no unit of
+    the table is one code point.
     """
 
     def _set_table(self, table: UnitTable) -> None:
@@ -145,7 +154,10 @@ class CharTokenizer(Tokenizer):
         return unicodedata.normalize("NFC", text)
 
     def ids_of(self, unit: str) -> list[int]:
-        """As in `Tokenizer`. A letter that the table has as several units, such as `e` and an accent, has their ids."""
+        """As in `Tokenizer`.
+
+        A letter that the table has as several units, such as `e` and an accent, has their ids.
+        """
         ids = super().ids_of(unit)
         is_written_in_parts = not ids and not self.unknown(unit)
         return self.encode(unit) if is_written_in_parts else ids
@@ -164,7 +176,8 @@ class PhoneTokenizer(Tokenizer):
 class SegmentingTokenizer(PhoneTokenizer):
     """Words between spaces. Text of a script without spaces is divided into words of the table.
 
-    The division has the fewest letters that are in no word, and then the fewest words. Such a letter is one unit.
+    The division has the fewest letters that are in no word, and then the fewest words. Such a
+    letter is one unit.
     """
 
     def split(self, text: str) -> list[str]:
@@ -207,12 +220,14 @@ class SegmentingTokenizer(PhoneTokenizer):
 
 
 class BpeTokenizer(Tokenizer):
-    """The pieces of a sentencepiece model; `▁` begins a word, or ends it (`treat_whitespace_as_suffix`).
+    """The pieces of a sentencepiece model; `▁` begins a word, or ends it
+    (`treat_whitespace_as_suffix`).
 
-    A letter that the model does not have is written with characters of the model if an equivalent one exists, such as
-    `e` and an accent for `é`. Any other character may be its bytes in UTF-8, one piece each (`<0xC3>`). If the table
-    has Chinese characters that the model does not have, text is split as by WeNet: these characters apart, and in upper
-    case (if the model has upper case).
+    A letter that the model does not have is written with characters of the model if an equivalent
+    one exists, such as `e` and an accent for `é`. Any other character may be its bytes in UTF-8,
+    one piece each (`<0xC3>`). If the table has Chinese characters that the model does not have,
+    text is split as by WeNet: these characters apart, and in upper case (if the model has upper
+    case).
     """
 
     def __init__(self, table: UnitTable, model: Path | str) -> None:
@@ -271,7 +286,10 @@ class BpeTokenizer(Tokenizer):
         return unicodedata.normalize("NFC", text)
 
     def texts(self, units: Iterable[str]) -> list[str]:
-        """The text of each unit; a character in bytes is the text of its first one. Incomplete bytes are one `�`."""
+        """The text of each unit; a character in bytes is the text of its first one.
+
+        Incomplete bytes are one `�`.
+        """
         texts, character = list[str](), b""
         for unit in units:
             byte = bytes.fromhex(found[1]) if (found := _BYTE.fullmatch(unit)) else b""
@@ -285,9 +303,12 @@ class BpeTokenizer(Tokenizer):
 
 
 def make_tokenizer(kind: str, table: UnitTable, bpe_model: Path | str | None = None) -> Tokenizer:
-    """The tokenizer of a kind, one of `KINDS`. Raises ValueError for another, or for `bpe` without its model.
+    """The tokenizer of a kind, one of `KINDS`.
 
-    Its table has `▁` for `<space>`, except for phones and words, which are written in transcripts as in the table.
+    Raises ValueError for another, or for `bpe` without its model.
+
+    Its table has `▁` for `<space>`, except for phones and words, which are written in transcripts
+    as in the table.
     """
     if kind in ("char", "bpe"):
         table = replace(
@@ -312,14 +333,19 @@ def count_units(
 
 
 def read_unit_table(kind: str, path: Path | str) -> UnitTable:
-    """The unit table in a file. Raises DataError if it is damaged, ConfigError if it is not one of this kind."""
+    """The unit table in a file.
+
+    Raises DataError if it is damaged, ConfigError if it is not one of this kind.
+    """
     table = UnitTable.read(path)
     check_units(kind, table, path)
     return table
 
 
 def check_units(kind: str, table: UnitTable, path: Path | str) -> None:
-    """Raises ConfigError for the first unit that shows that the table is not one of this kind of tokenizer."""
+    """Raises ConfigError for the first unit that shows that the table is not one of this kind of
+    tokenizer.
+    """
     for unit in table.units:
         found = to_do = ""
         if kind == "char":
@@ -332,7 +358,9 @@ def check_units(kind: str, table: UnitTable, path: Path | str) -> None:
 
 
 def _fault_as_characters(unit: str, table: UnitTable) -> tuple[str, str]:
-    """What shows that a table is not one of characters, and what to do; empty if this unit does not show it."""
+    """What shows that a table is not one of characters, and what to do; empty if this unit does not
+    show it.
+    """
     has_space = table.id_of(SPACE) is not None
     if unit in (*SPECIAL_UNITS, SOS, EOS, OTHER_SPACE, SPACE):
         return "", ""
@@ -359,7 +387,8 @@ def _fault_as_characters(unit: str, table: UnitTable) -> tuple[str, str]:
 
 
 def cut_lines(transcripts: Iterable[str]) -> Iterator[str]:
-    """The lines for `train_bpe`: those that sentencepiece would drop as too long are cut at spaces or between letters.
+    """The lines for `train_bpe`: those that sentencepiece would drop as too long are cut at spaces
+    or between letters.
 
     Raises DataError for a character that makes sentencepiece drop a line.
     """
@@ -382,7 +411,9 @@ def cut_lines(transcripts: Iterable[str]) -> Iterator[str]:
 
 
 def train_bpe(lines: Iterable[str], vocab_size: int) -> bytes:
-    """Trains a sentencepiece model of `vocab_size` pieces. It is deterministic and does not normalize the text (NFKC).
+    """Trains a sentencepiece model of `vocab_size` pieces.
+
+    It is deterministic and does not normalize the text (NFKC).
 
     `lines`: of `cut_lines`. Raises ConfigError if they do not allow that many pieces, or need more.
     """

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""UnitTable, the content of `units.txt`: `<blank> 0`, `<unk> 1`, `<sos/eos> 2`, then the units in code point order."""
+"""UnitTable, the content of `units.txt`: `<blank> 0`, `<unk> 1`, `<sos/eos> 2`, then the units in
+code point order.
+"""
 
 import re
 import unicodedata
@@ -24,7 +26,10 @@ SOS_EOS = "<sos/eos>"
 SOS = "<sos>"
 EOS = "<eos>"
 MOST_UNKNOWN = 0.5
-"""If so large a share of a text is `<unk>`, text and unit table do not belong together. WikiText-2 has 2.6 %."""
+"""If so large a share of a text is `<unk>`, text and unit table do not belong together.
+
+WikiText-2 has 2.6 %.
+"""
 SPECIAL_UNITS = (BLANK, UNK, SOS_EOS)
 _SHAPELESS = ("Cc", "Cf", "Cn", "Co", "Zl", "Zp", "Zs")
 _MOST_FAULTS = 10_000  # that are counted in a table, which may come from others
@@ -44,7 +49,10 @@ class SpecialIds:
 
 @dataclass(frozen=True)
 class UnitTable:
-    """All units in the order of their ids. No two units are equal after NFC; `▁` and `<space>` are the same unit."""
+    """All units in the order of their ids.
+
+    No two units are equal after NFC; `▁` and `<space>` are the same unit.
+    """
 
     units: tuple[str, ...]
     special: SpecialIds
@@ -89,7 +97,9 @@ class UnitTable:
 
     @classmethod
     def from_units(cls, units: Iterable[str]) -> "UnitTable":
-        """The table of these units: the special ones, then the others in NFC and code point order, each once."""
+        """The table of these units: the special ones, then the others in NFC and code point order,
+        each once.
+        """
         ordinary = sorted(
             {unicodedata.normalize("NFC", unit) for unit in units} - {*SPECIAL_UNITS, SOS, EOS}
         )
@@ -99,7 +109,8 @@ class UnitTable:
 
     @classmethod
     def read(cls, path: Path | str) -> "UnitTable":
-        """Reads `unit id` lines in any order; special ids are found by name, so WeNet's old order loads too.
+        """Reads `unit id` lines in any order; special ids are found by name, so WeNet's old order
+        loads too.
 
         Raises DataError with one line per fault: `units.txt:12: …`.
         """
@@ -154,7 +165,10 @@ def _key(unit: str) -> str:
 
 
 def _read_units(path: Path | str) -> tuple[str, ...]:
-    """The units in the order of their ids, which must be 0…V-1. Raises DataError with one line per fault."""
+    """The units in the order of their ids, which must be 0…V-1.
+
+    Raises DataError with one line per fault.
+    """
     unit_of: dict[int, str] = {}
     line_of_id: dict[int, int] = {}
     line_of_unit: dict[str, int] = {}
@@ -162,7 +176,8 @@ def _read_units(path: Path | str) -> tuple[str, ...]:
     for number, line in enumerate(read_lines(path), start=1):
         if len(faults) == _MOST_FAULTS:
             break
-        # A unit may itself be white space (U+3000), so the line is split only at the last space or tab.
+        # A unit may itself be white space (U+3000), so the line is split only at the last space or
+        # tab.
         unit, _, digits = line.rpartition(" ") if " " in line else line.rpartition("\t")
         if (
             not unit
@@ -205,9 +220,11 @@ def script_of(unit: str) -> str:
 
 @lru_cache(maxsize=2**14)
 def show_unit(unit: str, *, in_full: bool = False) -> str:
-    """A visible form of a unit: ▁ for a space, ◌ before a mark without its letter, code points if nothing is visible.
+    """A visible form of a unit: ▁ for a space, ◌ before a mark without its letter, code points if
+    nothing is visible.
 
-    in_full: also the code points of what is invisible inside a unit. Some scripts have joiners in most words.
+    in_full: also the code points of what is invisible inside a unit. Some scripts have joiners in
+    most words.
     """
     has_letter = not unit or unicodedata.category(unit[0])[0] != "M"
     shown = unit.replace(" ", "▁") if has_letter else f"◌{unit}"

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints chosen by validation metrics: which to keep, when to stop early, and their average as `final.pt`."""
+"""Checkpoints chosen by validation metrics: which to keep, when to stop early, and their average as
+`final.pt`.
+"""
 
 import itertools
 import json
@@ -42,8 +44,8 @@ def is_out_of_patience(
 ) -> bool:
     """Whether the last `patience` validations, or more, brought no improvement.
 
-    It depends only on the recorded validations, so a resumed run stops at the same step. A value that was not finite is
-    no improvement.
+    It depends only on the recorded validations, so a resumed run stops at the same step. A value
+    that was not finite is no improvement.
     """
     if conf is None:
         return False
@@ -73,11 +75,13 @@ def kept_checkpoint_bytes(config: TrainingConfig, checkpoint_bytes: int, num_sav
 
 
 def checkpoints_to_keep(folder: Path, config: TrainingConfig) -> set[Path]:
-    """The checkpoints that the config keeps: `keep_checkpoints`, `keep_best` by `keep_best_by`, and the best one by
-    the metric of `early_stopping`, which becomes `final.pt`; of these what `keep_checkpoints_gb` has space for.
+    """The checkpoints that the config keeps: `keep_checkpoints`, `keep_best` by `keep_best_by`, and
+    the best one by the metric of `early_stopping`, which becomes `final.pt`; of these what
+    `keep_checkpoints_gb` has space for.
 
-    A checkpoint written for a signal is kept only while it is the newest one: an interrupted run ends with the same
-    checkpoints as an uninterrupted one. A checkpoint whose progress cannot be read is not among the best.
+    A checkpoint written for a signal is kept only while it is the newest one: an interrupted run
+    ends with the same checkpoints as an uninterrupted one. A checkpoint whose progress cannot be
+    read is not among the best.
     """
     known: dict[Path, Progress] = {}
     for path in list_checkpoints(folder):
@@ -104,12 +108,14 @@ def checkpoints_to_keep(folder: Path, config: TrainingConfig) -> set[Path]:
 
 
 def choose_checkpoints(model_dir: Path, num: int, by: str) -> list[Path]:
-    """The `num` checkpoints to average: the newest ones (`last`), or the best ones by a validation metric.
+    """The `num` checkpoints to average: the newest ones (`last`), or the best ones by a validation
+    metric.
 
     `by`: `last`, a metric such as `accuracy`, or `cv_loss`, WeNet's name of `loss`.
 
-    Damaged checkpoints are skipped with a warning. `last` skips checkpoints written for a signal. If there are fewer
-    than `num`, all are chosen, with a warning. Raises CheckpointError if there is none.
+    Damaged checkpoints are skipped with a warning. `last` skips checkpoints written for a signal.
+    If there are fewer than `num`, all are chosen, with a warning. Raises CheckpointError if there
+    is none.
     """
     folder = model_dir / "checkpoints"
     known: dict[Path, Progress] = {}
@@ -147,10 +153,11 @@ def choose_checkpoints(model_dir: Path, num: int, by: str) -> list[Path]:
 
 
 def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
-    """The mean of the floating-point weights, summed in float64; integer buffers are those of the last checkpoint.
+    """The mean of the floating-point weights, summed in float64; integer buffers are those of the
+    last checkpoint.
 
-    Raises CheckpointError if a checkpoint is damaged, if they are of trainings with other settings, units or data, or
-    if weights are not finite.
+    Raises CheckpointError if a checkpoint is damaged, if they are of trainings with other settings,
+    units or data, or if weights are not finite.
     """
     total: dict[str, torch.Tensor] = {}
     last: dict[str, torch.Tensor] = {}

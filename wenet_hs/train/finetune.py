@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fine-tuning: start with the weights of a trained model that may have other units, trees and heads.
+"""Fine-tuning: start with the weights of a trained model that may have other units, trees and
+heads.
 
-Units are matched by their text, a side of a tree's decision by its shared units, which are those of both tables.
+Units are matched by their text, a side of a tree's decision by its shared units, which are those of
+both tables.
 
 Dimension key: V new units, R rows of a new parameter.
 """
@@ -64,7 +66,9 @@ logger = logging.getLogger(__name__)
 Ints = NDArray[np.int64]
 
 _HEAD_PREFIXES = {"head_conf": ("head.", "right_head."), "ctc_conf.head_conf": ("ctc.head.",)}
-"""Prefixes of a head's parameters, by the section of its settings; the heads of both decoders have one structure."""
+"""Prefixes of a head's parameters, by the section of its settings; the heads of both decoders have
+one structure.
+"""
 _ALL_PREFIXES = tuple(itertools.chain(*_HEAD_PREFIXES.values()))
 
 
@@ -129,7 +133,10 @@ class FineTuneReport:
 
 
 class UnitMap(NamedTuple):
-    """The old id of each new unit, (V,) each, -1 for a new unit. No old id comes twice in `outputs`."""
+    """The old id of each new unit, (V,) each, -1 for a new unit.
+
+    No old id comes twice in `outputs`.
+    """
 
     inputs: Ints
     """For the decoder's embedding. Its inputs contain <sos>, but not <eos>."""
@@ -145,19 +152,23 @@ class RowMapping(NamedTuple):
     source: Ints
     """(R,) old rows, -1 where the new row keeps its random values."""
     is_flipped: NDArray[np.bool_] | None = None
-    """(R,) whether the row changes its sign, because left and right are swapped. None: no row does."""
+    """(R,) whether the row changes its sign, because left and right are swapped.
+
+    None: no row does.
+    """
 
 
 def load_base_weights(model: AsrModel, base: "BaseModel", units: UnitTable) -> FineTuneReport:
     """Copy the matching weights of a trained model.
 
-    Encoder and decoder layers must be equal, but one of the models may have no decoder. Parameters of units are matched
-    by unit symbol, those of tree nodes by the units below them. All others keep the values of `model`.
+    Encoder and decoder layers must be equal, but one of the models may have no decoder. Parameters
+    of units are matched by unit symbol, those of tree nodes by the units below them. All others
+    keep the values of `model`.
 
     `model`: freshly built, over `units`.
 
-    Raises: CheckpointError, DataError or ConfigError if the weights and the files next to them do not belong together,
-    or are of another encoder or decoder.
+    Raises: CheckpointError, DataError or ConfigError if the weights and the files next to them do
+    not belong together, or are of another encoder or decoder.
     """
     same_ids = np.arange(len(units))
     unit_map = UnitMap(same_ids, same_ids) if base.table is None else match_units(base.table, units)
@@ -216,7 +227,8 @@ def _report(
     """What was taken.
 
     Args:
-        counts: rows of the parameters of heads and embeddings, in all and taken; all others are taken whole.
+        counts: rows of the parameters of heads and embeddings, in all and taken; all others are
+            taken whole.
         own: the parameters of the new model.
     """
     is_kept = (unit_map.inputs >= 0) | (unit_map.outputs >= 0)
@@ -265,7 +277,8 @@ def _map_parameters(model: AsrModel, base: "BaseModel", unit_map: UnitMap) -> di
 def mix_rows(own: Tensor, theirs: Tensor, mapping: RowMapping) -> tuple[Tensor, RowCount]:
     """The mapped rows of `theirs`, and the other rows of `own`: (R, …) in the dtype of `own`.
 
-    If the other dimensions differ, or rows are missing, it returns `theirs`, and `load_weights` reports the shape.
+    If the other dimensions differ, or rows are missing, it returns `theirs`, and `load_weights`
+    reports the shape.
     """
     if own.shape[1:] != theirs.shape[1:] or mapping.source.max(initial=-1) >= len(theirs):
         return theirs, RowCount(0, len(own))
@@ -315,16 +328,18 @@ class BaseModel:
         return num_units
 
     def head(self, section: str, new: OutputHead, *, same_units: bool) -> OutputHead | None:
-        """A head with the structure of the trained model's head, without its weights; None if that is unknown, or if
-        the trained model has no decoder, which would have this head.
+        """A head with the structure of the trained model's head, without its weights; None if that
+        is unknown, or if the trained model has no decoder, which would have this head.
 
-        Without a train.yaml only a softmax and a binary tree head are recognized. Another head, or one without its
-        tree, is assumed to have the structure of the new one, if the shapes are equal and `same_units`. A warning says
-        that this is assumed, or that a head is not recognized.
+        Without a train.yaml only a softmax and a binary tree head are recognized. Another head, or
+        one without its tree, is assumed to have the structure of the new one, if the shapes are
+        equal and `same_units`. A warning says that this is assumed, or that a head is not
+        recognized.
 
         `new`: the head of the new model, over an encoder of the same width.
 
-        Raises: CheckpointError if the train.yaml or the tree next to the weights does not belong to them.
+        Raises: CheckpointError if the train.yaml or the tree next to the weights does not belong to
+            them.
         """
         if section == "head_conf" and not has_decoder(self.state):
             return None
@@ -379,7 +394,8 @@ class BaseModel:
         return "" if self.files.config is None else head_names(self.files.config)[section]
 
     def _head_conf(self, section: str, shapes: Mapping[str, torch.Size]) -> HeadConf | None:
-        """The settings of a head: of the train.yaml, or else of the head that has parameters of these names.
+        """The settings of a head: of the train.yaml, or else of the head that has parameters of
+        these names.
 
         None if there is no train.yaml and the names are of no softmax and no binary tree.
         """
@@ -484,8 +500,9 @@ def _read_trees(weights: ModelWeights, files: FilesOfWeights) -> dict[str, AnyTr
 def match_units(old: UnitTable, new: UnitTable) -> UnitMap:
     """Match units by text (NFC), and special units by their role.
 
-    One table may have <sos/eos> and the other <sos> and <eos>. In the embedding both <sos> and <eos> then correspond to
-    <sos/eos>. In a head <eos> corresponds to <sos/eos>, and <sos> is new: two copies would share the probability.
+    One table may have <sos/eos> and the other <sos> and <eos>. In the embedding both <sos> and
+    <eos> then correspond to <sos/eos>. In a head <eos> corresponds to <sos/eos>, and <sos> is new:
+    two copies would share the probability.
     """
     ids = [old.id_of(unit) for unit in new.units]
     known = [
@@ -506,9 +523,11 @@ def match_units(old: UnitTable, new: UnitTable) -> UnitMap:
 
 
 def map_head(old: OutputHead, new: OutputHead, outputs: Ints) -> dict[str, RowMapping]:
-    """The row mappings of a head's parameters, by their names in the head; none for heads of different classes.
+    """The row mappings of a head's parameters, by their names in the head; none for heads of
+    different classes.
 
-    The rows of other heads than softmax and binary trees are taken only if the units and their structure are equal.
+    The rows of other heads than softmax and binary trees are taken only if the units and their
+    structure are equal.
     """
     is_flipped = None
     match old, new:
@@ -534,7 +553,8 @@ def _are_equal(old: OutputHead, new: OutputHead, outputs: Ints) -> bool:
 
 
 def _map_nodes(old: Tree, new: Tree, outputs: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-    """(V-1,) the old node that splits the shared units like each new node, and whether left and right are swapped.
+    """(V-1,) the old node that splits the shared units like each new node, and whether left and
+    right are swapped.
 
     Both sides must have shared units.
     """
@@ -552,9 +572,11 @@ def _map_nodes(old: Tree, new: Tree, outputs: Ints) -> tuple[Ints, NDArray[np.bo
 
 
 def _shared_unit_keys(old: Tree, new: Tree, outputs: Ints) -> list[NDArray[np.uint64]]:
-    """A key of the shared units below each node, of the old tree and of the new one; 0 where there are none.
+    """A key of the shared units below each node, of the old tree and of the new one; 0 where there
+    are none.
 
-    It is a sum of random numbers, so two different sets have equal keys with a probability of 2^-64.
+    It is a sum of random numbers, so two different sets have equal keys with a probability of
+    2^-64.
     """
     is_shared = outputs >= 0
     new_codes = np.random.default_rng(0).integers(1, 2**64 - 1, size=len(outputs), dtype=np.uint64)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training of language models by truncated back-propagation. The state is carried from batch to batch.
+"""Training of language models by truncated back-propagation.
+
+The state is carried from batch to batch.
 
 Dimension key: B parts of the text, T steps, D width, S values of a state, N targets.
 """
@@ -41,7 +43,9 @@ VALIDATION_PARTS = 10
 
 
 def train_lm(options: TrainOptions) -> Path:
-    """Train a language model to the end of its config. `train_data` and `cv_data` of the options are text files.
+    """Train a language model to the end of its config.
+
+    `train_data` and `cv_data` of the options are text files.
 
     Returns the path of `final.pt`.
     """
@@ -112,7 +116,9 @@ def _add_end(config: LmConfig, text: RunningText) -> LmConfig:
 
 
 def _set_bias(model: RnnLm, counts: Tensor) -> None:
-    """Start a sampled loss from the frequencies of the units: NCE learns scores whose sum over all units is 1."""
+    """Start a sampled loss from the frequencies of the units: NCE learns scores whose sum over all
+    units is 1.
+    """
     assert isinstance(model.head, SoftmaxHead)  # the config refuses others
     with torch.no_grad():
         model.head.output.bias.copy_(((counts + 1) / (counts + 1).sum()).log())
@@ -157,7 +163,9 @@ class LmTask(Task):
             started = time.perf_counter()
 
     def _step(self, batch: TextBatch, started: float) -> StepStats:
-        """Forward, backward and the optimizer's step, which is skipped if loss or gradient are not finite."""
+        """Forward, backward and the optimizer's step, which is skipped if loss or gradient are not
+        finite.
+        """
         state, progress, computing = self.state, self.state.progress, time.perf_counter()
         begin_step(state, self.config)
         state_BS = state.carried["state"]

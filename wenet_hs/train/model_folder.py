@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The experiment folder that a training writes: its files, its config, what a resumed run may change."""
+"""The experiment folder that a training writes: its files, its config, what a resumed run may
+change.
+"""
 
 import hashlib
 import itertools
@@ -62,10 +64,13 @@ FREE_TO_CHANGE = frozenset(
 """Settings that a resumed run may change: they do not change what a step computes. (What ends the
 schedule of `warmup_cosine` does, see `_ends_of_schedule`.)"""
 OUTPUT_CACHE = "encoder_conf.cache"
-"""A resumed run may name another folder, but not begin or end to use one: a cache rounds to float16."""
+"""A resumed run may name another folder, but not begin or end to use one: a cache rounds to
+float16.
+"""
 MIN_WIDTH_FOR_BF16 = 256
-"""On a CPU narrower encoders gain up to 1.2× from bf16 (AMD) or train at 0.7× the speed (Intel with AMX): oneDNN
-compiles bf16 kernels for each new length (benchmarks/notes/training_speed_cpu.md)."""
+"""On a CPU narrower encoders gain up to 1.2× from bf16 (AMD) or train at 0.7× the speed (Intel with
+AMX): oneDNN compiles bf16 kernels for each new length (benchmarks/notes/training_speed_cpu.md).
+"""
 
 
 def resolve_auto(
@@ -75,10 +80,11 @@ def resolve_auto(
     where: Path,
     earlier: EarlierTraining[Config] | None = None,
 ) -> Config:
-    """The config with `auto` replaced in `matmul_precision` and `dtype`, which train.yaml then records.
+    """The config with `auto` replaced in `matmul_precision` and `dtype`, which train.yaml then
+    records.
 
-    `auto` is high on a GPU, else highest; and bf16 where the device multiplies it natively; on a CPU only from
-    MIN_WIDTH_FOR_BF16 on.
+    `auto` is high on a GPU, else highest; and bf16 where the device multiplies it natively; on a
+    CPU only from MIN_WIDTH_FOR_BF16 on.
 
     Args:
         where: the file of the config, for errors.

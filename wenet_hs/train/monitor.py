@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outputs of a running training: log lines, a progress bar, metrics.jsonl and TensorBoard, with the same values.
+"""The outputs of a running training: log lines, a progress bar, metrics.jsonl and TensorBoard, with
+the same values.
 
-The event files are in the model folder, so `tensorboard --logdir exp` shows one run per folder in exp, with its name.
+The event files are in the model folder, so `tensorboard --logdir exp` shows one run per folder in
+exp, with its name.
 
-A record of a step has the fields of its StepStats and PROGRESS_FIELDS, and `peak_memory_mb`, the maximum memory of
-tensors on the GPU, or of the process on a CPU. It also has these values over all steps since the last record:
-`audio_seconds_per_second` (language models: `num_targets_per_second`); `wait_share`, the share of time spent waiting
-for data; and `outside_share`, the share outside forward, backward and optimizer, which includes the wait.
-A record of a validation with CTC has `blank_share`, the share of the encoder frames at which blank is its best unit.
+A record of a step has the fields of its StepStats and PROGRESS_FIELDS, and `peak_memory_mb`, the
+maximum memory of tensors on the GPU, or of the process on a CPU. It also has these values over all
+steps since the last record: `audio_seconds_per_second` (language models: `num_targets_per_second`);
+`wait_share`, the share of time spent waiting for data; and `outside_share`, the share outside
+forward, backward and optimizer, which includes the wait. A record of a validation with CTC has
+`blank_share`, the share of the encoder frames at which blank is its best unit.
 """
 
 import json
@@ -62,21 +65,29 @@ CONSTANTS = {
 }
 """Values of numbers that most runs never change; TensorBoard shows only other values."""
 EXPECTED_AFTER = 50
-"""The log states the remaining time after this many steps, from their median time. The first steps are slow because
-they compile."""
+"""The log states the remaining time after this many steps, from their median time.
+
+The first steps are slow because they compile.
+"""
 TAKE_OFF_SHARE, TAKE_OFF_WARMUPS = 0.2, 1.5
-"""CTC should be TAKE_OFF_NATS below its plateau after this share of the steps and this many times the warm-up steps.
+"""CTC should be TAKE_OFF_NATS below its plateau after this share of the steps and this many times
+the warm-up steps.
 
 The nats are per target, the unit of `loss_ctc`. This is stricter than 0.5 nats per label.
 """
 BLANK_SHARE, BLANK_VALIDATIONS = 0.99, 3
-"""A CTC that has not taken off is a warning if blank is its best unit at this share of the frames or more, and if this
-share, rounded to 0.1 %, fell at none of the last BLANK_VALIDATIONS validations. Otherwise it is a line of the log."""
+"""A CTC that has not taken off is a warning if blank is its best unit at this share of the frames
+or more, and if this share, rounded to 0.1 %, fell at none of the last BLANK_VALIDATIONS
+validations. Otherwise it is a line of the log.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepStats:
-    """The facts of one optimizer step besides `Progress`. Losses are nats per target (unit or end of sentence)."""
+    """The facts of one optimizer step besides `Progress`.
+
+    Losses are nats per target (unit or end of sentence).
+    """
 
     throughput: ClassVar[str] = "num_targets"
     """The field whose sum per second is the speed of the training."""
@@ -101,7 +112,10 @@ class StepStats:
 
 
 class Monitor:
-    """Writes the records of a run. A resumed run continues at its `progress`; later records are deleted."""
+    """Writes the records of a run.
+
+    A resumed run continues at its `progress`; later records are deleted.
+    """
 
     def __init__(
         self,
@@ -264,7 +278,9 @@ class Monitor:
         )
 
     def _diagnose(self, step: int, facts: Mapping[str, float]) -> None:
-        """Warn if the model over-fits, once, or report that CTC has not taken off although it should have."""
+        """Warn if the model over-fits, once, or report that CTC has not taken off although it
+        should have.
+        """
         curves = {}
         with suppress(DataError):  # a damaged record of an earlier run must not end the training
             curves = read_curves(self._metrics_path)
@@ -284,7 +300,9 @@ class Monitor:
             self._report_plateau(step, facts)
 
     def _report_plateau(self, step: int, facts: Mapping[str, float]) -> None:
-        """State the loss of CTC and the trend of its blank share; BLANK_SHARE has the rule for a warning."""
+        """State the loss of CTC and the trend of its blank share; BLANK_SHARE has the rule for a
+        warning.
+        """
         newest_first = [facts, *reversed(self._progress.validations)]
         shares = [round(validation["blank_share"], 3) for validation in newest_first]
         num_steady = sum(1 for _ in takewhile(lambda pair: pair[0] >= pair[1], pairwise(shares)))
@@ -337,10 +355,13 @@ def board_group(name: str) -> str:
 
 
 class EventFile:
-    """An event file of TensorBoard. A resumed run adds a file, and TensorBoard hides earlier records from `step` on.
+    """An event file of TensorBoard.
 
-    torch's SummaryWriter writes in a thread: a kill loses what it has not written, a full disk gives a traceback, and
-    the processes that load data are forked while it runs. This class writes at once, in the calling thread.
+    A resumed run adds a file, and TensorBoard hides earlier records from `step` on.
+
+    torch's SummaryWriter writes in a thread: a kill loses what it has not written, a full disk
+    gives a traceback, and the processes that load data are forked while it runs. This class writes
+    at once, in the calling thread.
     """
 
     def __init__(self, folder: Path, *, step: int) -> None:
@@ -385,7 +406,9 @@ def _open_truncated(path: Path, length: int) -> IO[bytes]:
 
 @contextmanager
 def _logging_above_the_bar() -> Iterator[None]:
-    """While a bar is shown, rich replaces sys.stderr; log handlers must use the replacement, or they break the bar."""
+    """While a bar is shown, rich replaces sys.stderr; log handlers must use the replacement, or
+    they break the bar.
+    """
     handlers = [
         handler
         for handler in logging.getLogger().handlers

@@ -23,15 +23,17 @@ from wenet_hs.tree.errors import ConfigError, list_names
 logger = logging.getLogger(__name__)
 
 SMALLEST_SCALE, FIRST_SCALE, STEPS_TO_DOUBLE = 1.0, 65536.0, 2000
-"""The loss scale that leaves the loss as it is, the first one of fp16, and after how many steps it is doubled."""
+"""The loss scale that leaves the loss as it is, the first one of fp16, and after how many steps it
+is doubled.
+"""
 
 
 class AdamBesideSparseAdam:
     """Fused Adam for the dense parameters and SparseAdam for the sparse ones, as one optimizer.
 
-    With 267,735 units a dense gradient of the output layer, its norm and Adam's update of every row are most of a step.
-    SparseAdam leaves a row that a step did not touch unchanged, also its moments; Adam would update it from its
-    moments. SparseAdam counts steps for all rows together.
+    With 267,735 units a dense gradient of the output layer, its norm and Adam's update of every row
+    are most of a step. SparseAdam leaves a row that a step did not touch unchanged, also its
+    moments; Adam would update it from its moments. SparseAdam counts steps for all rows together.
     """
 
     def __init__(
@@ -81,9 +83,11 @@ Optimizer = torch.optim.Optimizer | AdamBesideSparseAdam
 def build_optimizer(
     model: nn.Module, config: TrainingConfig, *, where: str = "config"
 ) -> Optimizer:
-    """Adam or AdamW over the trainable parameters, with `optim_conf`; SparseAdam for rows with sparse gradients.
+    """Adam or AdamW over the trainable parameters, with `optim_conf`; SparseAdam for rows with
+    sparse gradients.
 
-    Raises ConfigError in `where`, the file of the config, if no trained parameter has a rate of `lr_of`.
+    Raises ConfigError in `where`, the file of the config, if no trained parameter has a rate of
+        `lr_of`.
     """
     conf, rates = config.optim_conf, rates_of_parts(config)
     check_parts(model, [*rates], setting="optim_conf.lr_of", where=where)
@@ -119,14 +123,18 @@ def build_optimizer(
 
 
 def rates_of_parts(config: TrainingConfig) -> dict[str, float]:
-    """The learning rates of parts of the model: `optim_conf.lr_of`, and that of a pretrained encoder."""
+    """The learning rates of parts of the model: `optim_conf.lr_of`, and that of a pretrained
+    encoder.
+    """
     encoder = config.encoder_conf if isinstance(config, ExperimentConfig) else None
     rate = encoder.lr if isinstance(encoder, PretrainedConf) else None
     return {**({} if rate is None else {"encoder.pretrained": rate}), **config.optim_conf.lr_of}
 
 
 def _group(named: Mapping[str, nn.Parameter], parts: Collection[str]) -> list[dict[str, Any]]:
-    """Parameter groups: first the parameters without a rate of their own (possibly none), then one group per part."""
+    """Parameter groups: first the parameters without a rate of their own (possibly none), then one
+    group per part.
+    """
     groups: dict[str | None, dict[str, Any]] = {None: {"params": []}}
     for name, value in named.items():
         part = find_part(name, parts)
@@ -135,12 +143,16 @@ def _group(named: Mapping[str, nn.Parameter], parts: Collection[str]) -> list[di
 
 
 def find_part(name: str, parts: Collection[str]) -> str | None:
-    """The longest of the parts that the parameter `name` belongs to: `a`, `a.b` or `a.b.c` for `a.b.c`."""
+    """The longest of the parts that the parameter `name` belongs to: `a`, `a.b` or `a.b.c` for
+    `a.b.c`.
+    """
     return next((prefix for prefix in reversed(_prefixes(name)) if prefix in parts), None)
 
 
 def check_parts(model: nn.Module, parts: Iterable[str], *, setting: str, where: str) -> None:
-    """Raise ConfigError in `where` for a name in `setting` that is no parameter and no module with parameters."""
+    """Raise ConfigError in `where` for a name in `setting` that is no parameter and no module with
+    parameters.
+    """
     known = list(
         dict.fromkeys(prefix for name, _ in model.named_parameters() for prefix in _prefixes(name))
     )
@@ -154,13 +166,16 @@ def check_parts(model: nn.Module, parts: Iterable[str], *, setting: str, where: 
 
 
 def freeze(model: AsrModel, names: Sequence[str], *, where: str) -> None:
-    """Exclude the parameters of `names` from training: parameters, or modules with all that they contain.
+    """Exclude the parameters of `names` from training: parameters, or modules with all that they
+    contain.
 
-    They get no gradient and no optimizer state. A frozen module stays in evaluation mode: its batch normalization uses
-    its running statistics and does not change them, and it has no dropout. Call it before the optimizer is built.
+    They get no gradient and no optimizer state. A frozen module stays in evaluation mode: its batch
+    normalization uses its running statistics and does not change them, and it has no dropout. Call
+    it before the optimizer is built.
 
     Args:
-        names: prefixes of names in the state_dict that end before a dot: `encoder.encoders.1` does not match layer 10.
+        names: prefixes of names in the state_dict that end before a dot: `encoder.encoders.1` does
+            not match layer 10.
         where: the file of the config, for error messages.
 
     Raises: ConfigError if no parameter has such a name, or no parameter is left to train.
@@ -213,9 +228,10 @@ def learning_rate(
 ) -> float:
     """The learning rate of optimizer step `step`; the first step is 1.
 
-    `warmuplr` is WeNet's: lr · warmup^0.5 · min(n^-0.5, n · warmup^-1.5), and lr · n^-0.5 without warm-up.
-    `warmup_cosine` rises linearly in `warmup_steps`, then falls as a half cosine to 0 at `total_steps` or at
-    `max_minutes`, where training ends: of the shares of steps and of time since the warm-up the larger one counts.
+    `warmuplr` is WeNet's: lr · warmup^0.5 · min(n^-0.5, n · warmup^-1.5), and lr · n^-0.5 without
+    warm-up. `warmup_cosine` rises linearly in `warmup_steps`, then falls as a half cosine to 0 at
+    `total_steps` or at `max_minutes`, where training ends: of the shares of steps and of time since
+    the warm-up the larger one counts.
 
     Args:
         part: of `optim_conf.lr_of`; None for the others.
@@ -245,8 +261,9 @@ def learning_rate(
 
 
 def ctc_weight(step: int, config: ExperimentConfig) -> float:
-    """The CTC weight of optimizer step `step`: 1 in the first `ctc_only_steps`, then constant, or linear to
-    `ctc_weight_final` in `ctc_weight_steps`."""
+    """The CTC weight of optimizer step `step`: 1 in the first `ctc_only_steps`, then constant, or
+    linear to `ctc_weight_final` in `ctc_weight_steps`.
+    """
     conf = config.model_conf
     if step <= conf.ctc_only_steps:
         return 1.0
@@ -258,7 +275,9 @@ def ctc_weight(step: int, config: ExperimentConfig) -> float:
 
 
 def attention_guide(step: int, config: ExperimentConfig) -> float:
-    """The weight of the guided-attention penalty at optimizer step `step`: linear to 0, after `ctc_only_steps`."""
+    """The weight of the guided-attention penalty at optimizer step `step`: linear to 0, after
+    `ctc_only_steps`.
+    """
     conf = config.model_conf
     if not conf.attention_guide or step <= conf.ctc_only_steps:
         return 0.0
@@ -269,10 +288,11 @@ def attention_guide(step: int, config: ExperimentConfig) -> float:
 def clip_gradient(
     parameters: Iterable[nn.Parameter], max_norm: float, loss_scale: float = SMALLEST_SCALE
 ) -> Tensor:
-    """Divide all gradients, dense and sparse, by the scale of the loss, and scale them so that their common norm is at
-    most `max_norm`.
+    """Divide all gradients, dense and sparse, by the scale of the loss, and scale them so that
+    their common norm is at most `max_norm`.
 
-    Returns the norm of the divided gradients before that, 0-dim. A sparse gradient then has each touched row once.
+    Returns the norm of the divided gradients before that, 0-dim. A sparse gradient then has each
+    touched row once.
     """
     values = []
     for parameter in parameters:
@@ -289,12 +309,14 @@ def clip_gradient(
 
 
 class Precision:
-    """The dtype of the forward pass, and the loss scale of fp16; weights, optimizer, heads and losses stay in float32.
+    """The dtype of the forward pass, and the loss scale of fp16; weights, optimizer, heads and
+    losses stay in float32.
 
-    float16 gradients vanish below 6e-8 and overflow above 65,504. So the loss is multiplied by a scale, which is halved
-    after an overflow and doubled after 2,000 steps without one. A step that is skipped while the scale is above
-    SMALLEST_SCALE does not count among the skipped steps in a row that end a training. The scale is a number of the
-    program, not a tensor as in torch's GradScaler, which would have to be read from a GPU.
+    float16 gradients vanish below 6e-8 and overflow above 65,504. So the loss is multiplied by a
+    scale, which is halved after an overflow and doubled after 2,000 steps without one. A step that
+    is skipped while the scale is above SMALLEST_SCALE does not count among the skipped steps in a
+    row that end a training. The scale is a number of the program, not a tensor as in torch's
+    GradScaler, which would have to be read from a GPU.
     """
 
     def __init__(self, dtype: str, device: torch.device) -> None:
@@ -329,7 +351,9 @@ class Precision:
                 self.loss_scale, self._steps_since = 2 * self.loss_scale, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """The scale and the steps since its last change, by the names of torch's GradScaler; empty except for fp16."""
+        """The scale and the steps since its last change, by the names of torch's GradScaler; empty
+        except for fp16.
+        """
         return (
             {"scale": self.loss_scale, "_growth_tracker": self._steps_since}
             if self._is_scaled
@@ -337,7 +361,10 @@ class Precision:
         )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load what `state_dict` returned. Raises ValueError if it is of a training with another dtype."""
+        """Load what `state_dict` returned.
+
+        Raises ValueError if it is of a training with another dtype.
+        """
         if bool(state) != self._is_scaled:
             raise ValueError("only fp16 has the state of a loss scale")
         if self._is_scaled:
@@ -353,8 +380,10 @@ class Precision:
 
 @contextlib.contextmanager
 def matmul_precision(name: str, device: torch.device) -> Iterator[None]:
-    """Set the precision of products of float32 matrices, and of convolutions. Raises ConfigError if the device would
-    emulate it."""
+    """Set the precision of products of float32 matrices, and of convolutions.
+
+    Raises ConfigError if the device would emulate it.
+    """
     if name == "medium" and not has_native_bf16(device):
         found = f"medium: {processor_name(device)} does not multiply bfloat16"
         raise ConfigError("matmul_precision", found, "use high or highest")

@@ -31,9 +31,9 @@ MAX_WARNINGS = 100
 class RunRecorder:
     """The record of a training in progress. Only rank 0 has one.
 
-    Nothing is written before `begin`: a resume that is refused leaves the record of the run before as it is. As a
-    context manager it collects the warnings that this process logs, and writes how the training ended. Processes that
-    load data log warnings of their own, which are not collected.
+    Nothing is written before `begin`: a resume that is refused leaves the record of the run before
+    as it is. As a context manager it collects the warnings that this process logs, and writes how
+    the training ended. Processes that load data log warnings of their own, which are not collected.
     """
 
     def __init__(self, model_dir: Path, record: RunRecord) -> None:
@@ -102,7 +102,8 @@ class RunRecorder:
         self._record = self._record.model_copy(update={"warnings": warnings})
 
     def confirm_end(self) -> None:
-        """Record that the training had ended before; a kill may have prevented that it wrote this itself.
+        """Record that the training had ended before; a kill may have prevented that it wrote this
+        itself.
 
         This process then does not count as a start.
         """
@@ -154,14 +155,18 @@ def _end_of(error: BaseException) -> End:
 
 
 class _WarningHandler(logging.Handler):
-    """Gives each warning of the log to a function, with the code that its call states: `extra={"code": …}`."""
+    """Gives each warning of the log to a function, with the code that its call states:
+    `extra={"code": …}`.
+    """
 
     def __init__(self, warn: Callable[[str, str], None]) -> None:
         super().__init__(logging.WARNING)
         self._warn = warn
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Errors in the call of the logger are printed and do not end the training, as in other handlers."""
+        """Errors in the call of the logger are printed and do not end the training, as in other
+        handlers.
+        """
         if record.levelno != logging.WARNING:
             return
         try:

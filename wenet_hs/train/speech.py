@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training of recognisers: model, optimizer and data sets from config and flags, and the batches of their steps."""
+"""The training of recognisers: model, optimizer and data sets from config and flags, and the
+batches of their steps.
+"""
 
 import fcntl
 import hashlib
@@ -62,7 +64,10 @@ PLATEAU_UTTERANCES = 200
 
 
 def train(options: TrainOptions) -> Path:
-    """Train to the end of the config, with the other ranks of the launcher. Returns the path of `final.pt`."""
+    """Train to the end of the config, with the other ranks of the launcher.
+
+    Returns the path of `final.pt`.
+    """
     base = find_base(options.checkpoint)
     with join_process_group(find_device(options.device)) as world:
         run_training(read_request(options, base, world.size, ExperimentConfig), world, load_task)
@@ -102,7 +107,9 @@ class SpeechTask(Task):
         self._num_bad, self._has_begun = 0, False
 
     def begin(self, base: BaseModel | None) -> None:
-        """Take the weights of `base` or of the pretrained encoder, and seed the random numbers of this rank."""
+        """Take the weights of `base` or of the pretrained encoder, and seed the random numbers of
+        this rank.
+        """
         world = self.state.world
         self._open_quarantine(fresh=True)
         encoder = self.state.model.encoder
@@ -271,7 +278,8 @@ def _cache_bytes(dataset: SpeechDataset) -> int:
 def load_task(
     folder: PreparedFolder[ExperimentConfig], lists: ListPaths, world: World
 ) -> SpeechTask:
-    """Build a fresh model, frozen and compiled as set in the config, with its optimizer, and both data sets.
+    """Build a fresh model, frozen and compiled as set in the config, with its optimizer, and both
+    data sets.
 
     Rank 0 reports the utterances that are not used.
     """
@@ -318,7 +326,8 @@ def _build_model(folder: PreparedFolder[ExperimentConfig], table: UnitTable) -> 
 def _choose_frontend(
     encoder: SpeechEncoder, config: ExperimentConfig, device: torch.device, *, where: str
 ) -> Frontend | None:
-    """What computes the input of the model instead of the features that the config describes; None: nothing.
+    """What computes the input of the model instead of the features that the config describes; None:
+    nothing.
 
     With `encoder_conf.cache` it is the encoder itself, whose outputs the model then takes.
     Raises ConfigError if several processes would compute them on one GPU.
@@ -390,9 +399,12 @@ def _report_set(
 def open_output_caches(
     sets: Sequence[SpeechDataset], encoder: PretrainedEncoder, world: World
 ) -> None:
-    """Let the data sets keep the outputs of a frozen encoder in files of `encoder_conf.cache`. Every rank must call it.
+    """Let the data sets keep the outputs of a frozen encoder in files of `encoder_conf.cache`.
 
-    A file belongs to the weights of the encoder, its settings and the clips, so that later trainings use it too.
+    Every rank must call it.
+
+    A file belongs to the weights of the encoder, its settings and the clips, so that later
+    trainings use it too.
     Raises DataError if a file cannot be made, and ConfigError if a rank has other weights.
     """
     folder = Path(str(encoder.conf.cache))
@@ -428,11 +440,13 @@ def open_output_caches(
 
 
 def open_feature_caches(sets: Sequence[SpeechDataset], world: World) -> None:
-    """Let the data sets keep features in files that the ranks of a machine share. Every rank must call it.
+    """Let the data sets keep features in files that the ranks of a machine share.
 
-    The files are in the temporary folder, and removed from it at once: their space is freed when the processes end.
-    The first rank of each machine reserves the space, within the time limit of a collective. Machines may share the
-    folder, but not the files.
+    Every rank must call it.
+
+    The files are in the temporary folder, and removed from it at once: their space is freed when
+    the processes end. The first rank of each machine reserves the space, within the time limit of a
+    collective. Machines may share the folder, but not the files.
     Raises DataError if a file cannot be made.
     """
     name = f"wenet_hs-features-{platform.node()}-{world.all_gather(uuid.uuid4().hex)[0]}"
@@ -450,7 +464,8 @@ def open_feature_caches(sets: Sequence[SpeechDataset], world: World) -> None:
 
 
 def _report_rejected(dataset: SpeechDataset, flag: str, model_dir: Path) -> None:
-    """Write the utterances that are not used to a table, and log their number and the unknown units.
+    """Write the utterances that are not used to a table, and log their number and the unknown
+    units.
 
     Raises DataError if no utterance is left.
     """
@@ -484,9 +499,9 @@ def _report_rejected(dataset: SpeechDataset, flag: str, model_dir: Path) -> None
 def compile_layers(model: nn.Module) -> None:
     """Compile every layer of encoder and decoder when it is first called.
 
-    Layers are compiled in place, so parameters keep their names, and checkpoints do not depend on it. Layers of one
-    class share their code. Lengths are dynamic. The first step raises a ConfigError if a tool of torch's compiler is
-    missing (`translate_torch_errors`).
+    Layers are compiled in place, so parameters keep their names, and checkpoints do not depend on
+    it. Layers of one class share their code. Lengths are dynamic. The first step raises a
+    ConfigError if a tool of torch's compiler is missing (`translate_torch_errors`).
     """
     for module in model.modules():
         if isinstance(module, ConformerLayer | TransformerEncoderLayer | TransformerDecoderLayer):

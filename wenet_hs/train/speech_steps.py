@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training loop. It yields a SpeechStats per optimizer step; the caller logs, validates and saves."""
+"""The training loop.
+
+It yields a SpeechStats per optimizer step; the caller logs, validates and saves.
+"""
 
 import math
 import time
@@ -100,11 +103,13 @@ class LossSum:
         return LossSum(*world.sum(astuple(self)))
 
     def per_target(self) -> dict[str, float]:
-        """Mean losses in nats per target, the decoder's accuracy, and its bits per target. The decoder's are NaN if it
-        was not computed, accuracy and bits also without the metrics.
+        """Mean losses in nats per target, the decoder's accuracy, and its bits per target.
 
-        After a validation with CTC also `blank_share`: the share of the frames at which blank is its best unit, and
-        `ctc_error_rate`: the errors of greedy search divided by the labels."""
+        The decoder's are NaN if it was not computed, accuracy and bits also without the metrics.
+
+        After a validation with CTC also `blank_share`: the share of the frames at which blank is
+        its best unit, and `ctc_error_rate`: the errors of greedy search divided by the labels.
+        """
         n = max(1.0, self.num_targets)
         of_ctc = {"blank_share": self.num_blank / self.num_frames} if self.num_frames else {}
         of_ctc |= {"ctc_error_rate": self.num_errors / self.num_labels} if self.num_labels else {}
@@ -119,7 +124,9 @@ class LossSum:
 
 
 class WindowCounts(NamedTuple):
-    """Sums over the batches of a window (`accum_grad` batches); for the kinds of clips see `Progress`."""
+    """Sums over the batches of a window (`accum_grad` batches); for the kinds of clips see
+    `Progress`.
+    """
 
     num_batches: float
     num_targets: float
@@ -162,17 +169,23 @@ class Window(NamedTuple):
     """Of this rank, or of all ranks together."""
     wait_seconds: float
     error: Exception | None = None
-    """That ended the loading. It is raised at this step, not in the one before, which loads the window."""
+    """That ended the loading.
+
+    It is raised at this step, not in the one before, which loads the window.
+    """
 
 
 def run_epoch(
     state: TrainState[AsrModel], batches: Iterable[Batch], config: ExperimentConfig
 ) -> Iterator[SpeechStats]:
-    """One optimizer step per accumulation window; the summed loss is divided once, by the targets of the window.
+    """One optimizer step per accumulation window; the summed loss is divided once, by the targets
+    of the window.
 
-    `batches` are those of this rank. The values of a step are those of all ranks, except its times and `quarantined`.
+    `batches` are those of this rank. The values of a step are those of all ranks, except its times
+    and `quarantined`.
 
-    Raises DataError as `refuse_many_skips`, and ConfigError naming the batch for which the memory is too small.
+    Raises DataError as `refuse_many_skips`, and ConfigError naming the batch for which the memory
+        is too small.
     """
     state.model.train()
     iterator = iter(batches)
@@ -207,15 +220,16 @@ def _step(
     load: Callable[[], Window],
     config: ExperimentConfig,
 ) -> tuple[SpeechStats, Window]:
-    """Forward, backward and the optimizer's step; the step is skipped if loss or gradient are not finite.
+    """Forward, backward and the optimizer's step; the step is skipped if loss or gradient are not
+    finite.
 
-    A skipped step restores the running statistics of batch normalization: one value that is not finite would stay in
-    them.
+    A skipped step restores the running statistics of batch normalization: one value that is not
+    finite would stay in them.
 
     Args:
         window: with the counts of all ranks.
-        load: the next window, which is loaded in this step, so that the ranks sum its counts together with the losses:
-            they wait for each other once per step.
+        load: the next window, which is loaded in this step, so that the ranks sum its counts
+            together with the losses: they wait for each other once per step.
 
     Returns: the facts of the step, and the next window.
     """
@@ -284,7 +298,10 @@ def _step(
 def _add_gradients(
     state: TrainState[AsrModel], window: list[Batch], num_targets: int, config: ExperimentConfig
 ) -> tuple[list[Tensor], float]:
-    """Forward and backward pass of each batch. Returns its `LossSum.values_of`, and the computing time in seconds."""
+    """Forward and backward pass of each batch.
+
+    Returns its `LossSum.values_of`, and the computing time in seconds.
+    """
     values, compute_seconds, where = [], 0.0, f"step {state.progress.step}"
     for number, batch in enumerate(window, 1):
         with translate_torch_errors(batch, where):
@@ -342,11 +359,13 @@ def count_greedy_errors(best_units: Tensor, batch: Batch, blank: int) -> LossSum
 def find_suspects(
     window: Sequence[Batch], losses: Sequence[float], world: World
 ) -> tuple[str, ...]:
-    """Keys of the utterances that may have made a step not finite, at most five per batch. Every rank must call it.
+    """Keys of the utterances that may have made a step not finite, at most five per batch.
 
-    A rank names the batches whose loss is not finite, or all its batches; in each the utterances whose features are not
-    finite, or all. Only ranks with the strongest evidence count: features, then losses. Batch normalization
-    spreads a value that is not finite over all ranks.
+    Every rank must call it.
+
+    A rank names the batches whose loss is not finite, or all its batches; in each the utterances
+    whose features are not finite, or all. Only ranks with the strongest evidence count: features,
+    then losses. Batch normalization spreads a value that is not finite over all ranks.
     """
     blamed = [batch for batch, loss in zip(window, losses, strict=True) if not math.isfinite(loss)]
     evidence, keys = int(bool(blamed)), []
@@ -362,7 +381,8 @@ def find_suspects(
 
 @contextmanager
 def translate_torch_errors(batch: Batch, where: str) -> Iterator[None]:
-    """Turn out-of-memory and compiler errors into a ConfigError of one line; that of memory names the batch.
+    """Turn out-of-memory and compiler errors into a ConfigError of one line; that of memory names
+    the batch.
 
     `where`: "step 812". An out-of-memory kill by the operating system cannot be reported.
     """

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the options of a training name: the config, the lists, the model and the checkpoint to start from.
+"""What the options of a training name: the config, the lists, the model and the checkpoint to start
+from.
 
 Each is read once. The functions that follow get what they need, and no options.
 """
@@ -94,7 +95,8 @@ class EarlierTraining(Generic[Config]):
 
 
 def find_base(checkpoint: Path | None) -> BasePath | None:
-    """The trained model that `--checkpoint` names, unpacked or downloaded if necessary; None without the flag.
+    """The trained model that `--checkpoint` names, unpacked or downloaded if necessary; None
+    without the flag.
 
     This may last longer than ranks wait for each other: call it before they do.
     Raises CheckpointError or ConfigError as `resolve_model` does.
@@ -161,8 +163,9 @@ def find_earlier_training(
 
     Rank 0 removes what a killed run left incomplete in the folder, and renames damaged checkpoints.
 
-    Raises: CheckpointError if a model would be overwritten, or the named checkpoint is not one of the folder or is
-        damaged; ConfigError if the train.yaml of the training to resume cannot be read.
+    Raises: CheckpointError if a model would be overwritten, or the named checkpoint is not one of
+        the folder or is damaged; ConfigError if the train.yaml of the training to resume cannot be
+        read.
     """
     checkpoint = None
     with (
@@ -193,8 +196,8 @@ def choose_checkpoint(model_dir: Path, resume: str) -> Path | None:
     """The checkpoint to resume from, by `--resume`; None if there is none.
 
     With `auto` damaged checkpoints are renamed.
-    Raises CheckpointError if a model would be overwritten, or the named checkpoint is not one of the folder or is
-    damaged.
+    Raises CheckpointError if a model would be overwritten, or the named checkpoint is not one of
+    the folder or is damaged.
     """
     checkpoints = model_dir / "checkpoints"
     if resume not in ("auto", "never"):

@@ -180,7 +180,9 @@ def _encoder_sha256(
 
 
 def _git_hash() -> str:
-    """The commit of the source tree, with "-dirty" if it was changed; "unknown" for an installed package."""
+    """The commit of the source tree, with "-dirty" if it was changed; "unknown" for an installed
+    package.
+    """
     source_tree = Path(__file__).parents[2]
     if not (
         source_tree / ".git"

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a training, saved to and restored from a checkpoint bit for bit, and the model on several ranks."""
+"""The state of a training, saved to and restored from a checkpoint bit for bit, and the model on
+several ranks.
+"""
 
 import contextlib
 import json
@@ -42,15 +44,18 @@ from wenet_hs.tree.errors import CheckpointError, one_line
 logger = logging.getLogger(__name__)
 Model = TypeVar("Model", bound=nn.Module)
 GATHER_SHARE = 0.5
-"""If the ranks together have more than this share of the rows of a sparse gradient, all rows are summed instead."""
+"""If the ranks together have more than this share of the rows of a sparse gradient, all rows are
+summed instead.
+"""
 
 
 class Replica:
     """The recogniser of this rank; with a single process it is the model itself.
 
-    DistributedDataParallel averages the dense gradients. It always searches for parameters that a pass has not used (a
-    branch of weight 0, a cluster without a target). It then never rebuilds its buckets, so a resumed run sums in the
-    same order. It has no sparse gradients of heads: `_mean_over_ranks` averages them.
+    DistributedDataParallel averages the dense gradients. It always searches for parameters that a
+    pass has not used (a branch of weight 0, a cluster without a target). It then never rebuilds its
+    buckets, so a resumed run sums in the same order. It has no sparse gradients of heads:
+    `_mean_over_ranks` averages them.
     """
 
     def __init__(self, model: nn.Module, world: World) -> None:
@@ -92,7 +97,9 @@ class Replica:
 
     @contextlib.contextmanager
     def micro_batch(self, *, is_last: bool) -> Iterator[None]:
-        """Enclose the forward and backward pass of a micro batch; the last one averages the gradients of all ranks."""
+        """Enclose the forward and backward pass of a micro batch; the last one averages the
+        gradients of all ranks.
+        """
         if self._parallel is None:
             yield
             return
@@ -112,7 +119,8 @@ class Replica:
                 parameter.grad = self._mean_over_ranks(parameter, counts)
 
     def _mean_over_ranks(self, parameter: nn.Parameter, counts: list[int]) -> Tensor | None:
-        """The mean over the ranks of a row-sparse gradient, each row once; None where no rank has a gradient.
+        """The mean over the ranks of a row-sparse gradient, each row once; None where no rank has a
+        gradient.
 
         counts: the rows of each rank; -1 where it has no gradient.
         """
@@ -158,7 +166,9 @@ class Progress:
     skipped_steps: int = 0
     """Steps skipped because a loss or a gradient was not finite."""
     skipped_in_a_row: int = 0
-    """How many of the latest steps were skipped for another cause than the loss scale, over epochs and resumes."""
+    """How many of the latest steps were skipped for another cause than the loss scale, over epochs
+    and resumes.
+    """
     clips_drawn: int = 0
     """Clips drawn from the training list so far, with those that could not be read."""
     bad_clips: int = 0
@@ -187,14 +197,18 @@ class TrainState(Generic[Model]):
     device: torch.device
     progress: Progress = field(default_factory=Progress)
     fingerprint: dict[str, str] = field(default_factory=dict)
-    """SHA-256 of what a resumed run must share, by name: config, unit table, tree, statistics, data lists."""
+    """SHA-256 of what a resumed run must share, by name: config, unit table, tree, statistics, data
+    lists.
+    """
     precision: Precision = field(default_factory=lambda: Precision("fp32", torch.device("cpu")))
     world: World = field(default_factory=World)
     """The ranks that train this model together."""
     carried: dict[str, Tensor] = field(default_factory=dict)
     """Other tensors that the next step depends on: the state of a recurrent network."""
     frozen: dict[str, Any] = field(default_factory=dict)
-    """Name, size and SHA-256 of the file of the weights that checkpoints leave out; empty while they are complete."""
+    """Name, size and SHA-256 of the file of the weights that checkpoints leave out; empty while
+    they are complete.
+    """
     seed: int = 0
     """The seed of the experiment: a rank without a saved random state starts from it."""
     wants_to_stop: Callable[[], bool] = lambda: False
@@ -206,7 +220,10 @@ class TrainState(Generic[Model]):
 
     @cached_property
     def replica(self) -> Replica:
-        """The model as the loop runs it. Use it only after the weights of the first step are in the model."""
+        """The model as the loop runs it.
+
+        Use it only after the weights of the first step are in the model.
+        """
         return Replica(self.model, self.world)
 
     def _frozen_names(self) -> list[str]:
@@ -218,7 +235,8 @@ class TrainState(Generic[Model]):
         ]
 
     def leave_out_frozen(self, folder: Path) -> None:
-        """Write the frozen weights, if any, into the folder of the checkpoints, which then leave them out.
+        """Write the frozen weights, if any, into the folder of the checkpoints, which then leave
+        them out.
 
         They are written once: a resumed run goes on with the file that its checkpoint names.
         """
@@ -229,7 +247,9 @@ class TrainState(Generic[Model]):
                 self.frozen = {"file": FROZEN, **write_hashed(file, frozen)}
 
     def checkpoint_bytes(self) -> int:
-        """The size of a checkpoint, about: its weights, and Adam's two moments of those that are trained."""
+        """The size of a checkpoint, about: its weights, and Adam's two moments of those that are
+        trained.
+        """
         frozen, trained = (
             {*self._frozen_names()},
             [one for one in self.model.parameters() if one.requires_grad],
@@ -240,7 +260,9 @@ class TrainState(Generic[Model]):
         return count_bytes(weights) + 2 * count_bytes(trained)
 
     def to_files(self) -> dict[str, Content]:
-        """The files of a checkpoint (name → content) on rank 0, nothing on other ranks. Every rank must call it.
+        """The files of a checkpoint (name → content) on rank 0, nothing on other ranks.
+
+        Every rank must call it.
 
         Weights and moments are the tensors themselves: write the files before the next step.
         """
@@ -278,7 +300,8 @@ class TrainState(Generic[Model]):
     def restore(self, path: Path) -> None:
         """Load the state from the checkpoint folder `path`.
 
-        Raises CheckpointError if it is damaged, does not fit the model, or is of a training with other units or data.
+        Raises CheckpointError if it is damaged, does not fit the model, or is of a training with
+            other units or data.
         """
         check_intact(path)
         progress = read_checkpoint_progress(path)
@@ -319,7 +342,9 @@ class TrainState(Generic[Model]):
             )
 
     def seed_new_rank(self) -> None:
-        """Seed torch on a rank without a saved random state, from the seed of the experiment, the step and the rank."""
+        """Seed torch on a rank without a saved random state, from the seed of the experiment, the
+        step and the rank.
+        """
         sequence = np.random.SeedSequence([self.seed, self.progress.step, self.world.rank])
         torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0] >> 1))
 
@@ -350,7 +375,9 @@ class TrainState(Generic[Model]):
 
 
 def _intern_names(value: Any) -> Any:
-    """Equal names as one object: a pickle has each object once, and the names of later steps are those in torch."""
+    """Equal names as one object: a pickle has each object once, and the names of later steps are
+    those in torch.
+    """
     if isinstance(value, dict):
         return {
             sys.intern(key) if isinstance(key, str) else key: _intern_names(one)
@@ -360,7 +387,10 @@ def _intern_names(value: Any) -> Any:
 
 
 def read_checkpoint_progress(path: Path) -> Progress:
-    """The progress stored in a checkpoint folder, without reading the weights. Raises CheckpointError."""
+    """The progress stored in a checkpoint folder, without reading the weights.
+
+    Raises CheckpointError.
+    """
     try:
         return Progress(**json.loads((path / "state.json").read_text("utf-8"))["progress"])
     except (OSError, ValueError, KeyError, TypeError) as error:

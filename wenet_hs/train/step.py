@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of an optimizer step that all kinds of models share: learning rate, clipping, skipped steps."""
+"""The parts of an optimizer step that all kinds of models share: learning rate, clipping, skipped
+steps.
+"""
 
 import math
 from collections.abc import Sequence
@@ -51,7 +53,9 @@ def sum_over_ranks(state: TrainState[Any], values: Sequence[float]) -> list[floa
 
 
 def count_seconds(state: TrainState[Any], seconds: float) -> None:
-    """Add the time of a step to the progress; with several ranks the next step does it, by the clock of rank 0."""
+    """Add the time of a step to the progress; with several ranks the next step does it, by the
+    clock of rank 0.
+    """
     if state.world.size == 1:
         state.progress.seconds += seconds
     else:

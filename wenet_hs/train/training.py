@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training from its first step to `final.pt`, of any kind of model: steps, validations, checkpoints, signals."""
+"""A training from its first step to `final.pt`, of any kind of model: steps, validations,
+checkpoints, signals.
+"""
 
 import hashlib
 import json
@@ -66,18 +68,22 @@ logger = logging.getLogger(__name__)
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 """Signals that ask a training to end: of a scheduler or torchrun, Ctrl-C, SLURM's warning."""
 SAME_REQUEST_SECONDS = 1.0
-"""A launcher and its process group may both deliver one request; a later signal is a second request."""
+"""A launcher and its process group may both deliver one request; a later signal is a second
+request.
+"""
 
 
 class StopRequest:
-    """Records the first of `SIGNALS` while it is entered; the earlier handlers are restored at the end.
+    """Records the first of `SIGNALS` while it is entered; the earlier handlers are restored at the
+    end.
 
-    After each step the training checks it, saves a checkpoint without validation, and ends with `Stopped`. A validation
-    is interrupted, and the next run does it before its first step. So the resumed run ends with the same bits as an
-    uninterrupted one. A second request ends the process at once, as the signal does without a handler.
+    After each step the training checks it, saves a checkpoint without validation, and ends with
+    `Stopped`. A validation is interrupted, and the next run does it before its first step. So the
+    resumed run ends with the same bits as an uninterrupted one. A second request ends the process
+    at once, as the signal does without a handler.
 
-    A signal that the parent ignored stays ignored. Python delivers signals to the main thread only: in another thread
-    this does nothing.
+    A signal that the parent ignored stays ignored. Python delivers signals to the main thread only:
+    in another thread this does nothing.
     """
 
     def __init__(self) -> None:
@@ -120,7 +126,9 @@ class DataSize:
 
 
 class Task(ABC):
-    """What differs between the trainings of recognisers and of language models: the batches of a step."""
+    """What differs between the trainings of recognisers and of language models: the batches of a
+    step.
+    """
 
     config: TrainingConfig
     state: TrainState[Any]
@@ -128,7 +136,9 @@ class Task(ABC):
     """Batches of a rank per optimizer step."""
 
     def begin(self, base: BaseModel | None) -> None:  # noqa: B027  # some have nothing to do here
-        """Called once at the start of a new training, which begins with the weights of `base`, if there is one."""
+        """Called once at the start of a new training, which begins with the weights of `base`, if
+        there is one.
+        """
 
     def resume(self) -> None:  # noqa: B027
         """Called once after a checkpoint was restored."""
@@ -150,7 +160,9 @@ class Task(ABC):
 
     @abstractmethod
     def run_epoch(self) -> Iterator[StepStats]:
-        """The optimizer steps of the current epoch from batch `progress.batch` on, which they increase."""
+        """The optimizer steps of the current epoch from batch `progress.batch` on, which they
+        increase.
+        """
 
     def after_step(self, stats: StepStats, *, at_end: bool) -> None:  # noqa: B027
         """Called after each step; `at_end`: of an epoch or of the training."""
@@ -180,7 +192,8 @@ class TrainingLoop:
         self.state.wants_to_stop = lambda: stop.signal is not None
 
     def run(self) -> None:
-        """Train until the config ends it, then write `final.pt` and, with the last step, `finished.json`.
+        """Train until the config ends it, then write `final.pt` and, with the last step,
+        `finished.json`.
 
         A run that has ended before changes nothing: `final.pt` may have been averaged since.
         """
@@ -241,7 +254,9 @@ class TrainingLoop:
         return json.dumps({"step": self.state.progress.step})
 
     def _is_over(self) -> bool:
-        """After `max_epoch` or `max_minutes`, at a learning rate of 0 (`warmup_cosine`), or out of patience."""
+        """After `max_epoch` or `max_minutes`, at a learning rate of 0 (`warmup_cosine`), or out of
+        patience.
+        """
         progress, config = self.state.progress, self.config
         out_of_time = config.max_minutes is not None and progress.seconds >= 60 * config.max_minutes
         total_steps = config.scheduler_conf.total_steps
@@ -256,9 +271,12 @@ class TrainingLoop:
         return self.world.any(self.stop.signal is not None)
 
     def _stop_if_asked(self) -> None:
-        """End here, after a checkpoint was written. A training that is over only has to write `final.pt`.
+        """End here, after a checkpoint was written.
 
-        The exit code is 128 plus the signal: 143, 130, 138; that of SIGTERM if only another rank received a signal.
+        A training that is over only has to write `final.pt`.
+
+        The exit code is 128 plus the signal: 143, 130, 138; that of SIGTERM if only another rank
+        received a signal.
         """
         progress = self.state.progress
         if self._is_asked_to_stop() and (progress.validation_due or not self._is_over()):
@@ -322,7 +340,10 @@ class TrainingLoop:
             logger.info("%s", text)
 
     def _count_steps(self, steps_per_epoch: int) -> int:
-        """The steps that will run without a time limit. Warns if `max_epoch` ends the training before its schedule."""
+        """The steps that will run without a time limit.
+
+        Warns if `max_epoch` ends the training before its schedule.
+        """
         config, planned = self.config, self.config.scheduler_conf.total_steps
         of_epochs, warmup = steps_per_epoch * config.max_epoch, config.scheduler_conf.warmup_steps
         if (steps := min(planned or of_epochs, of_epochs)) <= warmup:
@@ -344,7 +365,10 @@ class TrainingLoop:
         return of_epochs
 
     def _run_epoch(self, monitor: Monitor | None) -> None:
-        """The rest of one epoch. Saves every `save_interval` steps, or at its end, and at the end of training."""
+        """The rest of one epoch.
+
+        Saves every `save_interval` steps, or at its end, and at the end of training.
+        """
         progress, interval = self.state.progress, self.config.save_interval
         num_batches = self.task.num_batches()
         for stats in self.task.run_epoch():
@@ -363,10 +387,11 @@ class TrainingLoop:
                 return
 
     def _save(self, monitor: Monitor | None, *, due: bool) -> None:
-        """Commit a checkpoint, after a validation if one is due, and delete those that are no longer needed.
+        """Commit a checkpoint, after a validation if one is due, and delete those that are no
+        longer needed.
 
-        A signal saves a checkpoint at any step without validation. A validation that a signal interrupts is left to the
-        next run.
+        A signal saves a checkpoint at any step without validation. A validation that a signal
+        interrupts is left to the next run.
         """
         progress = self.state.progress
         metrics = self.task.validate(lambda: self.stop.signal is not None) if due else None
@@ -442,7 +467,9 @@ def run_training(
 def _prepare_folder(
     request: TrainingRequest[Config], earlier: EarlierTraining[Config] | None, world: World
 ) -> PreparedFolder[Config]:
-    """Write the folder on rank 0, and check that all ranks have the same settings, files and versions."""
+    """Write the folder on rank 0, and check that all ranks have the same settings, files and
+    versions.
+    """
     config = resolve_auto(request.config, world.device, where=request.config_file, earlier=earlier)
     processors = sorted(set(world.all_gather(processor_name(world.device))))
     hardware = Hardware(processors=tuple(processors), ranks=world.size) if world.is_first else None

@@ -3,7 +3,8 @@
 
 This room and `wenet_hs.heads` use only each other, numpy, numba, torch and the standard library.
 
-The trees are loaded at first use: commands that only need the errors of this room start without numpy.
+The trees are loaded at first use: commands that only need the errors of this room start without
+numpy.
 """
 
 import importlib

@@ -13,7 +13,9 @@ _MAX_NAME = 200  # bytes, of 255 that a name of a temporary file may have
 
 
 def fsync_path(path: Path) -> None:
-    """Write the content of a file, or the renames inside a folder, to the disk: they then survive a power cut."""
+    """Write the content of a file, or the renames inside a folder, to the disk: they then survive a
+    power cut.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -23,7 +25,8 @@ def fsync_path(path: Path) -> None:
 
 @contextmanager
 def open_atomic(path: Path | str) -> Iterator[IO[bytes]]:
-    """A binary file to write that becomes `path` when the block ends without an error; otherwise it is deleted.
+    """A binary file to write that becomes `path` when the block ends without an error; otherwise it
+    is deleted.
 
     An OSError of the temporary file names `path`.
     """

@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Brown clustering of the units: units with the same neighbours share a branch (Numba kernel).
 
-Brown et al. 1992, "Class-based n-gram models of natural language": of all pairs of classes, merge the pair that loses
-the least average mutual information of adjacent classes, until one class is left. The merges are the tree.
+Brown et al. 1992, "Class-based n-gram models of natural language": of all pairs of classes, merge
+the pair that loses the least average mutual information of adjacent classes, until one class is
+left. The merges are the tree.
 
-Above `FULL_UP_TO` units a window is used (Liang 2005, "Semi-supervised learning for natural language"). The most
-frequent units are the first classes. Each next unit joins as a class of its own, and the best pair is merged. Units
-that have not joined yet count as one class. At the end the classes of the window are merged up to the root. Within a
-class of the window the units form a Huffman tree; their merges would give the most frequent unit the longest code.
+Above `FULL_UP_TO` units a window is used (Liang 2005, "Semi-supervised learning for natural
+language"). The most frequent units are the first classes. Each next unit joins as a class of its
+own, and the best pair is merged. Units that have not joined yet count as one class. At the end the
+classes of the window are merged up to the root. Within a class of the window the units form a
+Huffman tree; their merges would give the most frequent unit the longest code.
 
-With h(n) = n·log n, n(a, b) the bigrams from class a to class b, l(a) and r(a) the sums of a's row and column and T the
-sum of all, T times the average mutual information is Σ h(n(a, b)) - Σ h(l(a)) - Σ h(r(a)) + h(T): a merge changes a few
-terms h. They are fixed-point integers, whose sums are exact in any order. For small n, h is n times a sum of logarithms
-of primes, so that ties such as h(4) = 4·h(2) are exact. The loss of every pair a < b is updated at each merge: for a
-pair without i and j, a merge of i and j changes only the terms of columns (rows) i and j. The reverse change happens
-when a unit leaves the class of units that have not joined.
+With h(n) = n·log n, n(a, b) the bigrams from class a to class b, l(a) and r(a) the sums of a's row
+and column and T the sum of all, T times the average mutual information is Σ h(n(a, b)) - Σ h(l(a))
+- Σ h(r(a)) + h(T): a merge changes a few terms h. They are fixed-point integers, whose sums are
+exact in any order. For small n, h is n times a sum of logarithms of primes, so that ties such as
+h(4) = 4·h(2) are exact. The loss of every pair a < b is updated at each merge: for a pair without i
+and j, a merge of i and j changes only the terms of columns (rows) i and j. The reverse change
+happens when a unit leaves the class of units that have not joined.
 
-Dimension key: V units, M units that occur, B different bigrams; C slots of classes, of which the first m are in use.
+Dimension key: V units, M units that occur, B different bigrams; C slots of classes, of which the
+first m are in use.
 """
 
 import math
@@ -44,13 +48,16 @@ Terms = tuple[Ints, float]
 def brown_children(sequences: Sequence[Sequence[int]], frequencies: NDArray[np.float64]) -> Ints:
     """The children (V-1, 2) of Brown's tree; the less frequent of two classes is on the left.
 
-    Of equal losses, the pair with the lowest unit id in it is merged, then the one with the lowest id in its other
-    class. Of equal frequencies, the class with the lowest unit id is on the left. Units with frequency 0, and those in
-    no bigram, are placed by `add_unplaced`. Bigrams with a unit of frequency 0 are left out.
+    Of equal losses, the pair with the lowest unit id in it is merged, then the one with the lowest
+    id in its other class. Of equal frequencies, the class with the lowest unit id is on the left.
+    Units with frequency 0, and those in no bigram, are placed by `add_unplaced`. Bigrams with a
+    unit of frequency 0 are left out.
 
     Args:
-        sequences: unit ids in 0…V-1, one sequence per transcript; a bigram never spans two sequences.
-        frequencies: (V,) finite, ≥ 0: the order in which units join the window, and the order of children.
+        sequences: unit ids in 0…V-1, one sequence per transcript; a bigram never spans two
+            sequences.
+        frequencies: (V,) finite, ≥ 0: the order in which units join the window, and the order of
+            children.
     """
     lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
     ids = np.fromiter(chain.from_iterable(sequences), dtype=np.int64, count=int(lengths.sum()))
@@ -74,14 +81,17 @@ def brown_children(sequences: Sequence[Sequence[int]], frequencies: NDArray[np.f
 
 
 def _count_pairs(rows: Ints, columns: Ints, num_ranks: int) -> Rows:
-    """The different pairs (row, column) in compressed rows: starts (M+1,), columns (B,) and counts (B,)."""
+    """The different pairs (row, column) in compressed rows: starts (M+1,), columns (B,) and counts
+    (B,).
+    """
     pairs, counts = np.unique(rows * num_ranks + columns, return_counts=True)
     starts = np.searchsorted(pairs, np.arange(num_ranks + 1) * num_ranks)
     return starts, pairs % num_ranks, counts
 
 
 def _whole_tree(merges: Ints, window: int, ids_M: Ints, frequencies: NDArray[np.float64]) -> Ints:
-    """Merges of ranks as rows over unit ids: Huffman trees within the classes of the window, then their merges.
+    """Merges of ranks as rows over unit ids: Huffman trees within the classes of the window, then
+    their merges.
 
     The last row is the root of the units that occur; a value below V is a unit, V+n is row n.
     """
@@ -108,7 +118,10 @@ def _whole_tree(merges: Ints, window: int, ids_M: Ints, frequencies: NDArray[np.
 
 
 class _Classes(NamedTuple):
-    """The classes in the window, one slot per class. First axis of three arrays: 0 what follows, 1 what precedes."""
+    """The classes in the window, one slot per class.
+
+    First axis of three arrays: 0 what follows, 1 what precedes.
+    """
 
     counts: Ints
     """(2, C, C): n(a, b), and its transpose, so that both are read in memory order."""
@@ -150,10 +163,12 @@ def _all_merges(
     ids_M: Ints,
     window: int,
 ) -> Ints:
-    """All merges in order: (M-1, 2), a value below M is a rank, M+n is row n; the lighter class first.
+    """All merges in order: (M-1, 2), a value below M is a rank, M+n is row n; the lighter class
+    first.
 
     Args:
-        follow, precede: starts (M+1,), ranks (B,) and counts (B,) of the bigrams that begin (end) with each rank.
+        follow, precede: starts (M+1,), ranks (B,) and counts (B,) of the bigrams that begin (end)
+            with each rank.
         window: the largest number of classes while units join.
     """
     num_units = len(ids_M)
@@ -192,7 +207,9 @@ def _all_merges(
 
 
 def _terms(total: int) -> Terms:
-    """The table for a text of so many bigrams, with the finest steps for which 2·h(total) fits into 61 bits."""
+    """The table for a text of so many bigrams, with the finest steps for which 2·h(total) fits into
+    61 bits.
+    """
     scale = 2.0 ** (60 - math.ceil(math.log2(2 * total * math.log(total + 1) + 2)))
     logarithms = np.zeros(min(TABLE, total + 1), dtype=np.int64)
     for number in range(2, len(logarithms)):
@@ -212,7 +229,9 @@ def _term(terms: Terms, n: int) -> int:
 
 @njit
 def _apart(terms: Terms, x: int, y: int) -> int:
-    """h(x) + h(y) - h(x + y): two separate cells against one cell with both; 0 if either is empty, else < 0."""
+    """h(x) + h(y) - h(x + y): two separate cells against one cell with both; 0 if either is empty,
+    else < 0.
+    """
     if x == 0 or y == 0:
         return 0
     apart: int = _term(terms, x) + _term(terms, y) - _term(terms, x + y)
@@ -318,10 +337,11 @@ def _move(classes: _Classes, last: int, slot: int) -> None:
 def _exchange(
     losses: Ints, terms: Terms, x: Ints, y: Ints, m: int, i: int, j: int, sign: int
 ) -> None:
-    """Add sign × (contribution of a column x + y, minus those of x and y) to the loss of every pair without i and j.
+    """Add sign × (contribution of a column x + y, minus those of x and y) to the loss of every pair
+    without i and j.
 
-    A pair changes only if y is not zero for one of its two classes. So y should be the column with more zeros, as that
-    of the class that joined later usually is.
+    A pair changes only if y is not zero for one of its two classes. So y should be the column with
+    more zeros, as that of the class that joined later usually is.
     """
     x, y = x.copy(), y.copy()
     x[i] = x[j] = y[i] = y[j] = 0  # an empty cell changes no pair
@@ -359,7 +379,9 @@ def _own_terms(classes: _Classes, i: int, j: int) -> int:
 
 @njit
 def _best_pair(losses: Ints, lowest: Ints, m: int) -> tuple[int, int]:
-    """The pair i < j of least loss; ties: the pair with the lowest unit id, then with the lowest other id."""
+    """The pair i < j of least loss; ties: the pair with the lowest unit id, then with the lowest
+    other id.
+    """
     best = np.iinfo(np.int64).max
     best_i = best_j = 0
     for a in range(m - 1):

@@ -25,10 +25,12 @@ SHARED_KERNELS = ("heads/kernels/*.py", "tree/*.py")
 
 
 def njit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """`numba.njit` with a cache: beside the source, in the user's cache folder or, if both are read-only, in the
-    temporary folder. If that is impossible too, each process compiles again. The environment variable NUMBA_CACHE_DIR
-    names another folder. Code is compiled again after a change of its own file, as Numba does, and of each file in
-    `SHARED_KERNELS`, because kernels of those files may be compiled into it."""
+    """`numba.njit` with a cache: beside the source, in the user's cache folder or, if both are
+    read-only, in the temporary folder. If that is impossible too, each process compiles again. The
+    environment variable NUMBA_CACHE_DIR names another folder. Code is compiled again after a change
+    of its own file, as Numba does, and of each file in `SHARED_KERNELS`, because kernels of those
+    files may be compiled into it.
+    """
     if function is None:
         return lambda function: njit(function, **options)
     for use_temporary in (False, True):
@@ -61,7 +63,8 @@ def _digest_of_kernels() -> str:
 
 
 def temporary_cache_folder() -> str | None:
-    """A folder of this user in the temporary folder; None if there cannot be one that only this user writes to.
+    """A folder of this user in the temporary folder; None if there cannot be one that only this
+    user writes to.
 
     Compiled code is loaded from it as pickles, so other users must not be able to write to it.
     """

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """User errors: exceptions whose message has one line per fault. Other exceptions are bugs.
 
-A fault is what is wrong with the user's input. Its line names where it is, what was found, and what to do.
+A fault is what is wrong with the user's input. Its line names where it is, what was found, and what
+to do.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,8 @@ _MAX_FAULTS = 10
 class WenetHsError(Exception):
     """An error that the user can fix: a command prints its line, without a traceback.
 
-    Its line is `where: found; to_do`. Several faults at once are one text of several lines, given as `where`.
+    Its line is `where: found; to_do`. Several faults at once are one text of several lines, given
+    as `where`.
     """
 
     exit_code = 2
@@ -73,5 +75,7 @@ def refuse_faults(path: Path | str, faults: Sequence[str]) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """The text of an exception on one line of at most 120 characters, or its class if it has no text."""
+    """The text of an exception on one line of at most 120 characters, or its class if it has no
+    text.
+    """
     return " ".join(str(error).split())[:120] or type(error).__name__

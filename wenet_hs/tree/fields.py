@@ -27,7 +27,10 @@ _TO_DO = "build the tree again, or see docs/heads.md for the format"
 
 
 def check_frequencies(frequencies: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return a copy as a float64 array (V,), V ≥ 1. Raise ValueError if a value is negative or not finite."""
+    """Return a copy as a float64 array (V,), V ≥ 1.
+
+    Raise ValueError if a value is negative or not finite.
+    """
     array = np.array(frequencies, dtype=np.float64)
     if array.ndim != 1:
         raise ValueError(
@@ -48,7 +51,9 @@ def check_frequencies(frequencies: Sequence[float] | NDArray[np.float64]) -> NDA
 
 
 def check_names(kind: str, units: tuple[str, ...], num_frequencies: int) -> None:
-    """Raise ValueError unless the kind is printable and the units are distinct texts, one per frequency."""
+    """Raise ValueError unless the kind is printable and the units are distinct texts, one per
+    frequency.
+    """
     if not isinstance(kind, str) or not kind or not kind.isprintable():
         raise ValueError(
             f"kind: {str(kind)[:40]!r} is not the name of a kind; expected one such as 'huffman'"
@@ -78,7 +83,9 @@ def check_names(kind: str, units: tuple[str, ...], num_frequencies: int) -> None
 
 
 def check_children(offsets: NDArray[np.int64], children: NDArray[np.int64], num_units: int) -> None:
-    """Raise ValueError unless `offsets` (I+1,) and `children` (E,) are one tree, numbered breadth first."""
+    """Raise ValueError unless `offsets` (I+1,) and `children` (E,) are one tree, numbered breadth
+    first.
+    """
     if offsets.ndim != 1 or not len(offsets) or offsets[0] != 0 or offsets[-1] != len(children):
         raise ValueError(
             f"offsets: expected the start of each inner node's row and, at the end, {len(children)}"
@@ -132,7 +139,10 @@ def check_children(offsets: NDArray[np.int64], children: NDArray[np.int64], num_
 
 @dataclass(frozen=True)
 class TreeFile:
-    """The content of a `tree.json`. Whether the fields form a tree is checked by the tree itself."""
+    """The content of a `tree.json`.
+
+    Whether the fields form a tree is checked by the tree itself.
+    """
 
     kind: str
     units: list[str]
@@ -143,7 +153,10 @@ class TreeFile:
 
     @classmethod
     def parse(cls, text: str, path: Path | str) -> "TreeFile":
-        """The content of the file `path`. Raises DataError, one line with path and fault, on any other text."""
+        """The content of the file `path`.
+
+        Raises DataError, one line with path and fault, on any other text.
+        """
         fields = _parse_object(text, path)
         if fields.get("format", FORMAT) != FORMAT:
             raise _field_error(path, "format", f"expected {FORMAT!r}", fields["format"])
@@ -179,7 +192,10 @@ def _parse_object(text: str, path: Path | str) -> dict[str, Any]:
 
 
 def _object_of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object with these keys and values. Raises KeyError for a repeated key, of which json keeps the last value."""
+    """The object with these keys and values.
+
+    Raises KeyError for a repeated key, of which json keeps the last value.
+    """
     fields = dict(pairs)
     if len(fields) < len(pairs):
         name = Counter(name for name, _ in pairs).most_common(1)[0][0]
@@ -223,7 +239,10 @@ def _list_of(
     expected: str,
     path: Path | str,
 ) -> list[Any]:
-    """The list in the field `name`. Raises DataError unless it is one, and each of its values is valid."""
+    """The list in the field `name`.
+
+    Raises DataError unless it is one, and each of its values is valid.
+    """
     values = fields[name]
     if not isinstance(values, list):
         raise _field_error(path, name, "expected a list", values)

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trees from frequencies or from an order of the units: Huffman (with a depth limit), Fano, balanced; as arrays.
+"""Trees from frequencies or from an order of the units: Huffman (with a depth limit), Fano,
+balanced; as arrays.
 
-A tree under construction is an array of rows (N, 2): a value below V is the leaf of that unit, V+n is row n.
-`breadth_first` numbers it as `Tree` does. No function recurses, so a tree may be thousands of levels deep.
+A tree under construction is an array of rows (N, 2): a value below V is the leaf of that unit, V+n
+is row n. `breadth_first` numbers it as `Tree` does. No function recurses, so a tree may be
+thousands of levels deep.
 
-Dimension key: V units, N = V-1 inner nodes, M ≤ 2V-1 items of a level (units and packages), S placed units.
+Dimension key: V units, N = V-1 inner nodes, M ≤ 2V-1 items of a level (units and packages), S
+placed units.
 """
 
 import heapq
@@ -20,7 +23,8 @@ NO_ROWS: Ints = np.zeros((0, 2), dtype=np.int64)
 
 
 def breadth_first(rows: Ints, root: int = -1) -> Ints:
-    """The children (N, 2) of a tree of rows in the numbering of `Tree`: breadth first, left before right.
+    """The children (N, 2) of a tree of rows in the numbering of `Tree`: breadth first, left before
+    right.
 
     `root` is the index of the root's row.
     """
@@ -48,10 +52,12 @@ def breadth_first_order(rows: Ints, root: int = -1) -> Ints:
 
 
 def huffman_children(frequencies: NDArray[np.float64]) -> Ints:
-    """The children (N, 2) of Huffman's tree in the numbering of `Tree`; the less probable child is the left one.
+    """The children (N, 2) of Huffman's tree in the numbering of `Tree`; the less probable child is
+    the left one.
 
-    Equal weights leave the queue in the order in which they entered it: leaves by unit id, then merged nodes by age.
-    So units that never occur (weight 0) form a balanced subtree, and equal frequencies give a balanced tree.
+    Equal weights leave the queue in the order in which they entered it: leaves by unit id, then
+    merged nodes by age. So units that never occur (weight 0) form a balanced subtree, and equal
+    frequencies give a balanced tree.
     """
     num_units = len(frequencies)
     return breadth_first(huffman_rows(np.arange(num_units), frequencies, num_units)[0])
@@ -87,10 +93,11 @@ def least_depth(num_units: int) -> int:
 
 
 def limited_children(frequencies: NDArray[np.float64], max_depth: int) -> Ints:
-    """The children (N, 2) of the tree with the least mean code length among trees of depth ≤ `max_depth`.
+    """The children (N, 2) of the tree with the least mean code length among trees of depth ≤
+    `max_depth`.
 
-    At every node the less probable child is the left one; equal weights are ordered as in Huffman's tree.
-    V units must fit that depth.
+    At every node the less probable child is the left one; equal weights are ordered as in Huffman's
+    tree. V units must fit that depth.
     """
     units = np.argsort(frequencies, kind="stable")
     # Scaling by a power of two is exact, and then no sum of packages can overflow.
@@ -112,10 +119,12 @@ def limited_children(frequencies: NDArray[np.float64], max_depth: int) -> Ints:
 
 
 def code_lengths(weights: NDArray[np.float64], max_depth: int) -> Ints:
-    """The lengths (V,) ≤ `max_depth` of an optimal code for ascending weights (V,); in descending order.
+    """The lengths (V,) ≤ `max_depth` of an optimal code for ascending weights (V,); in descending
+    order.
 
-    The items of a level are all units, and the items of the level below in pairs ("packages"). The 2V-2 lightest items
-    of the top level are taken. A taken package takes its two items. A unit's length is how often it is taken.
+    The items of a level are all units, and the items of the level below in pairs ("packages"). The
+    2V-2 lightest items of the top level are taken. A taken package takes its two items. A unit's
+    length is how often it is taken.
     """
     num_units = len(weights)
     is_unit_M = np.ones(num_units, dtype=bool)
@@ -142,7 +151,8 @@ def code_lengths(weights: NDArray[np.float64], max_depth: int) -> Ints:
 
 
 def balanced_children(order: Ints) -> Ints:
-    """The children (N, 2) of the tree that repeatedly halves `order` (V,), a permutation of the unit ids.
+    """The children (N, 2) of the tree that repeatedly halves `order` (V,), a permutation of the
+    unit ids.
 
     The left half gets the extra unit of an odd number, so all codes have ⌊log2 V⌋ or ⌈log2 V⌉ bits.
     """
@@ -152,11 +162,13 @@ def balanced_children(order: Ints) -> Ints:
 def fano_children(frequencies: NDArray[np.float64]) -> Ints:
     """The children (N, 2) of the Shannon-Fano tree (Fano 1949).
 
-    Units are ordered by falling frequency, ties by id. A range is cut where the masses of its two parts are nearest to
-    each other; of two such cuts the left one is taken. Ranges of units that never occur are halved.
+    Units are ordered by falling frequency, ties by id. A range is cut where the masses of its two
+    parts are nearest to each other; of two such cuts the left one is taken. Ranges of units that
+    never occur are halved.
     """
     order = np.argsort(-frequencies, kind="stable")
-    # The sum starts at the rarest unit, so that small masses are not lost in large ones. mass_from[V] is 0.
+    # The sum starts at the rarest unit, so that small masses are not lost in large ones.
+    # mass_from[V] is 0.
     mass_from = np.cumsum([0.0, *frequencies[order][::-1]])[::-1].tolist()
     negative = [-mass for mass in mass_from]  # ascending
 
@@ -181,17 +193,20 @@ def random_order(num_units: int, seed: int) -> Ints:
 
 
 def alphabetical_order(units: Sequence[str]) -> Ints:
-    """The unit ids (V,) sorted by case-folded and decomposed text (NFD), by code point; ties by the original text.
+    """The unit ids (V,) sorted by case-folded and decomposed text (NFD), by code point; ties by the
+    original text.
 
-    So A is beside a, é follows e, and the scripts follow each other. The order does not depend on a locale, and
-    Unicode's stability policy fixes case folding and decomposition.
+    So A is beside a, é follows e, and the scripts follow each other. The order does not depend on a
+    locale, and Unicode's stability policy fixes case folding and decomposition.
     """
     keys = [(unicodedata.normalize("NFD", unit.casefold()), unit) for unit in units]
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
 
 
 def _split(order: Ints, cut: Callable[[int, int], int]) -> Ints:
-    """Cut the ranges of two or more units in two, breadth first; `cut` is from begin and end to begin < cut < end."""
+    """Cut the ranges of two or more units in two, breadth first; `cut` is from begin and end to
+    begin < cut < end.
+    """
     num_inner = len(order) - 1
     ranges, children = [(0, len(order))][:num_inner], list[int]()
     for begin, end in ranges:  # grows
@@ -204,7 +219,8 @@ def _split(order: Ints, cut: Callable[[int, int], int]) -> Ints:
 
 
 def two_levels(order: Ints, sizes: Ints) -> tuple[Ints, Ints]:
-    """Offsets (I+1,) and children (E,) of the n-ary tree of two levels that cuts `order` (V,) into classes of `sizes`.
+    """Offsets (I+1,) and children (E,) of the n-ary tree of two levels that cuts `order` (V,) into
+    classes of `sizes`.
 
     A class of one unit is a leaf of the root; a single class is a flat tree.
     """
@@ -223,13 +239,14 @@ def two_levels(order: Ints, sizes: Ints) -> tuple[Ints, Ints]:
 
 
 def add_unplaced(rows: Ints, placed: Ints, frequencies: NDArray[np.float64]) -> Ints:
-    """The children (V-1, 2) of a tree of rows over some units (those with bigrams, with a vector) and all other units.
+    """The children (V-1, 2) of a tree of rows over some units (those with bigrams, with a vector)
+    and all other units.
 
-    Other units that occur form a Huffman tree together with the given tree, which counts as one leaf of its total
-    weight. Other units that never occur form a Huffman tree of their own, the sibling of the least frequent unit that
-    occurs (ties by id), as in Huffman's tree. The lighter child of each new node is on the left; equal weights are
-    ordered as in `huffman_children`, where the given tree is a leaf with its lowest unit id. If no unit occurs, all
-    count as equal.
+    Other units that occur form a Huffman tree together with the given tree, which counts as one
+    leaf of its total weight. Other units that never occur form a Huffman tree of their own, the
+    sibling of the least frequent unit that occurs (ties by id), as in Huffman's tree. The lighter
+    child of each new node is on the left; equal weights are ordered as in `huffman_children`, where
+    the given tree is a leaf with its lowest unit id. If no unit occurs, all count as equal.
 
     Args:
         rows: (S-1, 2); the last row is the root.

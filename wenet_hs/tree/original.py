@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tree folders and tree heads of the paper's original implementation, and trees known by the paths of their leaves.
+"""Tree folders and tree heads of the paper's original implementation, and trees known by the paths
+of their leaves.
 
-A folder has `tree_struct` (JSON, each node inside its parent), `tree_info`, and the units' paths as `path_index.npy`
-(inner nodes from the root), `path_sign.npy` (1 left, -1 right, 0 after the end) and `path_bias.npy` (0 left, else 1),
-so that the probability of a decision is sign·σ(z) + bias. Its inner nodes are numbered in preorder, ours breadth first;
-σ(z) is the probability of the left child in both. `tokenid` is the id of the unit.
+A folder has `tree_struct` (JSON, each node inside its parent), `tree_info`, and the units' paths as
+`path_index.npy` (inner nodes from the root), `path_sign.npy` (1 left, -1 right, 0 after the end)
+and `path_bias.npy` (0 left, else 1), so that the probability of a decision is sign·σ(z) + bias. Its
+inner nodes are numbered in preorder, ours breadth first; σ(z) is the probability of the left child
+in both. `tokenid` is the id of the unit.
 
 Dimension key: V units (leaves), N = V-1 inner nodes, P longest path, D width.
 """
@@ -36,7 +38,9 @@ _OTHER = "take another checkpoint of this model"
 
 
 class RenumberedTree(NamedTuple):
-    """A tree in our numbering, and their number of each of our inner nodes: `our_vectors = their_vectors[rows]`."""
+    """A tree in our numbering, and their number of each of our inner nodes: `our_vectors =
+    their_vectors[rows]`.
+    """
 
     children: NDArray[np.int64]
     """(N, 2) in the numbering of `Tree`."""
@@ -50,7 +54,8 @@ def tree_from_paths(nodes: NDArray[np.integer], turns: NDArray[np.integer]) -> R
     Args:
         nodes: (V, P) their inner nodes 0…V-2 on the path; any number where `turns` is 0.
         turns: (V, P) the turn at each: +1 left, -1 right, 0 padding after the end.
-    Raises ValueError: one line with the first unit or node where the paths are not those of one tree.
+    Raises ValueError: one line with the first unit or node where the paths are not those of one
+        tree.
     """
     num_units, is_step = len(nodes), turns != 0
     if num_units == 1 and not is_step.any():
@@ -80,7 +85,8 @@ def tree_from_paths(nodes: NDArray[np.integer], turns: NDArray[np.integer]) -> R
         raise ValueError(
             f"inner node {np.argmin(pairs) // 2} has only one child in the paths of all units"
         )
-    # Every path begins at the root and each child is the same in all paths, so every node is a child exactly once.
+    # Every path begins at the root and each child is the same in all paths, so every node is a
+    # child exactly once.
     rows = pairs.reshape(-1, 2)
     return RenumberedTree(breadth_first(rows, root), breadth_first_order(rows, root))
 
@@ -186,8 +192,12 @@ def _struct(tree: Tree, numbers: NDArray[np.int64]) -> dict[str, Any]:
 
 
 def _preorder(tree: Tree) -> NDArray[np.int64]:
-    """(N+V,) their number of each node. Of inner nodes: a node, all below its left child, all below its right child."""
-    # Nodes with the same first leaf are on one path, and in breadth-first order the upper one has the lower number.
+    """(N+V,) their number of each node.
+
+    Of inner nodes: a node, all below its left child, all below its right child.
+    """
+    # Nodes with the same first leaf are on one path, and in breadth-first order the upper one has
+    # the lower number.
     inner = np.argsort(np.argsort(tree.first_leaves()[: tree.num_inner], kind="stable"))
     return np.append(inner, np.arange(tree.num_inner, tree.num_inner + tree.num_units))
 
@@ -215,7 +225,8 @@ def _tree_of_state(state: Mapping[str, Tensor]) -> RenumberedTree:
     if len(shape) != 2:
         raise CheckpointError("state_dict", f"{VECTORS} has shape {shape}, expected (N, D)", _OTHER)
     num_units = shape[0] + 1
-    # Averaging checkpoints makes them floats; they are equal in all checkpoints, so they are still whole numbers.
+    # Averaging checkpoints makes them floats; they are equal in all checkpoints, so they are still
+    # whole numbers.
     flat = [state[name].double().round().long().numpy() for name in buffers]
     if len({array.size for array in flat}) != 1 or flat[0].size % num_units:
         sizes = ", ".join(str(array.size) for array in flat)
@@ -232,7 +243,8 @@ def _tree_of_state(state: Mapping[str, Tensor]) -> RenumberedTree:
 
 
 def saved_tree(state: Mapping[str, Tensor], num_units: int, where: str) -> Tree:
-    """The tree of a checkpoint as a `Tree`; the names of its units are their ids, and all frequencies are 1.
+    """The tree of a checkpoint as a `Tree`; the names of its units are their ids, and all
+    frequencies are 1.
 
     Raises CheckpointError if it is not a tree over `num_units` units.
     """
@@ -247,8 +259,9 @@ def saved_tree(state: Mapping[str, Tensor], num_units: int, where: str) -> Tree:
 def convert_tree_head(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Their state_dict with the vectors of our tree head.
 
-    The buffers of paths are left out, because the tree has its own file here, and so is the decoder's softmax layer,
-    which they create and never use. Our head must have the same tree: `read_original_tree` of that training's folder.
+    The buffers of paths are left out, because the tree has its own file here, and so is the
+    decoder's softmax layer, which they create and never use. Our head must have the same tree:
+    `read_original_tree` of that training's folder.
     """
     rows = torch.from_numpy(_tree_of_state(state).rows)
     kept = {

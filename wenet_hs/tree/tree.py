@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trees over the output units: binary trees, n-ary trees, and their file `tree.json`.
 
-Dimension key: V units (leaves), I inner nodes, E = I+V-1 edges, P longest path (edges from root to deepest leaf).
+Dimension key: V units (leaves), I inner nodes, E = I+V-1 edges, P longest path (edges from root to
+deepest leaf).
 
-Numbering: inner nodes 0…I-1 breadth first from the root 0, left to right; the leaf of unit i is I+i.
-In a binary tree I = V-1. Bit 0 is the left child (probability σ(z) in the tree head), bit 1 the right one (σ(-z)).
+Numbering: inner nodes 0…I-1 breadth first from the root 0, left to right; the leaf of unit i is
+I+i. In a binary tree I = V-1. Bit 0 is the left child (probability σ(z) in the tree head), bit 1
+the right one (σ(-z)).
 """
 
 import heapq
@@ -43,12 +45,17 @@ TreeOptions = Mapping[str, Any] | None
 """What else is recorded in `options` and in the file; JSON values."""
 
 CLASSES = "classes"
-"""The kind of every n-ary tree built here. A file of this kind is an `NaryTree` even if all its rows are pairs."""
+"""The kind of every n-ary tree built here.
+
+A file of this kind is an `NaryTree` even if all its rows are pairs.
+"""
 MAX_PATH_CELLS = 2**30  # entries of `paths()`; a larger table means a tree too deep for any head
 
 
 class Tree(UnitTree):
-    """A binary tree over `units`; `children` (V-1, 2) are the left and the right child of each inner node."""
+    """A binary tree over `units`; `children` (V-1, 2) are the left and the right child of each
+    inner node.
+    """
 
     code_separator = ""
 
@@ -57,7 +64,8 @@ class Tree(UnitTree):
         vars(self).update(children=children, offsets=2 * np.arange(len(children) + 1))
         super().__post_init__()
 
-    # The builders are deterministic, accept V = 1, and raise ValueError on wrong frequencies or units.
+    # The builders are deterministic, accept V = 1, and raise ValueError on wrong frequencies or
+    # units.
 
     @classmethod
     def build(
@@ -78,11 +86,13 @@ class Tree(UnitTree):
     def huffman(
         cls, frequencies: Numbers, units: Names = None, max_depth: int | None = None
     ) -> "Tree":
-        """Huffman's tree of the paper's appendix A: the less probable of two merged nodes is the left child.
+        """Huffman's tree of the paper's appendix A: the less probable of two merged nodes is the
+        left child.
 
-        Ties are resolved by unit id, leaves before merged nodes, older merged nodes first. So units that never occur
-        form a balanced subtree. If the tree is deeper than `max_depth`, the tree of that depth with the least mean
-        code length is built by package-merge. `max_depth` is recorded in the options.
+        Ties are resolved by unit id, leaves before merged nodes, older merged nodes first. So units
+        that never occur form a balanced subtree. If the tree is deeper than `max_depth`, the tree
+        of that depth with the least mean code length is built by package-merge. `max_depth` is
+        recorded in the options.
         Raises ValueError when it is below ⌈log2 V⌉.
         """
         tree = cls.build("huffman", huffman_children, frequencies, units)
@@ -101,12 +111,16 @@ class Tree(UnitTree):
 
     @classmethod
     def fano(cls, frequencies: Numbers, units: Names = None) -> "Tree":
-        """Shannon-Fano: units by falling frequency (ties by id), split repeatedly into halves of nearly equal mass."""
+        """Shannon-Fano: units by falling frequency (ties by id), split repeatedly into halves of
+        nearly equal mass.
+        """
         return cls.build("fano", fano_children, frequencies, units)
 
     @classmethod
     def balanced(cls, frequencies: Numbers, units: Names = None) -> "Tree":
-        """Units in the order of their ids, halved repeatedly; the left half gets the extra unit of an odd number."""
+        """Units in the order of their ids, halved repeatedly; the left half gets the extra unit of
+        an odd number.
+        """
         return cls.build(
             "balanced", lambda f: balanced_children(np.arange(len(f))), frequencies, units
         )
@@ -154,8 +168,8 @@ class Tree(UnitTree):
     def paths(self) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
         """Every unit's path from the root (appendix B's Index and Sign).
 
-        Returns: nodes (V, P) int64, the inner nodes on the path, 0 where padded, and turns (V, P) int8, the turn taken
-            at each: +1 left, -1 right, 0 padding (after the path).
+        Returns: nodes (V, P) int64, the inner nodes on the path, 0 where padded, and turns (V, P)
+            int8, the turn taken at each: +1 left, -1 right, 0 padding (after the path).
         Raises ValueError: V × P is too large for memory (a very deep tree).
         """
         num_units = self.num_units
@@ -188,7 +202,9 @@ class Tree(UnitTree):
 
     @classmethod
     def load(cls, path: Path | str) -> "Tree":
-        """Read a `tree.json`. Raises DataError, one line with path and fault, on anything that is not a binary tree.
+        """Read a `tree.json`.
+
+        Raises DataError, one line with path and fault, on anything that is not a binary tree.
 
         `load_tree` reads binary and n-ary trees.
         """
@@ -216,7 +232,10 @@ class NaryTree(UnitTree):
         kind: str = CLASSES,
         options: TreeOptions = None,
     ) -> "NaryTree":
-        """A tree from one list of children per inner node, as in `tree.json`. Raises ValueError as the class does."""
+        """A tree from one list of children per inner node, as in `tree.json`.
+
+        Raises ValueError as the class does.
+        """
         offsets, children = (
             np.cumsum([0, *map(len, rows)]),
             np.fromiter(chain.from_iterable(rows), dtype=np.int64),
@@ -226,11 +245,12 @@ class NaryTree(UnitTree):
 
     @classmethod
     def from_binary(cls, tree: Tree, num_classes: int | None = None) -> "NaryTree":
-        """Two levels from the top of a binary tree (Goodman 2001): its most probable branches are opened until
-        there are C.
+        """Two levels from the top of a binary tree (Goodman 2001): its most probable branches are
+        opened until there are C.
 
-        The branches become the root's children, from left to right, with their leaves directly below them. A branch
-        that is a leaf stays a leaf of the root. Equally probable branches are opened by their number.
+        The branches become the root's children, from left to right, with their leaves directly
+        below them. A branch that is a leaf stays a leaf of the root. Equally probable branches are
+        opened by their number.
 
         `num_classes`: C ≥ 1, default √V; 1, or V and more, give a flat softmax.
         """
@@ -255,11 +275,12 @@ class NaryTree(UnitTree):
     def frequency_bins(
         cls, frequencies: Numbers, num_classes: int | None = None, *, units: Names = None
     ) -> "NaryTree":
-        """Two levels: units by falling frequency (ties by id), cut into C classes of about equal mass (cHSM).
+        """Two levels: units by falling frequency (ties by id), cut into C classes of about equal
+        mass (cHSM).
 
-        The class of a unit is the share of all occurrences before it, times C, rounded down. So frequent units become
-        leaves of the root, and there may be fewer than C classes. If all frequencies are zero, they count as equal.
-        `num_classes` is C ≥ 1, default √V.
+        The class of a unit is the share of all occurrences before it, times C, rounded down. So
+        frequent units become leaves of the root, and there may be fewer than C classes. If all
+        frequencies are zero, they count as equal. `num_classes` is C ≥ 1, default √V.
         """
         weights = check_frequencies(frequencies)
         num_classes = _checked_classes(num_classes, len(weights))
@@ -276,9 +297,11 @@ class NaryTree(UnitTree):
         return cls(CLASSES, _names(units, len(weights)), children, weights, options, offsets)
 
     def binary(self) -> Tree:
-        """The binary tree in which every node becomes Huffman's tree over its children's frequencies.
+        """The binary tree in which every node becomes Huffman's tree over its children's
+        frequencies.
 
-        Its kind is "classes_binary". In a node of two children the less frequent child is on the left.
+        Its kind is "classes_binary". In a node of two children the less frequent child is on the
+        left.
         """
         weights, rows, num_rows = self.weights(), [NO_ROWS], 0
         nodes = np.concatenate(
@@ -300,7 +323,8 @@ class NaryTree(UnitTree):
 
 
 def load_tree(path: Path | str) -> Tree | NaryTree:
-    """Read any `tree.json`: a `Tree` when all its inner nodes have two children and its kind is not "classes".
+    """Read any `tree.json`: a `Tree` when all its inner nodes have two children and its kind is not
+    "classes".
 
     Raises DataError, one line with path and fault, on anything that is not a tree.
     """

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What binary and n-ary trees share: the value, its levels, sums over leaves and over paths, codes, code lengths.
+"""What binary and n-ary trees share: the value, its levels, sums over leaves and over paths, codes,
+code lengths.
 
-Dimension key: V units (leaves), I inner nodes, E = I+V-1 edges, P longest path (edges from root to deepest leaf),
-M edges on the paths to some units.
+Dimension key: V units (leaves), I inner nodes, E = I+V-1 edges, P longest path (edges from root to
+deepest leaf), M edges on the paths to some units.
 
-Numbering: inner nodes 0…I-1 breadth first from the root 0, left to right; the leaf of unit i is I+i.
+Numbering: inner nodes 0…I-1 breadth first from the root 0, left to right; the leaf of unit i is
+I+i.
 """
 
 import json
@@ -26,8 +28,8 @@ from wenet_hs.tree.fields import FORMAT, check_children, check_frequencies, chec
 class UnitTree:
     """Base of `Tree` and `NaryTree`.
 
-    Arrays are read-only. Two trees are equal when all their fields are equal. Raises ValueError when the fields are not
-    one tree over distinct units.
+    Arrays are read-only. Two trees are equal when all their fields are equal. Raises ValueError
+    when the fields are not one tree over distinct units.
     """
 
     code_separator: ClassVar[str] = "."
@@ -45,7 +47,9 @@ class UnitTree:
     offsets: NDArray[np.int64] = field(
         default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False
     )
-    """(I+1,) where the row of each inner node starts in the flat `children`; a `Tree` sets it to 0, 2, 4, …."""
+    """(I+1,) where the row of each inner node starts in the flat `children`; a `Tree` sets it to 0,
+    2, 4, ….
+    """
 
     def __post_init__(self) -> None:
         frequencies, units = check_frequencies(self.frequencies), tuple(self.units)
@@ -80,7 +84,9 @@ class UnitTree:
 
     @cached_property
     def level_starts(self) -> NDArray[np.int64]:
-        """(P+1,): the inner nodes of level l are level_starts[l] … level_starts[l+1]-1; the root is level 0."""
+        """(P+1,): the inner nodes of level l are level_starts[l] … level_starts[l+1]-1; the root is
+        level 0.
+        """
         inner_before = np.concatenate([[0], np.cumsum(self.children.reshape(-1) < self.num_inner)])
         starts = [0]
         end = min(1, self.num_inner)
@@ -108,7 +114,9 @@ class UnitTree:
 
     @cached_property
     def shares(self) -> NDArray[np.float64]:
-        """(I+V,) the probability of each node; proportional to its number of units if all frequencies are zero."""
+        """(I+V,) the probability of each node; proportional to its number of units if all
+        frequencies are zero.
+        """
         weights = self.weights()
         return weights / weights[0] if weights[0] > 0 else self.num_leaves() / self.num_units
 
@@ -116,7 +124,9 @@ class UnitTree:
         return list(self.children.reshape(-1)[self.offsets[node] : self.offsets[node + 1]].tolist())
 
     def code(self, node: int) -> str:
-        """The child indexes from the root to a node: "0110" in a binary tree, else "12.0.3"; "" for the root."""
+        """The child indexes from the root to a node: "0110" in a binary tree, else "12.0.3"; "" for
+        the root.
+        """
         indexes = []
         while node:
             parent = int(self.parents[node])
@@ -147,7 +157,9 @@ class UnitTree:
         return list(zip(*slices, strict=True))
 
     def path_edges(self, units: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The edges on the paths to `units` (N,): the index into `units` and the edge of each, (M,) each."""
+        """The edges on the paths to `units` (N,): the index into `units` and the edge of each, (M,)
+        each.
+        """
         rows, edges = np.arange(len(units)), self.edges[self.num_inner + units]
         found = [(rows[:0], edges[:0])]
         while len(edges):
@@ -169,7 +181,9 @@ class UnitTree:
         return sums[self.num_inner :]
 
     def sum_leaves(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Values (V,), one per unit, summed over the leaves under each node: (I+V,); integers wrap around."""
+        """Values (V,), one per unit, summed over the leaves under each node: (I+V,); integers wrap
+        around.
+        """
         sums, children = (
             np.concatenate([np.zeros(self.num_inner, values.dtype), values]),
             self.children.reshape(-1),
@@ -195,11 +209,16 @@ class UnitTree:
         return float(-(p * np.log2(p)).sum()) + 0.0  # + 0.0: no "-0.0" for a single unit
 
     def code_lengths(self) -> NDArray[np.float64]:
-        """(V,) bits of each unit's path if each choice among d children costs log2 d, as in an untrained head."""
+        """(V,) bits of each unit's path if each choice among d children costs log2 d, as in an
+        untrained head.
+        """
         return self.path_sums(np.log2(np.diff(self.offsets)))
 
     def mean_code_length(self) -> float:
-        """Bits per unit: the code lengths weighted by the probabilities. Never below `entropy()`."""
+        """Bits per unit: the code lengths weighted by the probabilities.
+
+        Never below `entropy()`.
+        """
         return float(self.probabilities() @ self.code_lengths())
 
     def rows(self) -> list[list[int]]:

@@ -30,15 +30,18 @@ HEADINGS = ("language", "units", "entropy", "own tree", "this tree", "excess")
 def unit_frequencies(
     utterances: Iterable[Utterance], tokenizer: Tokenizer, weighting: Weighting = "pooled"
 ) -> NDArray[np.float64]:
-    """How often the decoder has to predict each unit: the units of the transcripts and one end of sentence each.
+    """How often the decoder has to predict each unit: the units of the transcripts and one end of
+    sentence each.
 
-    Blank and (unless it is the same unit) the start of sentence are never predicted and have frequency 0.
+    Blank and (unless it is the same unit) the start of sentence are never predicted and have
+    frequency 0.
 
-    `weighting`: "pooled" counts all languages together; "per_language" sums the relative frequencies within each
-    language (the paper's equation 2), so that each language has the same weight.
+    `weighting`: "pooled" counts all languages together; "per_language" sums the relative
+    frequencies within each language (the paper's equation 2), so that each language has the same
+    weight.
     Returns: (V,) counts, or frequencies that sum to the number of languages.
-    Raises DataError: per_language and an utterance without a language; no utterance; a share of `MOST_UNKNOWN` of the
-        units is unknown.
+    Raises DataError: per_language and an utterance without a language; no utterance; a share of
+        `MOST_UNKNOWN` of the units is unknown.
     """
     if weighting not in get_args(Weighting):
         raise ValueError(
@@ -104,12 +107,14 @@ def unit_sequences(utterances: Iterable[Utterance], tokenizer: Tokenizer) -> lis
 def language_costs(
     tree: Tree | NaryTree, utterances: Iterable[Utterance], tokenizer: Tokenizer
 ) -> list[tuple[str, ...]]:
-    """The table of code lengths by language, in bits per unit: `HEADINGS`, then one row per language, sorted by code.
+    """The table of code lengths by language, in bits per unit: `HEADINGS`, then one row per
+    language, sorted by code.
 
-    A row has the number of units with one end of sentence per utterance, the entropy of the language (the lower bound
-    of any code), the mean code length of a Huffman tree for this language only and of this tree, and the last one's
-    excess over the entropy. The last row counts all utterances unless there is exactly one language. The tokenizer's
-    table has the units of the tree. Raises DataError when there are no utterances.
+    A row has the number of units with one end of sentence per utterance, the entropy of the
+    language (the lower bound of any code), the mean code length of a Huffman tree for this language
+    only and of this tree, and the last one's excess over the entropy. The last row counts all
+    utterances unless there is exactly one language. The tokenizer's table has the units of the
+    tree. Raises DataError when there are no utterances.
     """
     by_language: defaultdict[str, list[Utterance]] = defaultdict(list)
     for utterance in utterances:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Embeddings of the units, and Ward's clustering of vectors (1963) as the children of a binary tree.
+"""Embeddings of the units, and Ward's clustering of vectors (1963) as the children of a binary
+tree.
 
-Vectors are trained on transcripts (lm/word2vec.py), read from word2vec's text, or the output rows of a softmax model. A
-unit without a vector has a row of NaN.
+Vectors are trained on transcripts (lm/word2vec.py), read from word2vec's text, or the output rows
+of a softmax model. A unit without a vector has a row of NaN.
 
 Dimension key: V units, F features, S units that have a vector.
 """
@@ -41,7 +42,8 @@ _SOFTMAX_LAYERS = (
 def read_embeddings(path: Path | str, units: Sequence[str]) -> NDArray[np.float64]:
     """The units' vectors in a file; names are compared in NFC.
 
-    The file is word2vec's text: an optional first line `N F`, then per line a name and F numbers, separated by spaces.
+    The file is word2vec's text: an optional first line `N F`, then per line a name and F numbers,
+    separated by spaces.
 
     Returns: (V, F); NaN in the rows of units that are not in the file.
     Raises DataError: one line, whatever is wrong with the file. No code in the file is run.
@@ -60,7 +62,9 @@ def read_embeddings(path: Path | str, units: Sequence[str]) -> NDArray[np.float6
 
 
 def write_embeddings(path: Path | str, units: Sequence[str], vectors: NDArray[np.floating]) -> None:
-    """Write the units that have a vector in word2vec's text format; `read_embeddings` reads the same values."""
+    """Write the units that have a vector in word2vec's text format; `read_embeddings` reads the
+    same values.
+    """
     present = np.flatnonzero(~np.isnan(vectors).all(axis=1)).tolist()
     lines = [f"{len(present)} {vectors.shape[1]}"]
     lines += [
@@ -70,7 +74,9 @@ def write_embeddings(path: Path | str, units: Sequence[str], vectors: NDArray[np
 
 
 def log_without_vector(vectors: NDArray[np.floating], units: Sequence[str], reason: str) -> None:
-    """Log the units whose row is NaN in one line: a warning unless all are special units like `<blank>`."""
+    """Log the units whose row is NaN in one line: a warning unless all are special units like
+    `<blank>`.
+    """
     absent = np.flatnonzero(np.isnan(vectors).all(axis=1)).tolist() if vectors.size else []
     names = [units[unit_id] for unit_id in absent]
     if not names:
@@ -143,14 +149,16 @@ def _to_float(text: str) -> float:
 def checkpoint_vectors(
     state: "Mapping[str, Tensor]", num_units: int, where: str
 ) -> NDArray[np.float64]:
-    """The rows of the output layer of a trained softmax model, without its bias, which encodes the frequency.
+    """The rows of the output layer of a trained softmax model, without its bias, which encodes the
+    frequency.
 
     Args:
         state: the state_dict of a model of ours or of WeNet.
         num_units: V.
         where: the name of the checkpoint in messages.
     Returns: (V, F).
-    Raises CheckpointError: the model has no flat softmax, or another number of units, or a weight that is not finite.
+    Raises CheckpointError: the model has no flat softmax, or another number of units, or a weight
+        that is not finite.
     """
     name = next((name for name in _SOFTMAX_LAYERS if name in state), None)
     if name is None:
@@ -177,19 +185,20 @@ def ward_children(
 ) -> NDArray[np.int64]:
     """The children (V-1, 2) of the tree of Ward's clustering, in the numbering of `Tree`.
 
-    The left child is the less frequent one; of equal frequency the one with the lowest unit id. Units with identical
-    vectors form one Huffman tree. Units without a vector are placed by `add_unplaced`. Clusters at equal distance are
-    merged in the order of `scipy.cluster.hierarchy.linkage`, which depends only on the unit ids.
+    The left child is the less frequent one; of equal frequency the one with the lowest unit id.
+    Units with identical vectors form one Huffman tree. Units without a vector are placed by
+    `add_unplaced`. Clusters at equal distance are merged in the order of
+    `scipy.cluster.hierarchy.linkage`, which depends only on the unit ids.
 
     Args:
         vectors: (V, F); a row of NaN is a unit without a vector.
-        frequencies: (V,) finite, ≥ 0. They order the children and build the Huffman trees. In the clustering all units
-            have the same weight.
-        cosine: cluster directions: the mean of all vectors is subtracted and lengths are set to one. In embeddings and
-            output layers the length depends on the frequency of the unit, and a vector added to all rows of a softmax
-            changes no probability.
-    Raises ValueError: wrong shapes, a row that is partly NaN, an infinite value. ConfigError: more than `MAX_VECTORS`
-        vectors.
+        frequencies: (V,) finite, ≥ 0. They order the children and build the Huffman trees. In the
+            clustering all units have the same weight.
+        cosine: cluster directions: the mean of all vectors is subtracted and lengths are set to
+            one. In embeddings and output layers the length depends on the frequency of the unit,
+            and a vector added to all rows of a softmax changes no probability.
+    Raises ValueError: wrong shapes, a row that is partly NaN, an infinite value. ConfigError: more
+        than `MAX_VECTORS` vectors.
     """
     rows_VF = np.asarray(vectors, dtype=np.float64)
     if rows_VF.ndim != 2 or len(rows_VF) != len(frequencies):
@@ -216,7 +225,9 @@ def ward_children(
 
 
 def _prepared(rows_SF: NDArray[np.float64], cosine: bool) -> NDArray[np.float64]:
-    """The vectors scaled so that no square overflows; with `cosine` their directions, zero for the mean itself."""
+    """The vectors scaled so that no square overflows; with `cosine` their directions, zero for the
+    mean itself.
+    """
     largest = np.abs(rows_SF).max(initial=0.0)
     rows_SF = np.ldexp(rows_SF, -int(np.frexp(largest)[1]))  # exact
     if not cosine:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of tree kinds with their options, and `build_tree`, which builds a tree of any kind.
 
-A new kind is one function and one entry in `KINDS`: `wenet-hs tree build --help` and the checks read this table.
+A new kind is one function and one entry in `KINDS`: `wenet-hs tree build --help` and the checks
+read this table.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +40,9 @@ class TreeSource:
     sequences: Sequence[Sequence[int]] | None = None
     """The unit ids of each transcript, with the end of sentence; required by brown."""
     vectors: NDArray[np.floating[Any]] | None = None
-    """(V, F), a row of NaN for a unit without one; required by embedding (trained: `lm.word2vec.unit_vectors`)."""
+    """(V, F), a row of NaN for a unit without one; required by embedding (trained:
+    `lm.word2vec.unit_vectors`).
+    """
     options: Mapping[str, Any] = field(default_factory=dict)
     """The options of the kind that were given, by name."""
 
@@ -74,10 +77,12 @@ class TreeKind:
 def build_tree(
     kind: str, source: TreeSource, record: Mapping[str, Any] | None = None
 ) -> Tree | NaryTree:
-    """Build the tree of one kind over the units; its options are `record` and those of the kind, as JSON values.
+    """Build the tree of one kind over the units; its options are `record` and those of the kind, as
+    JSON values.
 
-    Raises ConfigError: unknown kind, an option that the kind does not use or a wrong value, a package that is missing.
-        ValueError: wrong frequencies, units, vectors or sequences, or none although the kind needs them.
+    Raises ConfigError: unknown kind, an option that the kind does not use or a wrong value, a
+        package that is missing. ValueError: wrong frequencies, units, vectors or sequences, or none
+        although the kind needs them.
     """
     check_kind_options(kind, source.options, len(source.units))
     binary = binary_kind(kind, source.options)
@@ -88,12 +93,16 @@ def build_tree(
 
 
 def needs(kind: str, options: Mapping[str, Any]) -> str:
-    """The field of the source that `build_tree` with these options needs besides the frequencies; empty: none."""
+    """The field of the source that `build_tree` with these options needs besides the frequencies;
+    empty: none.
+    """
     return KINDS[binary_kind(kind, options)].needs
 
 
 def check_kind_options(kind: str, options: Mapping[str, Any], num_units: int) -> None:
-    """Raise ConfigError for an unknown kind, an option that it does not use, or a value out of range."""
+    """Raise ConfigError for an unknown kind, an option that it does not use, or a value out of
+    range.
+    """
     if kind not in KINDS:
         raise ConfigError("--kind", f"must be one of {', '.join(KINDS)}, got {kind!r}")
     used = {**KINDS[kind].options, **KINDS[binary_kind(kind, options)].options}
@@ -124,7 +133,9 @@ def check_kind_options(kind: str, options: Mapping[str, Any], num_units: int) ->
 
 
 def binary_kind(kind: str, options: Mapping[str, Any]) -> str:
-    """The kind of the binary tree that is built first: that of `--by top-of KIND`, or the kind itself."""
+    """The kind of the binary tree that is built first: that of `--by top-of KIND`, or the kind
+    itself.
+    """
     by = options.get("by", BINS)
     if kind != CLASSES or by == BINS:
         return kind
@@ -139,8 +150,9 @@ def binary_kind(kind: str, options: Mapping[str, Any]) -> str:
 
 
 def _brown(source: TreeSource) -> Tree:
-    # The end of sentence also precedes each transcript, as that of the sentence before. Otherwise nothing follows it,
-    # its merges lose nothing, and it gets a long code (UCLA's phones: 9 bits instead of 2).
+    # The end of sentence also precedes each transcript, as that of the sentence before. Otherwise
+    # nothing follows it, its merges lose nothing, and it gets a long code (UCLA's phones: 9 bits
+    # instead of 2).
     sequences = [[*sequence[-1:], *sequence] for sequence in source.sequences or ()]
     return Tree.brown(sequences, source.frequencies, source.units)
 

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Drawings of a tree as SVG and PNG, and the tree explorer, an HTML page.
 
-A drawing has the root on the left, and per row a unit with its share of all units and its code. A tree of at most
-`max_leaves` units is drawn whole. Of a larger one the most probable branches are opened until there are `max_leaves`
-rows; a branch that stays closed is a row "… 1,234 units". Lines are as thick as their branch is probable.
+A drawing has the root on the left, and per row a unit with its share of all units and its code. A
+tree of at most `max_leaves` units is drawn whole. Of a larger one the most probable branches are
+opened until there are `max_leaves` rows; a branch that stays closed is a row "… 1,234 units". Lines
+are as thick as their branch is probable.
 
-The page opens branches and searches units. It needs no network, and its content security policy forbids one.
+The page opens branches and searches units. It needs no network, and its content security policy
+forbids one.
 """
 
 import heapq
@@ -36,7 +38,9 @@ INK, QUIET, FAINT, PAPER = "#1c1e21", "#5c6370", "#9aa2af", "#ffffff"
 
 
 class TreeRow(NamedTuple):
-    """The end of a drawn branch: a unit, a closed subtree, or the children of a node that are not drawn."""
+    """The end of a drawn branch: a unit, a closed subtree, or the children of a node that are not
+    drawn.
+    """
 
     label: str
     percent: str
@@ -76,7 +80,9 @@ class TreeLayout:
 
 
 def tree_svg(tree: UnitTree, *, max_leaves: int = 60) -> str:
-    """The drawing as one self-contained `<svg>` element in the colour of the surrounding text (`currentColor`)."""
+    """The drawing as one self-contained `<svg>` element in the colour of the surrounding text
+    (`currentColor`).
+    """
     layout = layout_tree(tree, max_leaves=max_leaves)
     return _render_template(
         "tree.svg", layout=layout, width=f"{layout.width:.0f}", height=f"{layout.height:.0f}"
@@ -151,7 +157,8 @@ def tree_png(tree: UnitTree, *, max_leaves: int = 60) -> bytes:
 
 
 def _fonts(labels: Iterable[str]) -> tuple[list[str], frozenset[str]]:
-    """The font families that have the characters of the labels, and the characters that no font has.
+    """The font families that have the characters of the labels, and the characters that no font
+    has.
 
     Fonts are opened in the order of their names, only until all characters are found.
     """
@@ -253,8 +260,9 @@ def _open_branches(
 ) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
     """The opened nodes with the children that are drawn, and the children that are not.
 
-    The most probable closed branch is opened next. The children of node n that are not drawn are one row with the
-    number ~n; it is the last of the node's drawn children and the key of the second dictionary.
+    The most probable closed branch is opened next. The children of node n that are not drawn are
+    one row with the number ~n; it is the last of the node's drawn children and the key of the
+    second dictionary.
     """
     whole = tree.num_units <= max_leaves
     most = (

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The first hypothesis of Liu et al. (2023) in Markdown: do neighbouring languages have similar frequencies of letters?
+"""The first hypothesis of Liu et al.
+
+(2023) in Markdown: do neighbouring languages have similar frequencies of letters?
 
 Example: python hypothesis.py sentences                                   a folder with LANG.txt, one sentence per line
          python hypothesis.py data-romance/train/data.list data-slavic/train/data.list     data lists of stage 0
@@ -40,7 +42,10 @@ NUM_RESAMPLES = 10_000
 
 
 def read_families(texts: Sequence[str]) -> dict[str, str]:
-    """Language → family, of "Turkic: tr uz". Raises ConfigError: no colon, a language twice, one language or family."""
+    """Language → family, of "Turkic: tr uz".
+
+    Raises ConfigError: no colon, a language twice, one language or family.
+    """
     families: dict[str, str] = {}
     for text in texts:
         name, colon, langs = text.partition(":")
@@ -64,7 +69,10 @@ def read_families(texts: Sequence[str]) -> dict[str, str]:
 
 
 def count_letters(sources: Sequence[Path], langs: Sequence[str]) -> dict[str, Counter[str]]:
-    """The letters of each language in folders with LANG.txt, or in data lists. Raises DataError if one has none."""
+    """The letters of each language in folders with LANG.txt, or in data lists.
+
+    Raises DataError if one has none.
+    """
     counts: dict[str, Counter[str]] = {lang: Counter() for lang in langs}
     for source in sources:
         if source.is_dir():
@@ -94,8 +102,9 @@ def _read_language(path: Path, lang: str) -> list[Utterance]:
 
 
 def compare_pairs(counts: Counts, min_shared: int) -> dict[Pair, tuple[float, float]]:
-    """Of each pair with at least `min_shared` common letters, over these letters only: Spearman's rank correlation of
-    the counts, and the additional bits per letter under the other language's Huffman tree (mean of both directions).
+    """Of each pair with at least `min_shared` common letters, over these letters only: Spearman's
+    rank correlation of the counts, and the additional bits per letter under the other language's
+    Huffman tree (mean of both directions).
     """
     found = {}
     for pair in combinations(counts, 2):
@@ -124,10 +133,11 @@ def code_length(p: np.ndarray, of_tree: np.ndarray) -> float:
 
 
 def compare_trees(counts: Counts, families: Mapping[str, str], lang: str) -> list[float]:
-    """Bits per letter of a language under each of `TREES`, and the share of its letters that the last one's have.
+    """Bits per letter of a language under each of `TREES`, and the share of its letters that the
+    last one's have.
 
-    Each tree is over the letters of all languages, as the tree of one model is: a letter that the tree's languages do
-    not have is far from its root. Of several other families the mean is taken.
+    Each tree is over the letters of all languages, as the tree of one model is: a letter that the
+    tree's languages do not have is far from its root. Of several other families the mean is taken.
     """
     letters = sorted(set().union(*counts.values()))
     p = relative_frequencies(counts, [lang], letters)
@@ -157,7 +167,8 @@ def interval(values: Sequence[float], generator: np.random.Generator) -> str:
 def permutation_test(
     values: Mapping[Pair, float], families: Mapping[str, str], generator: np.random.Generator
 ) -> tuple[float, float]:
-    """The mean within families minus the mean across, and how often permuted families give as large a difference.
+    """The mean within families minus the mean across, and how often permuted families give as large
+    a difference.
 
     The permutation is over languages, because the pairs of one language are not independent.
     """
@@ -178,7 +189,9 @@ def format_pairs(
     families: Mapping[str, str],
     generator: np.random.Generator,
 ) -> str:
-    """A row per family, one for all pairs within families and one for those across; the differences of the last two."""
+    """A row per family, one for all pairs within families and one for those across; the differences
+    of the last two.
+    """
     groups: dict[str, list[tuple[float, float]]] = {
         name: [] for name in [*families.values(), *PAIRS]
     }

@@ -22,7 +22,9 @@ PAPER_HOURS = {
     "be": (63.0, 13.9), "cs": (42.5, 5.8), "pl": (37.8, 12.3), "ru": (27.3, 14.5), "uk": (23.4, 7.2),
     "ba": (29.6, 12.6), "ky": (11.3, 3.8), "tr": (16.9, 8.4), "tt": (10.0, 3.0), "uz": (18.1, 10.4),
 }  # fmt: skip
-"""Hours of training and test that the paper prints; docs/sources.md says which contradict its formula."""
+"""Hours of training and test that the paper prints; docs/sources.md says which contradict its
+formula.
+"""
 TEST_SHARE, MAX_TEST = 0.1, 10_000
 """Of the test set of a language: a share of its utterances, and the most."""
 COLUMNS = {"validated h": 2, "λ": 4, "λ × validated h": 2, "training h": 2, "the paper's training h": 1, "test h": 2,

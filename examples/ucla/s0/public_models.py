@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Our phone recognisers beside nine public ones, on the audited labels of the test words.
 
-The labels are those of VoxAngeles (Chodroff et al., LREC-COLING 2024). The error rates of the public models were
-measured by others (https://github.com/allan-valin/phonetic-eval, June 2026): one error rate per word and model. Both
-files are not part of this repository; only error rates are written.
+The labels are those of VoxAngeles (Chodroff et al., LREC-COLING 2024). The error rates of the
+public models were measured by others (https://github.com/allan-valin/phonetic-eval, June 2026): one
+error rate per word and model. Both files are not part of this repository; only error rates are
+written.
 
-- AUDITED has the columns key, lang, phones; PUBLIC has key, lang, model, PER (a fraction of the word's phones).
-- STUDY is the folder of `snakemake … tables="table3 table3_encoder"`; its texts are in EXP/SYSTEM-seedN/test/joint.
+- AUDITED has the columns key, lang, phones; PUBLIC has key, lang, model, PER (a fraction of the
+    word's phones).
+- STUDY is the folder of `snakemake … tables="table3 table3_encoder"`; its texts are in
+    EXP/SYSTEM-seedN/test/joint.
 - A rate is the errors of a language's words over its phones, then the mean over the languages.
 
 Example: python public_models.py --audited audited.tsv --public public_models.tsv --study study \\
@@ -271,7 +274,10 @@ def read_table(path: Path, columns: Iterable[str]) -> list[dict[str, str]]:
 
 
 def read_ours(experiment: Path, words: Iterable[Word]) -> dict[str, LanguageErrors]:
-    """The errors of each seed of a system. `experiment`: the folder of its trainings, without the seed."""
+    """The errors of each seed of a system.
+
+    `experiment`: the folder of its trainings, without the seed.
+    """
     references = {word.key: word.phones for word in words}
     langs = {word.key: word.lang for word in words}
     errors = {}
@@ -383,7 +389,10 @@ def make_rows(
     public: Mapping[str, LanguageErrors],
     implausible: set[str],
 ) -> dict[str, Row]:
-    """All recognisers, ours first, the public ones by their error rate. `implausible`: keys of words."""
+    """All recognisers, ours first, the public ones by their error rate.
+
+    `implausible`: keys of words.
+    """
     reference = ours[REFERENCE]
     rows = {name: make_row(OURS[name], mean_of(errors), None) for name, errors in ours.items()}
     public_rows = []
@@ -408,7 +417,10 @@ def make_row(recogniser: Recogniser, mean: SeedMean, difference: Difference | No
 def compare_with_ours(
     public: LanguageErrors, ours: Mapping[str, LanguageErrors], implausible: set[str]
 ) -> Difference:
-    """A public recogniser minus a system of ours on the same words. It is the same for each seed of ours."""
+    """A public recogniser minus a system of ours on the same words.
+
+    It is the same for each seed of ours.
+    """
     gaps = {seed: subtract(public, of_seed) for seed, of_seed in ours.items()}
     mean = mean_of(gaps)
     plausible_mean = mean_of(

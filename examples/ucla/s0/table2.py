@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Table 2 of Liu et al. (2023) in Markdown: languages, hours and phones of each set, and the paper's numbers.
+"""Table 2 of Liu et al.
+
+(2023) in Markdown: languages, hours and phones of each set, and the paper's numbers.
 
 Example: python table2.py data/stats.json
 """

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A softmax over the cosines between the state and the vectors of the units (Wang et al. 2017, NormFace).
+"""A softmax over the cosines between the state and the vectors of the units (Wang et al.
+
+2017, NormFace).
 
 Dimension key: N rows, D width, V units.
 """

@@ -19,7 +19,10 @@ class WavTxtOptions(AudioOptions):
 
 
 def prepare(options: WavTxtOptions) -> dict[str, Any]:
-    """Write the lists: the first clips for dev and test, the rest for training. Returns the content of stats.json."""
+    """Write the lists: the first clips for dev and test, the rest for training.
+
+    Returns the content of stats.json.
+    """
     utterances = list[Utterance]()
     rejected = list[Rejected]()
     for audio in sorted(options.corpus.glob("*/*/*.wav")):

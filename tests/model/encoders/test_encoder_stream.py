@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encoders over streams: equal to the whole with the same chunks, to WeNet's causal models, in an hour too."""
+"""Encoders over streams: equal to the whole with the same chunks, to WeNet's causal models, in an
+hour too.
+"""
 
 from collections import Counter
 from pathlib import Path
@@ -84,7 +86,9 @@ def test_a_new_utterance_begins_with_the_features_that_are_left() -> None:
 
 @pytest.mark.parametrize("left", [-1, 1])
 def test_a_new_utterance_may_begin_with_the_last_frames(left: int) -> None:
-    """One layer without convolutions: its frames depend on the frames and positions that are seen only."""
+    """One layer without convolutions: its frames depend on the frames and positions that are seen
+    only.
+    """
     conf = {"use_dynamic_chunk": True, "input_layer": "linear", "num_blocks": 1}
     positions = {"pos_enc_layer_type": "rel_pos", "selfattention_layer_type": "rel_selfattn"}
     sections: dict[str, Any] = {"encoder": "transformer", "encoder_conf": {**conf, **positions}}
@@ -111,7 +115,9 @@ def test_caches_of_all_frames_do_not_grow_beyond_the_utterance() -> None:
 
 @pytest.mark.slow
 def test_an_hour_needs_no_more_memory_than_a_minute_and_no_longer_table() -> None:
-    """A frame depends on few frames before it, so the end of the hour is the end of a part at the same position."""
+    """A frame depends on few frames before it, so the end of the hour is the end of a part at the
+    same position.
+    """
     encoder, chunk = MODELS["conformer"].encoder, Chunk(64, 1)
     part, stream = torch.randn(6000, NUM_BINS), EncoderStream(encoder, chunk)
     for _ in range(60):

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that are published in other forms: named with what to download, wherever a folder of a model is expected."""
+"""Models that are published in other forms: named with what to download, wherever a folder of a
+model is expected.
+"""
 
 import json
 import subprocess
@@ -130,7 +132,9 @@ FORMS: dict[str, tuple[Callable[[Path], None], str]] = {
 def test_the_same_line_everywhere(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
-    """In `train` and run.sh, which read the description of an encoder, `import`, `transcribe` and `load_model`."""
+    """In `train` and run.sh, which read the description of an encoder, `import`, `transcribe` and
+    `load_model`.
+    """
     monkeypatch.chdir(tmp_path)
     write, message = FORMS[name]
     write(Path(name))
@@ -173,7 +177,9 @@ def test_a_name_of_the_hub_that_is_no_folder(
 
 
 def test_the_remedies_name_what_can_be_read(tmp_path: Path) -> None:
-    """The folder of the cache is read as any other, and the program `hf` has the flags that the lines name."""
+    """The folder of the cache is read as any other, and the program `hf` has the flags that the
+    lines name.
+    """
     write_cache(tmp_path / "models--u--m")
     assert recognise_other_form(tmp_path / "models--u--m/snapshots/abc") is None
     pytest.importorskip("huggingface_hub")
@@ -183,7 +189,9 @@ def test_the_remedies_name_what_can_be_read(tmp_path: Path) -> None:
 
 
 def test_model_folders_and_their_files(tmp_path: Path) -> None:
-    """Where an encoder is expected, and a file or a folder in Hugging Face's layout where a model folder is."""
+    """Where an encoder is expected, and a file or a folder in Hugging Face's layout where a model
+    folder is.
+    """
     folder = write_model_folder(tmp_path / "exp")
     expected = (
         "exp: is a model folder of wenet_hs or WeNet; give it as --checkpoint, in run.sh as --base"

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pretrained encoders: as in transformers, independent of padding; layers, freezing, masks, outputs that are kept."""
+"""Pretrained encoders: as in transformers, independent of padding; layers, freezing, masks, outputs
+that are kept.
+"""
 
 import json
 import math
@@ -606,7 +608,10 @@ def test_spans_hide_the_share_that_is_asked_for() -> None:
 
 @pytest.mark.parametrize("name", ["wav2vec2", "xls-r", "wavlm-large", "w2v-bert"])
 def test_lower_layers_are_those_of_transformers(name: str) -> None:
-    """Also their input, the first of the weighted outputs. The last layer's normalization is that of the module."""
+    """Also their input, the first of the weighted outputs.
+
+    The last layer's normalization is that of the module.
+    """
     weighted, second = make_encoder(name, layers="weighted"), make_encoder(name, layers=2)
     second.pretrained.load_state_dict(
         {

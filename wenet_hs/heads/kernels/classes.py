@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numba kernels of the class head, for float32 on a CPU: log-softmax per node, costs, and the search for the k best.
+"""Numba kernels of the class head, for float32 on a CPU: log-softmax per node, costs, and the
+search for the k best.
 
 Import it inside the function that runs a kernel, because it imports numba.
 
-Dimension key: N rows, D width, V units, I inner nodes, E edges (the children of all nodes), C children of one node,
-K best units, M decisions (pairs of a row and a node on its path, node by node), G groups (all decisions at one node),
-R decisions of one group, S scores of all decisions (one per child of the decision's node, decision by decision),
-T rows of the weight's gradient: E, or for a sparse gradient the edges of the nodes that have a group.
+Dimension key: N rows, D width, V units, I inner nodes, E edges (the children of all nodes), C
+children of one node, K best units, M decisions (pairs of a row and a node on its path, node by
+node), G groups (all decisions at one node), R decisions of one group, S scores of all decisions
+(one per child of the decision's node, decision by decision), T rows of the weight's gradient: E, or
+for a sparse gradient the edges of the nodes that have a group.
 """
 
 import math
@@ -27,8 +29,9 @@ from wenet_hs.tree.compiled import njit, prange
 from wenet_hs.tree.tree import NaryTree
 
 MIN_PRODUCT_ROWS, MIN_PRODUCT_SCORES = 6, 4096
-"""A node with at least this many rows, and this many scores of all its rows, is computed by matrix products. For the
-other nodes the overhead of a product would be larger than its gain."""
+"""A node with at least this many rows, and this many scores of all its rows, is computed by matrix
+products. For the other nodes the overhead of a product would be larger than its gain.
+"""
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 _NO_KEY, _NUMBER, _HALF = keys.NO_KEY, keys.NUMBER, keys.HALF
 
@@ -91,7 +94,9 @@ class _LogSoftmax(torch.autograd.Function):
 
 
 def log_softmax_in_place(scores: Tensor, offsets: Tensor) -> Tensor:
-    """Scores (N, E) to log-probabilities of the children given their node (N, E), in place; differentiable once."""
+    """Scores (N, E) to log-probabilities of the children given their node (N, E), in place;
+    differentiable once.
+    """
     log_probs: Tensor = _LogSoftmax.apply(scores, offsets.numpy())  # type: ignore[no-untyped-call]
     return log_probs
 
@@ -170,8 +175,8 @@ def _costs_of_decisions(hidden_MD, weight_ED, bias_E, decisions_M5, scores_S, gr
     Where there is no matrix product, the scores and the derivatives by the row are computed here.
 
     Args:
-        decisions_M5: where the scores start, first edge of the node, number of its edges, choice, and whether a matrix
-            product computes the node.
+        decisions_M5: where the scores start, first edge of the node, number of its edges, choice,
+            and whether a matrix product computes the node.
     """
     costs, dim = np.empty(len(decisions_M5), np.float32), hidden_MD.shape[1]
     for index in prange(len(decisions_M5)):
@@ -203,13 +208,14 @@ def _costs_of_decisions(hidden_MD, weight_ED, bias_E, decisions_M5, scores_S, gr
 
 @njit(parallel=True, fastmath=SUMS)
 def _vector_gradients(grad_TD, grad_E, scaled_MD, upstream_M, groups_G6, score_grads_S):  # type: ignore[no-untyped-def]
-    """Add the gradients of the nodes' vectors to `grad_TD` and those of their biases to `grad_E`, which are zeros.
+    """Add the gradients of the nodes' vectors to `grad_TD` and those of their biases to `grad_E`,
+    which are zeros.
 
     Args:
         scaled_MD: the hidden states of the decisions, times `upstream_M`.
         upstream_M: the derivative of the loss by the cost of each decision.
-        groups_G6: first decision, number of decisions, first edge, number of edges, the first of the group's
-            `score_grads_S`, and its first row in `grad_TD`.
+        groups_G6: first decision, number of decisions, first edge, number of edges, the first of
+            the group's `score_grads_S`, and its first row in `grad_TD`.
         score_grads_S: the derivative of a decision's cost by each of its scores.
     """
     dim = scaled_MD.shape[1]
@@ -252,8 +258,8 @@ class _CostOfDecisions(torch.autograd.Function):
             torch.empty_like(hidden_MD),
         )
         is_product_G = (groups.sizes >= MIN_PRODUCT_ROWS) & (num_scores_G >= MIN_PRODUCT_SCORES)
-        # The first row of a group in the weight's gradient: its first edge; in a sparse gradient, which has only the
-        # edges of the groups, the number of the edges of all groups before.
+        # The first row of a group in the weight's gradient: its first edge; in a sparse gradient,
+        # which has only the edges of the groups, the number of the edges of all groups before.
         outs_G = np.cumsum(groups.degrees) - groups.degrees if ctx.sparse else groups.edges
         ctx.groups_G6 = np.column_stack([*groups[2:], starts_G, outs_G])
         ctx.is_product_G, ctx.score_grads_S, ctx.products = is_product_G, score_grads_S, []
@@ -300,8 +306,8 @@ class _CostOfDecisions(torch.autograd.Function):
         if not any(ctx.needs_input_grad[1:3]):
             return grad_hidden, None, None, None, None, None
         num_rows = int(ctx.groups.degrees.sum()) if ctx.sparse else ctx.num_edges
-        # np.zeros, because torch.zeros writes all of the memory here. For np.zeros the operating system clears a page
-        # when it is first used.
+        # np.zeros, because torch.zeros writes all of the memory here. For np.zeros the operating
+        # system clears a page when it is first used.
         grad_TD = torch.from_numpy(np.zeros((num_rows, hidden_MD.size(1)), np.float32))
         grad_E = torch.from_numpy(np.zeros(ctx.num_edges, np.float32))
         upstream_M = grads[0].index_select(0, ctx.rows_M)
@@ -323,13 +329,15 @@ class _CostOfDecisions(torch.autograd.Function):
 def cost_of_decisions(
     hidden: Tensor, weight: Tensor, bias: Tensor, groups: Any, smoothing: float, sparse: bool
 ) -> Tensor:
-    """The cross-entropies of the decisions on each row's path, added up, from the nodes on the paths only.
+    """The cross-entropies of the decisions on each row's path, added up, from the nodes on the
+    paths only.
 
     Args:
         hidden, weight, bias: (N, D), (E, D), (E,) float32 on a CPU.
         groups: the `DecisionGroups` of the targets.
         smoothing: ε; at each node the right child has 1-ε, the other children share ε.
-        sparse: whether the weight's gradient is a sparse tensor of the edges of the nodes on the paths.
+        sparse: whether the weight's gradient is a sparse tensor of the edges of the nodes on the
+            paths.
     Returns: (N,) nats; differentiable once.
     """
     cost: Tensor = _CostOfDecisions.apply(hidden, weight, bias, groups, smoothing, sparse)  # type: ignore[no-untyped-call]
@@ -344,7 +352,8 @@ def _search_class_row(hidden_D, edges, root_C, best_K, budget):  # type: ignore[
     heap, scratch = np.empty(num_inner, np.int64), np.empty(max_degree, np.float32)
     best_K[:] = _NO_KEY
     heap[0] = 0
-    # A node of the same cost as the last leaf is opened too: it may hold an equal leaf of a lower id.
+    # A node of the same cost as the last leaf is opened too: it may hold an equal leaf of a lower
+    # id.
     while size and heap[0] >> _HALF <= best_K[last] >> _HALF:
         here = heap[0]
         size -= 1
@@ -398,14 +407,16 @@ def best_units(
     k: int,
     budget: int,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Best-first search for the k most probable units; a node's log-probability is a bound for its leaves.
+    """Best-first search for the k most probable units; a node's log-probability is a bound for its
+    leaves.
 
     Args:
         hidden, weight, bias: (N, D), (E, D), (E,) float32 on a CPU, contiguous, without gradient.
         root_scores: (N, C) of the root's children.
-        budget: a row that needs the scores of more edges than this is given up, as is a row with a NaN.
-    Returns: log-probabilities (N, K), unit ids (N, K) int64, and the rows given up or None, whose results have no
-        meaning.
+        budget: a row that needs the scores of more edges than this is given up, as is a row with a
+            NaN.
+    Returns: log-probabilities (N, K), unit ids (N, K) int64, and the rows given up or None, whose
+        results have no meaning.
     """
     use_torch_threads()
     shape = len(hidden), k

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Triton kernels of the CTC loss (Graves et al. 2006) on a GPU: one program per utterance, one lane per state.
+"""Triton kernels of the CTC loss (Graves et al.
 
-torch's own loss copies the lengths to the device in its forward and in its backward pass, and waits for the device each
-time. Here the lengths stay on the device. The sums over states are made in a fixed order: the bits are the same in each
-run.
+2006) on a GPU: one program per utterance, one lane per state.
 
-Tested with Triton's interpreter and by compilation for sm_80, sm_90 and sm_100. They have not run on a GPU.
+torch's own loss copies the lengths to the device in its forward and in its backward pass, and waits
+for the device each time. Here the lengths stay on the device. The sums over states are made in a
+fixed order: the bits are the same in each run.
 
-Dimension key: B utterances, T frames, C classes (0 is blank), L labels, S = 2 L + 1 states: blank, and each label and a
-blank after it.
+Tested with Triton's interpreter and by compilation for sm_80, sm_90 and sm_100. They have not run
+on a GPU.
+
+Dimension key: B utterances, T frames, C classes (0 is blank), L labels, S = 2 L + 1 states: blank,
+and each label and a blank after it.
 """
 
 from typing import Any
@@ -40,7 +43,9 @@ def _bounded(x_S, is_state_S):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _open(frames, targets, labels, max_labels, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """This program's utterance, its numbers of frames and states; per state where its label is, and its class."""
+    """This program's utterance, its numbers of frames and states; per state where its label is, and
+    its class.
+    """
     utterance = tl.program_id(0).to(tl.int64)
     num_states = 2 * tl.load(labels + utterance) + 1
     state_S = tl.arange(0, BLOCK)
@@ -64,7 +69,9 @@ def forward_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
     max_states,
     BLOCK: tl.constexpr,
 ):
-    """The log sums over the beginnings of alignments, (T, S), and the cost; 0 where no alignment is possible."""
+    """The log sums over the beginnings of alignments, (T, S), and the cost; 0 where no alignment is
+    possible.
+    """
     utterance, num_frames, num_states, state_S, is_label_S, label_S, class_S = _open(
         frames, targets, labels, max_labels, BLOCK
     )
@@ -109,9 +116,11 @@ def backward_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
     max_states,
     BLOCK: tl.constexpr,
 ):
-    """Replace the sums in `alphas` by the posteriors of the states; 0 where no alignment is possible.
+    """Replace the sums in `alphas` by the posteriors of the states; 0 where no alignment is
+    possible.
 
-    `betas` (2, S) per utterance: sums over the rest of alignments, with the frame itself, of this frame and the next.
+    `betas` (2, S) per utterance: sums over the rest of alignments, with the frame itself, of this
+    frame and the next.
     """
     utterance, num_frames, num_states, state_S, is_label_S, label_S, class_S = _open(
         frames, targets, labels, max_labels, BLOCK

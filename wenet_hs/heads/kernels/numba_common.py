@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numba functions that several kernels use: float32 exp and log1p, the number of threads, the k best of a row.
+"""Numba functions that several kernels use: float32 exp and log1p, the number of threads, the k
+best of a row.
 
-exp and log1p are polynomials, so that the compiler vectorises the loops that contain them. Calls of the C library would
-prevent that. The coefficients are minimax fits with a relative error of 2e-7. A NaN stays a NaN.
+exp and log1p are polynomials, so that the compiler vectorises the loops that contain them. Calls of
+the C library would prevent that. The coefficients are minimax fits with a relative error of 2e-7. A
+NaN stays a NaN.
 
 This module imports numba, which takes 0.3 s. Import it inside the function that runs a kernel.
 
@@ -23,7 +25,10 @@ SUMS = {"reassoc", "contract", "nsz"}
 """Fast-math flags of the kernels: sums may be reordered, NaN and infinity stay what they are."""
 
 SERIAL_MAX_VALUES = 65_536
-"""Up to this many values `best_of_rows` runs on the calling thread. To start the others would take as long."""
+"""Up to this many values `best_of_rows` runs on the calling thread.
+
+To start the others would take as long.
+"""
 
 _LARGEST = np.float32(87.0)  # exp(-87) is still a normal number
 _INVERSE_LN2 = np.float32(1.4426950408889634)
@@ -48,11 +53,13 @@ _L1, _L2, _L3, _L4, _L5, _L6, _L7, _L8, _L9 = (
 def use_torch_threads() -> None:
     """Set Numba's number of threads to torch's, at most those that Numba was started with.
 
-    Call it before a parallel kernel. `torch.set_num_threads` and OMP_NUM_THREADS then apply to both.
+    Call it before a parallel kernel. `torch.set_num_threads` and OMP_NUM_THREADS then apply to
+    both.
     """
     num_threads = torch.get_num_threads()
     numba.set_num_threads(min(num_threads, numba.config.NUMBA_NUM_THREADS))
-    # Numba's first call starts its threads. This resets the OpenMP setting, which is torch's setting too.
+    # Numba's first call starts its threads. This resets the OpenMP setting, which is torch's
+    # setting too.
     if torch.get_num_threads() != num_threads:
         torch.set_num_threads(num_threads)
 
@@ -101,7 +108,8 @@ def log1p_unit(x):  # type: ignore[no-untyped-def]
 
 
 def best_of_rows(scores_NV: Tensor, k: int) -> tuple[Tensor, Tensor] | None:
-    """The k greatest values of each row, descending (N, K), and their ids (N, K) int64; of equal values the lower id.
+    """The k greatest values of each row, descending (N, K), and their ids (N, K) int64; of equal
+    values the lower id.
 
     Returns None if there is a NaN. `scores_NV` is float32, contiguous and without gradient.
     """

@@ -16,8 +16,9 @@ from wenet_hs.heads.gpu import is_gpu
 from wenet_hs.heads.products import linear
 
 MAX_SCORES = 2**29
-"""Of so many scores (2 GiB) `cost_in_parts` keeps the derivatives for the backward pass; more rows are computed in
-parts, whose scores are computed again there."""
+"""Of so many scores (2 GiB) `cost_in_parts` keeps the derivatives for the backward pass; more rows
+are computed in parts, whose scores are computed again there.
+"""
 
 
 class _CostOfScores(torch.autograd.Function):
@@ -58,13 +59,14 @@ class _CostOfScores(torch.autograd.Function):
 def cost_of_scores(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, compute: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """(N,) costs from the scores of all nodes, edges or units; differentiable once in hidden, weight and bias.
+    """(N,) costs from the scores of all nodes, edges or units; differentiable once in hidden,
+    weight and bias.
 
     Args:
         hidden: (N, D), weight: (I, D), bias: (I,) or none; of one dtype, in which the
             products are computed.
-        compute: from the scores (N, I) to the costs (N,), in float32 or that dtype; it replaces each score by the
-            derivative of its row's cost.
+        compute: from the scores (N, I) to the costs (N,), in float32 or that dtype; it replaces
+            each score by the derivative of its row's cost.
     """
     cost: Tensor = _CostOfScores.apply(hidden, weight, bias, compute)  # type: ignore[no-untyped-call]
     return cost
@@ -77,7 +79,9 @@ def cost_in_parts(
     targets: Tensor,
     compute: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
-    """As `cost_of_scores`, with targets (N,) as the second argument of `compute`, within MAX_SCORES."""
+    """As `cost_of_scores`, with targets (N,) as the second argument of `compute`, within
+    MAX_SCORES.
+    """
 
     def cost(hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
         return cost_of_scores(

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numba kernels of the best-first search for the k best leaves on a CPU.
 
-A leaf's cost is -log of its probability, the sum of the costs of the turns on its path. So no leaf below a node costs
-less than the node. Best-first search opens the cheapest open node, which a binary heap gives, until that node costs
-more than the k-th best leaf found. Nodes and leaves are int64 keys: the bits of the float32 cost above the node's
-number in the tree. Costs are ≥ 0, so the order of the integers is the order of the costs, then of the numbers.
+A leaf's cost is -log of its probability, the sum of the costs of the turns on its path. So no leaf
+below a node costs less than the node. Best-first search opens the cheapest open node, which a
+binary heap gives, until that node costs more than the k-th best leaf found. Nodes and leaves are
+int64 keys: the bits of the float32 cost above the node's number in the tree. Costs are ≥ 0, so the
+order of the integers is the order of the costs, then of the numbers.
 
-One thread computes a row, always in the same order: the number of threads changes no bit. Import this module inside the
-function that runs a kernel, because it imports numba.
+One thread computes a row, always in the same order: the number of threads changes no bit. Import
+this module inside the function that runs a kernel, because it imports numba.
 
-Dimension key: N rows, D width, I inner nodes, V = I+1 units, K best leaves, G rows given up, H size of the heap.
+Dimension key: N rows, D width, I inner nodes, V = I+1 units, K best leaves, G rows given up, H size
+of the heap.
 """
 
 import numpy as np
@@ -20,7 +22,9 @@ from wenet_hs.heads.kernels.numba_common import SUMS, exp_minus, log1p_unit, use
 from wenet_hs.tree.compiled import njit, prange
 
 SERIAL_MAX_ROWS = 3
-"""Up to this many rows are searched by the calling thread: to start the others takes 4 µs, a row 2 to 7 µs."""
+"""Up to this many rows are searched by the calling thread: to start the others takes 4 µs, a row 2
+to 7 µs.
+"""
 NO_KEY = np.int64(2**63 - 1)
 """Above every key."""
 NUMBER = np.int64(2**32 - 1)
@@ -41,11 +45,15 @@ def search(
     k: int,
     limits: tuple[int, int],
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Best-first search. All tensors on the CPU and contiguous, without gradient, float32 and int32; V ≥ 2.
+    """Best-first search.
 
-    `limits`: how many nodes a row may open in all, and before its first leaf, before it is given up.
-    Returns: log-probabilities (N, K), unit ids (N, K) int64, and the rows given up (G,) or None. Those exceeded the
-        limits, met a NaN, or came after rows most of which had been given up. Their results have no meaning.
+    All tensors on the CPU and contiguous, without gradient, float32 and int32; V ≥ 2.
+
+    `limits`: how many nodes a row may open in all, and before its first leaf, before it is given
+    up.
+    Returns: log-probabilities (N, K), unit ids (N, K) int64, and the rows given up (G,) or None.
+        Those exceeded the limits, met a NaN, or came after rows most of which had been given up.
+        Their results have no meaning.
     """
     num_rows = len(hidden_ND)
     # NumPy allocates three times as fast as torch, and a search of one row at V = 150 takes 2 µs.
@@ -69,7 +77,10 @@ _NO_BIAS = np.empty(0, np.float32)
 
 
 def scan(scores_NI: Tensor, children_I2: Tensor, k: int) -> tuple[Tensor, Tensor] | None:
-    """The k best of all leaves (N, K), from the scores of all nodes; tensors as in `search`. None if there is a NaN."""
+    """The k best of all leaves (N, K), from the scores of all nodes; tensors as in `search`.
+
+    None if there is a NaN.
+    """
     values_NK, ids_NK = (
         np.empty((len(scores_NI), k), np.float32),
         np.empty((len(scores_NI), k), np.int64),
@@ -138,7 +149,9 @@ def dot_product(hidden_D, vector_D):  # type: ignore[no-untyped-def]
 
 @njit
 def _search_binary_row(hidden_D, nodes, best_K, heap_H, max_before_leaf):  # type: ignore[no-untyped-def]
-    """Fill `best_K` with sorted keys. Returns how many nodes were opened, negative if the row was given up.
+    """Fill `best_K` with sorted keys.
+
+    Returns how many nodes were opened, negative if the row was given up.
 
     The size of the heap and `max_before_leaf` are the two limits of `search`.
     """

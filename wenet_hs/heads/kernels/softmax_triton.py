@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Triton kernel of the flat softmax's cost on a GPU: two passes over the scores of a row, in one launch.
+"""Triton kernel of the flat softmax's cost on a GPU: two passes over the scores of a row, in one
+launch.
 
-Tested with Triton's interpreter and by compilation for sm_80, sm_90 and sm_100. It has not run on a GPU.
+Tested with Triton's interpreter and by compilation for sm_80, sm_90 and sm_100. It has not run on a
+GPU.
 
 Dimension key: N rows, D width, V units, B width of a block.
 """
@@ -21,8 +23,8 @@ MAX_BLOCK = 4096
 def softmax_kernel(scores, targets, costs, num_units, on_target, on_all, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """The cost of a row, and its derivatives, which replace the scores.
 
-    It is w · log Σ exp(score) - on_target · score[target] - on_all · Σ score, with w = on_target + on_all · V. Computed
-    in float32, whatever the dtype of the scores.
+    It is w · log Σ exp(score) - on_target · score[target] - on_all · Σ score, with w = on_target +
+    on_all · V. Computed in float32, whatever the dtype of the scores.
     """
     row = tl.program_id(0).to(tl.int64)
     scores += row * num_units

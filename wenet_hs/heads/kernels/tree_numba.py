@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numba kernels of the tree head's costs and log-probabilities, for float32 on a CPU.
 
-Along the paths: dot products with the vectors on the targets' paths only. A row follows the tree from its leaf up to
-the root, so no table of paths is needed. Over all nodes: one pass over the product with all node vectors.
+Along the paths: dot products with the vectors on the targets' paths only. A row follows the tree
+from its leaf up to the root, so no table of paths is needed. Over all nodes: one pass over the
+product with all node vectors.
 
 Import it inside the function that runs a kernel, because it imports numba.
 
-Dimension key: N rows, D width, I inner nodes, V = I+1 units, M decisions on the paths of all N targets,
-U inner nodes that are on a path, K rows of the weight's gradient: I, or U if it is sparse.
+Dimension key: N rows, D width, I inner nodes, V = I+1 units, M decisions on the paths of all N
+targets, U inner nodes that are on a path, K rows of the weight's gradient: I, or U if it is sparse.
 """
 
 from collections.abc import Iterable
@@ -39,7 +40,9 @@ _ROWS = 16  # that one thread takes at a time, of those that need all nodes
 
 @njit(parallel=True, fastmath=SUMS)
 def _costs_of_paths(hidden_ND, weight_ID, bias_I, targets_N, up, depths_V, per_decision):  # type: ignore[no-untyped-def]
-    """Costs (N,), the start of each row's decisions (N+1,), and node, row, d cost / d score of each decision (M,)."""
+    """Costs (N,), the start of each row's decisions (N+1,), and node, row, d cost / d score of each
+    decision (M,).
+    """
     num_rows, dim = hidden_ND.shape
     num_inner = len(weight_ID)
     starts = np.empty(num_rows + 1, np.int64)
@@ -94,7 +97,9 @@ def _hidden_gradient(grad_N, weight_ID, starts, nodes, slopes):  # type: ignore[
 def sort_by_node(
     nodes: NDArray[np.int32], num_inner: int
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The decisions (M,) sorted by node, then by row, and the start of each node's decisions (U+1,)."""
+    """The decisions (M,) sorted by node, then by row, and the start of each node's decisions
+    (U+1,).
+    """
     order = np.argsort(
         nodes.astype(np.uint16), kind="stable"
     )  # a radix sort; NumPy has none for 32 bits
@@ -108,9 +113,11 @@ def sort_by_node(
 
 @njit(parallel=True, fastmath=SUMS)
 def _weight_gradient(hidden_ND, grad_N, decisions, order, starts, out_U, grad_KD, grad_K):  # type: ignore[no-untyped-def]
-    """Add each touched node's sum to its row of grad_KD, and to the bias's grad_K unless that is empty.
+    """Add each touched node's sum to its row of grad_KD, and to the bias's grad_K unless that is
+    empty.
 
-    One thread computes the sum of a node, in the order of the rows: the bits do not depend on the number of threads.
+    One thread computes the sum of a node, in the order of the rows: the bits do not depend on the
+    number of threads.
     """
     rows, slopes = decisions
     num_touched, dim = len(out_U), hidden_ND.shape[1]
@@ -205,13 +212,17 @@ def cost_of_paths(
     *,
     sparse: bool,
 ) -> Tensor:
-    """-log P of each row's target, plus `per_decision` times the score of each turn on its path (see CostWeights).
+    """-log P of each row's target, plus `per_decision` times the score of each turn on its path
+    (see CostWeights).
 
     Args:
-        hidden: (N, D), weight: (V-1, D), bias: (V-1,) or none; float32 on a CPU. targets: (N,) int64.
+        hidden: (N, D), weight: (V-1, D), bias: (V-1,) or none; float32 on a CPU. targets: (N,)
+            int64.
         tables: `edges` and `path_lengths` of the head.
-        sparse: whether the weight's gradient is a coalesced sparse tensor of the touched rows. The bias's never is.
-    Returns: (N,) nats; differentiable once in hidden, weight and bias, with the same bits for any number of threads.
+        sparse: whether the weight's gradient is a coalesced sparse tensor of the touched rows. The
+            bias's never is.
+    Returns: (N,) nats; differentiable once in hidden, weight and bias, with the same bits for any
+        number of threads.
     """
     rest = targets, tables, per_decision, sparse
     cost: Tensor = _CostOfPaths.apply(hidden, weight, bias, *rest)  # type: ignore[no-untyped-call]
@@ -290,7 +301,9 @@ def _leaf_log_probs(z_NI, children_I2):  # type: ignore[no-untyped-def]
 
 @njit(parallel=True, fastmath=SUMS)
 def _leaf_log_probs_gradient(z_NI, grad_NV, children_I2):  # type: ignore[no-untyped-def]
-    """From the leaves up: a node's sum is its children's; its score pulls one up and the other down."""
+    """From the leaves up: a node's sum is its children's; its score pulls one up and the other
+    down.
+    """
     num_rows, num_inner = z_NI.shape
     grad_NI = np.empty((num_rows, num_inner), np.float32)
     for block in prange((num_rows + _ROWS - 1) // _ROWS):
@@ -349,11 +362,13 @@ class _TreeLogProbs(torch.autograd.Function):
 
 
 def tree_log_probs(scores: Tensor, children: Tensor) -> Tensor:
-    """All leaves' log-probabilities from the node scores, each the sum from the root down, in O(V) a row.
+    """All leaves' log-probabilities from the node scores, each the sum from the root down, in O(V)
+    a row.
 
     Args:
         scores: (N, V-1) float32 on the CPU.
-        children: (V-1, 2) int32: as a Tree's, or of any binary tree whose nodes come after their parents.
+        children: (V-1, 2) int32: as a Tree's, or of any binary tree whose nodes come after their
+            parents.
     Returns: (N, V); differentiable once.
     """
     log_probs: Tensor = _TreeLogProbs.apply(scores, children.numpy())  # type: ignore[no-untyped-call]

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Triton kernels of the tree head's costs on a GPU.
 
-Along the paths: one program per row walks from the target's leaf to the root, without a table of paths. In one pass it
-computes the cost, its derivative by each score on the path, and its gradient by the hidden vector. The gradient of the
-weight is a sum over the decisions at each node: they are sorted by node, and one program sums those of a node in the
-order of the rows, so that the bits are the same in each run.
+Along the paths: one program per row walks from the target's leaf to the root, without a table of
+paths. In one pass it computes the cost, its derivative by each score on the path, and its gradient
+by the hidden vector. The gradient of the weight is a sum over the decisions at each node: they are
+sorted by node, and one program sums those of a node in the order of the rows, so that the bits are
+the same in each run.
 
 Over all nodes, for leaf smoothing: a matrix product, and one pass over the scores.
 
-Tested with Triton's interpreter and by compilation for sm_80, sm_90 and sm_100. They have not run on a GPU.
+Tested with Triton's interpreter and by compilation for sm_80, sm_90 and sm_100. They have not run
+on a GPU.
 
-Dimension key: N rows, D width, I inner nodes, P longest path, M = N · P places of decisions, U nodes on some path,
-R decisions summed at once, B width of a block.
+Dimension key: N rows, D width, I inner nodes, P longest path, M = N · P places of decisions, U
+nodes on some path, R decisions summed at once, B width of a block.
 """
 
 from typing import Any
@@ -42,7 +44,9 @@ def _softplus(size):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _decision(score, edge, on_target, per_decision):  # type: ignore[no-untyped-def]
-    """Cost of a decision, and its derivative by the node's score: `edge` is odd for the right child."""
+    """Cost of a decision, and its derivative by the node's score: `edge` is odd for the right
+    child.
+    """
     turn = (1 - 2 * (edge & 1)).to(tl.float32)
     score = turn * score
     small = tl.exp(-tl.abs(score))
@@ -113,7 +117,9 @@ def sum_by_node_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
     ROWS: tl.constexpr,
     HAS_BIAS: tl.constexpr,
 ):
-    """The program of the first decision at a node sums all of them; `nodes` are sorted, `places` are rows of `out`."""
+    """The program of the first decision at a node sums all of them; `nodes` are sorted, `places`
+    are rows of `out`.
+    """
     first = tl.program_id(0)
     node = tl.load(nodes + first)
     before = tl.load(nodes + first - 1, mask=first > 0, other=-1)
@@ -168,10 +174,11 @@ def walk_scores_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
 
 @triton.jit
 def all_leaves_kernel(scores, leaves, parts, num_inner, num_blocks, on_all, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """A block of a row: its part of -on_all · Σ_v log P(v), and the derivatives, which replace the scores.
+    """A block of a row: its part of -on_all · Σ_v log P(v), and the derivatives, which replace the
+    scores.
 
-    The leaves under the children of a node are constants, so each node counts with their numbers, as in
-    `tree_numba._costs_of_all_nodes`.
+    The leaves under the children of a node are constants, so each node counts with their numbers,
+    as in `tree_numba._costs_of_all_nodes`.
     """
     row = tl.program_id(0).to(tl.int64)
     node_B = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -298,7 +305,8 @@ def cost_of_paths(
 
     Args:
         tree: `edges` of the head, and the length of the longest path.
-        sparse: whether the weight's gradient is a sparse tensor; the program then waits for the device once.
+        sparse: whether the weight's gradient is a sparse tensor; the program then waits for the
+            device once.
     """
     rest = targets, tree, weights, sparse
     cost: Tensor = _CostOfPaths.apply(hidden, weight, bias, *rest)  # type: ignore[no-untyped-call]

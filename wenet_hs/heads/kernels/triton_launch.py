@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where Triton kernels run, and how they are started. Triton decides when it is imported whether it interprets them."""
+"""Where Triton kernels run, and how they are started.
+
+Triton decides when it is imported whether it interprets them.
+"""
 
 import importlib.util
 from contextlib import nullcontext
@@ -17,7 +20,9 @@ def has_triton() -> bool:
 
 
 def can_use_triton(rows: Tensor) -> bool:
-    """Whether Triton kernels compute with this tensor: float32 on a GPU, and torch.compile or export does not trace."""
+    """Whether Triton kernels compute with this tensor: float32 on a GPU, and torch.compile or
+    export does not trace.
+    """
     is_float32_on_gpu = rows.dtype == torch.float32 and is_gpu(rows.device)
     return is_float32_on_gpu and has_triton() and not torch.compiler.is_compiling()
 
@@ -25,7 +30,9 @@ def can_use_triton(rows: Tensor) -> bool:
 def launch(
     kernel: Any, grid: tuple[int, ...], *arguments: Tensor | float, **constants: Any
 ) -> None:
-    """Start a kernel on the device of its first tensor; Triton itself would take the current device."""
+    """Start a kernel on the device of its first tensor; Triton itself would take the current
+    device.
+    """
     device = next(value.device for value in arguments if isinstance(value, Tensor))
     is_interpreted = not is_gpu(device)
     if 0 not in grid:

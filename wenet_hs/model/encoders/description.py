@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the files of a pretrained encoder say about it. Reading them needs no other package.
 
-Its weights are those of a folder in Hugging Face's layout: `config.json`, `preprocessor_config.json` or
-`processor_config.json` (optional for log-Mel features), `model.safetensors` or `pytorch_model.bin`. A model folder has
-`encoder.json` with both descriptions instead.
+Its weights are those of a folder in Hugging Face's layout: `config.json`,
+`preprocessor_config.json` or `processor_config.json` (optional for log-Mel features),
+`model.safetensors` or `pytorch_model.bin`. A model folder has `encoder.json` with both descriptions
+instead.
 """
 
 import json
@@ -27,7 +28,9 @@ KINDS = (*WAVEFORM_KINDS, "wav2vec2-bert", "whisper")
 """The `model_type` of the encoders that can be used."""
 _RATE = 16000
 _ADAPTER_LAYERS = {"wav2vec2": 3, "wavlm": 3, "wav2vec2-bert": 1}
-"""How many layers `add_adapter` adds where `config.json` gives no number; the other kinds have none."""
+"""How many layers `add_adapter` adds where `config.json` gives no number; the other kinds have
+none.
+"""
 _FIXED: dict[str, dict[str, Any]] = {
     "wav2vec2-bert": {
         "feature_projection_input_dim": 160,
@@ -79,7 +82,9 @@ class EncoderDescription:
 
     @property
     def adapter_layers(self) -> int:
-        """Number of layers after the last one that each halve the number of frames; not the adapters of MMS."""
+        """Number of layers after the last one that each halve the number of frames; not the
+        adapters of MMS.
+        """
         default = _ADAPTER_LAYERS.get(self.kind, 0) if self.config.get("add_adapter") else 0
         return int(self.config.get("num_adapter_layers", default)) if default else 0
 
@@ -105,7 +110,9 @@ class EncoderDescription:
 
     @cached_property
     def frame_geometry(self) -> tuple[int, int]:
-        """Input frames that one frame of the layers is computed from, and from one such frame to the next."""
+        """Input frames that one frame of the layers is computed from, and from one such frame to
+        the next.
+        """
         # Whisper's frame 2 t is the middle of output t: the convolutions are padded.
         frames, stride = {"wav2vec2-bert": (2, 2), "whisper": (1, 2)}.get(self.kind, (1, 1))
         for kernel, step in self.convolutions if self.kind in WAVEFORM_KINDS else ():
@@ -123,7 +130,9 @@ class EncoderDescription:
         return WhisperMel(int(self.config.get("num_mel_bins", 80)), silence_s=silence_s)
 
     def layer_length(self, length: Frames) -> Frames:
-        """How many frames the layers get for `length` input frames, 0 where they are too few; (B,) → (B,)."""
+        """How many frames the layers get for `length` input frames, 0 where they are too few; (B,)
+        → (B,).
+        """
         if self.kind not in WAVEFORM_KINDS:
             return length // 2
         for kernel, stride in self.convolutions:
@@ -131,7 +140,9 @@ class EncoderDescription:
         return max(length, 0) if isinstance(length, int) else length.clip(min=0)
 
     def adapter_length(self, length: Frames) -> Frames:
-        """How many frames one adapter layer makes of `length`; its kernel is 3, its stride 2, its padding 1."""
+        """How many frames one adapter layer makes of `length`; its kernel is 3, its stride 2, its
+        padding 1.
+        """
         return (length + 1) // 2
 
     def to_json(self) -> str:
@@ -139,7 +150,9 @@ class EncoderDescription:
         return json.dumps(files, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
     def _check(self) -> None:
-        """Raises ConfigError for an encoder that would be computed in another way than it was trained."""
+        """Raises ConfigError for an encoder that would be computed in another way than it was
+        trained.
+        """
         if self.kind not in KINDS:
             known = ", ".join(KINDS)
             raise ConfigError(
@@ -165,10 +178,11 @@ class EncoderDescription:
 
 
 def read_description(path: Path) -> EncoderDescription:
-    """The description in a folder of Hugging Face's layout, or in the `encoder.json` of a model folder.
+    """The description in a folder of Hugging Face's layout, or in the `encoder.json` of a model
+    folder.
 
-    Raises CheckpointError or ConfigError naming the file that is missing, damaged or of an unknown encoder. A model in
-    another form than this layout is named too.
+    Raises CheckpointError or ConfigError naming the file that is missing, damaged or of an unknown
+    encoder. A model in another form than this layout is named too.
     """
     refuse_other_form(path)
     file = path / "config.json" if path.is_dir() else path

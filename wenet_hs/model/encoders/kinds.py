@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of pretrained encoders: what stands before and after their layers, and how a layer is called.
+"""The kinds of pretrained encoders: what stands before and after their layers, and how a layer is
+called.
 
-Dimension key: B batch, N samples, T frames, C channels, F features, D width of the layers, H heads, W windows.
+Dimension key: B batch, N samples, T frames, C channels, F features, D width of the layers, H heads,
+W windows.
 """
 
 import warnings
@@ -76,8 +78,9 @@ class WaveformEncoder(PretrainedEncoder):
         ), valid_BT
 
     def _convolve_positions(self, embed: Any, x_BTD: Tensor, valid_BT: Tensor) -> Tensor:
-        """The convolution that encodes positions. mHuBERT has a batch norm before it: its running statistics are always
-        used."""
+        """The convolution that encodes positions. mHuBERT has a batch norm before it: its running
+        statistics are always used.
+        """
         norm = getattr(embed, "batch_norm", None)
         if norm is None:
             return embed(x_BTD)
@@ -88,7 +91,9 @@ class WaveformEncoder(PretrainedEncoder):
         return embed.activation(embed.padding(embed.conv(normed_BDT))).transpose(1, 2)
 
     def _normalize_wave(self, wave_BN: Tensor, lengths: Tensor) -> Tensor:
-        """Waveforms with mean 0 and variance 1 over their samples, if the encoder was trained so; padding is 0."""
+        """Waveforms with mean 0 and variance 1 over their samples, if the encoder was trained so;
+        padding is 0.
+        """
         is_audio_BN, samples_B1 = (
             length_mask(lengths, wave_BN.size(1)),
             lengths.clamp(min=1)[:, None],
@@ -124,7 +129,9 @@ class WaveformEncoder(PretrainedEncoder):
 
     @property
     def _is_stable(self) -> bool:
-        """Whether normalization comes before each branch, so that the last output is normalized too."""
+        """Whether normalization comes before each branch, so that the last output is normalized
+        too.
+        """
         return bool(self.description.config.get("do_stable_layer_norm", False))
 
     def _normalize(self, output_BTD: Tensor) -> Tensor:
@@ -219,7 +226,10 @@ class BertEncoder(PretrainedEncoder):
 
 
 class WhisperEncoder(PretrainedEncoder):
-    """The encoder of Whisper. A window of 30 s has positions from 0, and sees nothing of the others."""
+    """The encoder of Whisper.
+
+    A window of 30 s has positions from 0, and sees nothing of the others.
+    """
 
     _blocks_name = "layers"
     _convolutions = ("conv1", "conv2")
@@ -249,7 +259,9 @@ class WhisperEncoder(PretrainedEncoder):
         return self.pretrained.layer_norm(output_BTD)
 
     def _drop_silence(self, output_BTD: Tensor, num_utterances: int) -> Tensor:
-        """The frames of the audio: each window but the last has the same number, before its silence."""
+        """The frames of the audio: each window but the last has the same number, before its
+        silence.
+        """
         assert isinstance(self.own_frontend, WhisperMel)
         silence = self.own_frontend.silence_frames // 2
         if output_BTD.size(0) > num_utterances:
@@ -264,8 +276,11 @@ class WhisperEncoder(PretrainedEncoder):
 def make_pretrained(
     description: EncoderDescription, conf: PretrainedConf, upper: SpeechEncoder | None = None
 ) -> PretrainedEncoder:
-    """The encoder of this kind, with new weights. Raises ConfigError for settings that do not fit the encoder, or if
-    transformers is not installed."""
+    """The encoder of this kind, with new weights.
+
+    Raises ConfigError for settings that do not fit the encoder, or if transformers is not
+    installed.
+    """
     kind: type[PretrainedEncoder] = WaveformEncoder
     if description.kind not in WAVEFORM_KINDS:
         kind = BertEncoder if description.kind == "wav2vec2-bert" else WhisperEncoder
@@ -273,7 +288,9 @@ def make_pretrained(
 
 
 def check_same_outputs(own: EncoderDescription, path: Path) -> None:
-    """Raises ConfigError if the encoder that `path` describes, if it is there, computes other outputs from weights."""
+    """Raises ConfigError if the encoder that `path` describes, if it is there, computes other
+    outputs from weights.
+    """
     if path.is_file() and (different := differences(own, read_description(path))):
         found = f"an encoder with {list_names(different)} as in {path}"
         raise ConfigError("encoder_conf.path", found, "take the folder of their encoder")
@@ -295,8 +312,9 @@ def differences(own: EncoderDescription, other: EncoderDescription) -> list[str]
 
 
 def _config(description: EncoderDescription) -> Any:
-    """The configuration of transformers, with only the settings of the architecture: others name kernels and code to
-    download."""
+    """The configuration of transformers, with only the settings of the architecture: others name
+    kernels and code to download.
+    """
     try:
         from transformers import AutoConfig  # takes seconds, so only where it is needed
     except ImportError as error:
@@ -324,7 +342,8 @@ def _build(description: EncoderDescription) -> nn.Module:
     from transformers import AutoModel
     from transformers.models.whisper.modeling_whisper import WhisperEncoder as WhisperModule
 
-    # torch.nn.functional.multi_head_attention_forward, which WavLM calls with a mask of numbers and one of booleans
+    # torch.nn.functional.multi_head_attention_forward, which WavLM calls with a mask of numbers and
+    # one of booleans
     warnings.filterwarnings("ignore", message="Support for mismatched key_padding_mask")
     try:
         return _make_module(
@@ -337,7 +356,8 @@ def _build(description: EncoderDescription) -> nn.Module:
 def _make_module(make: Callable[[Any], nn.Module], config: Any) -> nn.Module:
     config.layerdrop = config.encoder_layerdrop = 0.0
     config.dtype = torch.float32  # not that of the file
-    # Above 0: the module has the learned vector, also without masks, so that `--checkpoint` takes it.
+    # Above 0: the module has the learned vector, also without masks, so that `--checkpoint` takes
+    # it.
     config.mask_time_prob, config.mask_feature_prob = 0.05, 0.0
     return make(config)
 

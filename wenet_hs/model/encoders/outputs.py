@@ -10,9 +10,11 @@ from wenet_hs.tree.errors import DataError
 
 
 class EncoderOutputs(Frontend):
-    """The outputs of a frozen encoder that its memory is computed from: one, or those of all layers concatenated.
+    """The outputs of a frozen encoder that its memory is computed from: one, or those of all layers
+    concatenated.
 
-    The values are rounded to float16, as the cache keeps them: the first epoch computes the same as the next ones.
+    The values are rounded to float16, as the cache keeps them: the first epoch computes the same as
+    the next ones.
     """
 
     def __init__(self, encoder: PretrainedEncoder) -> None:

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encoders of `transformers` as a `SpeechEncoder`: wav2vec 2.0, HuBERT, WavLM, w2v-BERT 2.0, Whisper's encoder.
+"""Encoders of `transformers` as a `SpeechEncoder`: wav2vec 2.0, HuBERT, WavLM, w2v-BERT 2.0,
+Whisper's encoder.
 
-Their modules are used, the loop over them is ours: it stops at the chosen layer, and padding changes nothing.
+Their modules are used, the loop over them is ours: it stops at the chosen layer, and padding
+changes nothing.
 
-Dimension key: B batch, N samples, T frames, F features, D width of the layers, K outputs that are kept.
+Dimension key: B batch, N samples, T frames, F features, D width of the layers, K outputs that are
+kept.
 """
 
 from abc import abstractmethod
@@ -29,13 +32,16 @@ _MASK_SPAN = 10  # frames or dimensions, as in wav2vec 2.0
 
 
 class PretrainedEncoder(SpeechEncoder):
-    """The layers of a pretrained encoder, and perhaps layers of ours above. The weights are new until they are loaded.
+    """The layers of a pretrained encoder, and perhaps layers of ours above.
+
+    The weights are new until they are loaded.
 
     Parameters: `pretrained.*` with the names of transformers, `layer_weights`, `upper.*`.
 
     Attributes:
-        takes_outputs: whether the input is already what `states` returns, (B, T, K * D); training sets it.
-        is_held: whether no weight of `pretrained` is trained now, and it has no dropout. Training sets it, and then
+        takes_outputs: whether the input is already what `states` returns, (B, T, K * D); training
+        sets it. is_held: whether no weight of `pretrained` is trained now, and it has no dropout.
+        Training sets it, and then
             calls `train` of the whole model.
     """
 
@@ -50,7 +56,10 @@ class PretrainedEncoder(SpeechEncoder):
         conf: PretrainedConf,
         upper: SpeechEncoder | None = None,
     ) -> None:
-        """`module`: of transformers. Raises ConfigError for settings that do not fit the encoder."""
+        """`module`: of transformers.
+
+        Raises ConfigError for settings that do not fit the encoder.
+        """
         super().__init__()
         self.description, self.conf = description, conf
         self.own_frontend = description.frontend(conf.silence_s)
@@ -96,7 +105,9 @@ class PretrainedEncoder(SpeechEncoder):
         return [f"encoder.pretrained.{part}" for part in parts]
 
     def train(self, mode: bool = True) -> "PretrainedEncoder":
-        """Frozen layers are never in training mode, also not for a moment: a thread may compute their outputs."""
+        """Frozen layers are never in training mode, also not for a moment: a thread may compute
+        their outputs.
+        """
         self.training = mode
         is_frozen = self.is_held or self.conf.freeze == "all"
         for child in self.children():
@@ -125,7 +136,10 @@ class PretrainedEncoder(SpeechEncoder):
         layers: Sequence[int] = (),
         chunk: Chunk | None = None,
     ) -> tuple[Tensor, Tensor, dict[int, Tensor]]:
-        """inputs: those of `own_frontend`, (B, N) or (B, T, F); see the base class. There are no chunks."""
+        """inputs: those of `own_frontend`, (B, N) or (B, T, F); see the base class.
+
+        There are no chunks.
+        """
         if unknown := [layer for layer in layers if not 1 <= layer <= self.num_layers]:
             raise ValueError(f"layers: {unknown[0]}: must be from 1 to {self.num_layers}")
         of_layers: dict[int, Tensor] = {}
@@ -148,7 +162,9 @@ class PretrainedEncoder(SpeechEncoder):
 
     @torch.no_grad()
     def states(self, inputs: Tensor, lengths: Tensor) -> Tensor:
-        """What the memory is computed from, (B, T, K * D), without gradients: the chosen output or all of them."""
+        """What the memory is computed from, (B, T, K * D), without gradients: the chosen output or
+        all of them.
+        """
         states, _ = self._states(inputs, lengths, ())
         return torch.cat(states, dim=2)
 
@@ -294,7 +310,9 @@ class PretrainedEncoder(SpeechEncoder):
 
 
 def _unit_variance(output_BTD: Tensor) -> Tensor:
-    """Each frame with mean 0 and variance 1, before the weighted sum: outputs of later layers are larger."""
+    """Each frame with mean 0 and variance 1, before the weighted sum: outputs of later layers are
+    larger.
+    """
     return F.layer_norm(output_BTD, output_BTD.shape[-1:])
 
 
@@ -310,16 +328,21 @@ def memory_size(description: EncoderDescription, conf: PretrainedConf) -> int:
 
 
 def additive_mask(visible_BT: Tensor, dtype: torch.dtype) -> Tensor:
-    """What is added to scores of attention: (B, 1, 1, T), 0 for keys that are visible, else the lowest number."""
+    """What is added to scores of attention: (B, 1, 1, T), 0 for keys that are visible, else the
+    lowest number.
+    """
     zeros_BT = torch.zeros_like(visible_BT, dtype=dtype)
     return zeros_BT.masked_fill(~visible_BT, torch.finfo(dtype).min)[:, None, None]
 
 
 def mask_spans(x_BTD: Tensor, time: float, feature: float, hidden: Tensor | None = None) -> Tensor:
-    """SpecAugment (Park et al. 2019) as in wav2vec 2.0: spans of 10 frames become `hidden` (D,), or 0, spans of 10
-    dimensions 0.
+    """SpecAugment (Park et al.
 
-    Every frame begins a span with a tenth of the probability `time`, so that no clip is too short for a span.
+    2019) as in wav2vec 2.0: spans of 10 frames become `hidden` (D,), or 0, spans of 10 dimensions
+    0.
+
+    Every frame begins a span with a tenth of the probability `time`, so that no clip is too short
+    for a span.
     """
     if time:
         hidden_BT1 = _draw_spans(x_BTD.shape[:2], time, x_BTD.device)[:, :, None]
@@ -334,6 +357,8 @@ def mask_spans(x_BTD: Tensor, time: float, feature: float, hidden: Tensor | None
 
 
 def _draw_spans(shape: tuple[int, int] | torch.Size, share: float, device: torch.device) -> Tensor:
-    """(B, T) bool: spans of `_MASK_SPAN` positions that begin with the probability share / span at each position."""
+    """(B, T) bool: spans of `_MASK_SPAN` positions that begin with the probability share / span at
+    each position.
+    """
     starts_BT = (torch.rand(shape, device=device) < share / _MASK_SPAN).float()
     return F.max_pool1d(F.pad(starts_BT, (_MASK_SPAN - 1, 0)), _MASK_SPAN, stride=1) > 0

@@ -34,7 +34,9 @@ class EncoderStack(SpeechEncoder):
         recompute: bool = False,
         chunk_rule: ChunkRule | None = None,
     ) -> None:
-        """`recompute`: compute the activations of each layer again in the backward pass, which saves memory."""
+        """`recompute`: compute the activations of each layer again in the backward pass, which
+        saves memory.
+        """
         super().__init__()
         self.chunk_rule = chunk_rule
         self.recompute, self.normalize_before = recompute, normalize_before
@@ -91,11 +93,13 @@ class EncoderStack(SpeechEncoder):
     def forward_chunk(
         self, inputs: Tensor, caches: Sequence[LayerMemory], offset: int | Tensor, visible: Tensor
     ) -> Tensor:
-        """The memory of the next chunk of a stream: what `forward` computes for it with the same chunks.
+        """The memory of the next chunk of a stream: what `forward` computes for it with the same
+        chunks.
 
         Args:
             inputs: (B, (T' - 1) * stride + min_frames, F), which give T' frames.
-            caches: per layer, of the last S frames before the chunk. The frames of the chunk are added to them.
+            caches: per layer, of the last S frames before the chunk. The frames of the chunk are
+                added to them.
             offset: the number of frames before the chunk; an int, or 0-dim.
             visible: (B or 1, T' or 1, S + T') bool: the frames that each frame sees.
         Returns: (B, T', D).

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The weights of a pretrained encoder from a folder in Hugging Face's layout. No code in it is run."""
+"""The weights of a pretrained encoder from a folder in Hugging Face's layout.
+
+No code in it is run.
+"""
 
 import json
 import re
@@ -27,11 +30,14 @@ _RENAMED = {
 
 
 def load_pretrained(module: Any, folder: Path, adapter: str | None = None) -> dict[str, Tensor]:
-    """Copies the weights of the folder into a module of transformers. Layers that the module lacks are left out.
+    """Copies the weights of the folder into a module of transformers.
+
+    Layers that the module lacks are left out.
 
     Args:
         adapter: the language of an adapter of MMS; `new`: adapters keep the values that they have.
-    Returns: `lm_head.*`, the output layer of a fine-tuned model; that of the adapter, if there is one.
+    Returns: `lm_head.*`, the output layer of a fine-tuned model; that of the adapter, if there is
+        one.
     Raises: CheckpointError naming the file that is missing, damaged or of another encoder.
     """
     own, found = module.state_dict(), dict[str, Tensor]()
@@ -64,7 +70,10 @@ def load_pretrained(module: Any, folder: Path, adapter: str | None = None) -> di
 
 
 def hash_pretrained(folder: Path, adapter: str | None) -> str:
-    """The SHA-256 of each file of the weights, separated by spaces. Raises CheckpointError if one is missing."""
+    """The SHA-256 of each file of the weights, separated by spaces.
+
+    Raises CheckpointError if one is missing.
+    """
     files = weight_files(folder)
     if adapter not in (None, "new"):
         files = [*files, adapter_file(folder, str(adapter))]
@@ -72,7 +81,10 @@ def hash_pretrained(folder: Path, adapter: str | None) -> str:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files with the weights of a folder, safetensors first. Raises CheckpointError if there is none."""
+    """The files with the weights of a folder, safetensors first.
+
+    Raises CheckpointError if there is none.
+    """
     for name in ("model.safetensors", "pytorch_model.bin"):
         if (folder / name).is_file():
             refuse_lfs_pointer(folder / name)
@@ -110,8 +122,10 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def _with_names_of(module: Any, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights under the names of the module, without those of other parts of a model and of layers that were left
-    out. Names that no encoder of this `config.json` has stay: they are of another architecture."""
+    """The weights under the names of the module, without those of other parts of a model and of
+    layers that were left out. Names that no encoder of this `config.json` has stay: they are of
+    another architecture.
+    """
     own, renamed, config = module.state_dict(), {}, module.config
     for name, value in state.items():
         end = next((old for old in _RENAMED if name.endswith(old)), "")
