@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wenet_hs.tree.compiled import njit
-from wenet_hs.tree.huffman import NO_ROWS, add_unplaced, huffman_rows
+from wenet_hs.tree.huffman import NO_ROWS, add_unplaced, huffman_subtree
 
 FULL_UP_TO = 1000
 """The most units for which every unit is a class of its own from the start."""
@@ -108,9 +108,10 @@ def _whole_tree(merges: Ints, window: int, ids_M: Ints, frequencies: NDArray[np.
     nodes, starts = np.unique(class_of[by_class], return_index=True)
     for node, members in zip(nodes, np.split(ids_M[by_class], starts[1:]), strict=True):
         units = np.sort(members)
-        below, new_node[node] = huffman_rows(units, frequencies[units], next_node)
-        rows.append(below)
-        next_node += len(below)
+        subtree = huffman_subtree(units, frequencies[units], next_node)
+        new_node[node] = subtree.root
+        rows.append(subtree.rows)
+        next_node += len(subtree.rows)
     return np.concatenate([*rows, new_node[merges[num_within:]]])
 
 

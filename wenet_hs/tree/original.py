@@ -25,7 +25,7 @@ from torch import Tensor
 
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import CheckpointError, DataError, one_line
-from wenet_hs.tree.huffman import NO_ROWS, breadth_first, breadth_first_order
+from wenet_hs.tree.huffman import NO_ROWS, breadth_first_order, number_breadth_first
 from wenet_hs.tree.text_file import read_utf8
 from wenet_hs.tree.tree import Tree
 
@@ -88,7 +88,7 @@ def tree_from_paths(nodes: NDArray[np.integer], turns: NDArray[np.integer]) -> R
     # Every path begins at the root and each child is the same in all paths, so every node is a
     # child exactly once.
     rows = pairs.reshape(-1, 2)
-    return RenumberedTree(breadth_first(rows, root), breadth_first_order(rows, root))
+    return RenumberedTree(number_breadth_first(rows, root), breadth_first_order(rows, root))
 
 
 # ---- folders

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from wenet_hs.text.units import EOS, SOS, SPECIAL_UNITS
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import CheckpointError, ConfigError, DataError, list_names
-from wenet_hs.tree.huffman import NO_ROWS, add_unplaced, huffman_rows
+from wenet_hs.tree.huffman import NO_ROWS, add_unplaced, huffman_subtree
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -260,10 +260,10 @@ def _ward_rows(
     nodes: dict[int, tuple[float, int, int]] = {}  # of each cluster: weight, lowest unit id, number
     for cluster, units in enumerate(groups):
         if len(units):
-            below, root = huffman_rows(units, frequencies[units], next_node)
-            rows.append(below)
-            nodes[cluster] = (float(frequencies[units].sum()), int(units[0]), root)
-            next_node += len(below)
+            subtree = huffman_subtree(units, frequencies[units], next_node)
+            rows.append(subtree.rows)
+            nodes[cluster] = (float(frequencies[units].sum()), int(units[0]), subtree.root)
+            next_node += len(subtree.rows)
     for cluster, (first, second) in enumerate(clusters[~is_identical].tolist(), start=len(groups)):
         left, right = sorted((nodes.pop(first), nodes.pop(second)))
         rows.append(np.array([[left[2], right[2]]]))
