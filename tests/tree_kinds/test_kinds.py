@@ -27,7 +27,7 @@ from wenet_hs.tree_kinds.counts import (
     unit_sequences,
     with_blank_share,
 )
-from wenet_hs.tree_kinds.kinds import KINDS, TreeSource, build_tree, needs
+from wenet_hs.tree_kinds.kinds import KINDS, TreeSource, build_tree, required_input
 
 TOKENIZER = make_tokenizer("char", UnitTable.from_units("abc"))  # <blank> <unk> <sos/eos> a b c
 
@@ -156,9 +156,9 @@ def test_classes_come_from_bins_or_from_the_top_of_a_tree() -> None:
 
 
 def test_only_two_kinds_need_more_than_frequencies(tmp_path: Path) -> None:
-    found = {kind: needs(kind, {}) for kind in KINDS if needs(kind, {})}
+    found = {kind: required_input(kind, {}) for kind in KINDS if required_input(kind, {})}
     assert found == {"brown": "sequences", "embedding": "vectors"}
-    assert needs("classes", {"by": "top-of brown"}) == "sequences"
+    assert required_input("classes", {"by": "top-of brown"}) == "sequences"
     for kind, options in (("brown", {}), ("embedding", {"checkpoint": tmp_path})):
         with pytest.raises(ValueError, match=f"kind {kind} is built from {found[kind]}; give them"):
             build_tree(kind, TreeSource(("a", "b"), np.ones(2), options=options))
