@@ -51,8 +51,8 @@ A file of this kind is an `NaryTree` even if all its rows are pairs.
 """
 MAX_PATH_CELLS = 2**30
 """The most entries of `Tree.paths`; a larger table means a tree too deep for any head."""
-LEFT_TURN = 1
-RIGHT_TURN = -1
+TURNS = np.array([1, -1], dtype=np.int8)
+"""The turn to the left child (index 0) and to the right child (index 1), as `Tree.paths` has it."""
 
 
 class Tree(UnitTree):
@@ -187,8 +187,7 @@ class Tree(UnitTree):
         for column in reversed(range(self.depth)):
             units = np.flatnonzero(depths > column)
             edges = self.edges[reached[units]]
-            is_left = edges % 2 == 0
-            turns[units, column] = np.where(is_left, LEFT_TURN, RIGHT_TURN)
+            turns[units, column] = TURNS[edges % 2]  # even edges lead to left children
             parents = self.parents[reached[units]]
             nodes[units, column] = parents
             reached[units] = parents
