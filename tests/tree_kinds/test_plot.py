@@ -17,7 +17,7 @@ import pytest
 
 from wenet_hs.tree import NaryTree, Tree
 from wenet_hs.tree_kinds import plot
-from wenet_hs.tree_kinds.plot import _fonts, tree_page, tree_png, tree_svg, unit_label
+from wenet_hs.tree_kinds.plot import _choose_fonts, tree_page, tree_png, tree_svg, unit_label
 
 SCRIPT = (Path(plot.__file__).parent / "templates" / "explorer.js").read_text("utf-8")
 HOSTILE = [
@@ -141,12 +141,12 @@ def test_the_picture_is_the_drawing_at_twice_the_resolution_with_all_characters(
         2 * round(float(size["width"])),
         2 * round(float(size["height"])),
     )
-    assert not _fonts(units)[1]
+    assert not _choose_fonts(units)[1]
     rare = (
         "\U000323af"  # the last ideograph of extension H, drawn as its number where no font has it
     )
     assert tree_png(Tree.huffman([1, 1], units=[rare, "a"]))
-    assert _fonts([rare, "a"])[1] <= {rare}
+    assert _choose_fonts([rare, "a"])[1] <= {rare}
 
 
 # ---- the explorer
