@@ -50,7 +50,8 @@ _MIN_SHARED_S = 0.1
 _SAME_TIME_S = 0.00051
 """Two times are equal if they differ by less.
 
-It is half of a millisecond, as by rounding to three decimals, and a rest for floating point.
+That is half of a millisecond, because times are rounded to whole ones, and a rest for floating
+point.
 """
 _FILE_MUTEX = threading.Lock()  # held from the reading of a file of corrections to its writing
 
@@ -73,10 +74,11 @@ class Correction:
         return self.is_confirmed or self.text is not None
 
     def apply(self, segment: TranscribedSegment) -> TranscribedSegment:
-        """The corrected segment; after a review it has no confidence.
+        """The segment with the corrected text and borders.
 
-        A reviewed text with another number of words leaves no times of words. The times of the
-        others are cut at new borders; if one of the words is then too short, there are none either.
+        A reviewed segment has no confidence, and its words have confidence 1. Words keep their
+        times, cut at the borders. There are no words if the reviewed text has another number of
+        them, or if one of them is shorter than 1 ms within the borders.
         """
         start = segment.start if self.start is None else self.start
         end = segment.end if self.end is None else self.end
@@ -222,7 +224,8 @@ def count_reviewed(path: Path) -> int:
 def refuse_double(recordings: Sequence[CorrectedRecording]) -> None:
     """Raise DataError if the same speech would be used for training twice.
 
-    That is so if reviewed segments of two transcripts of one recording overlap by more than 0.1 s.
+    That is the case if segments of two transcripts of one recording, which a person has corrected
+    or confirmed, overlap by more than 0.1 s.
     """
     for first, second in combinations(recordings, 2):
         media = first.record.recording.media
@@ -233,8 +236,7 @@ def refuse_double(recordings: Sequence[CorrectedRecording]) -> None:
             shared_start = max(first_start, second_start)
             shared_end = min(first_end, second_end)
             if shared_end - shared_start > _MIN_SHARED_S:
-                both = f"{first.name} and in {second.name}"
-                found = f"corrected in {both}, at {shared_start:.1f} s"
+                found = f"corrected in {first.name} and in {second.name}, at {shared_start:.1f} s"
                 raise DataError(media, found, "take back the correction in one of them")
 
 
@@ -260,15 +262,15 @@ def _read_corrections(path: Path) -> _StoredCorrections:
 
     Raises DataError if the file has another content.
     """
-    path = _corrections_path(path)
+    file = _corrections_path(path)
     try:
-        content = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+        content = json.loads(file.read_text("utf-8")) if file.is_file() else {}
         speaker = str(content.pop(_SPEAKER, ""))
         segments_hash = str(content.pop(_SEGMENTS, ""))
         # All other keys are numbers of segments.
         corrections = {int(key): _read_correction(value) for key, value in content.items()}
     except (ValueError, AttributeError, TypeError) as error:
-        raise DataError(path, "not a file of corrections", "restore it, or move it away") from error
+        raise DataError(file, "not a file of corrections", "restore it, or move it away") from error
     return _StoredCorrections(corrections, speaker, segments_hash)
 
 
@@ -331,6 +333,7 @@ def save_correction(
     segment has no correction.
 
     Args:
+        path: NAME.json.
         number: the segment, from 0.
         seen: the `segment_hash` of what the person has changed; None: it is not known.
 

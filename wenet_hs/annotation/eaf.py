@@ -265,7 +265,7 @@ def _continues(
     return slot in end_slots and seconds.get(slot) is None
 
 
-class _Place(NamedTuple):
+class _AnnotationPlace(NamedTuple):
     """Where an annotation stands below the annotation with times that it belongs to."""
 
     ancestor: str
@@ -274,7 +274,7 @@ class _Place(NamedTuple):
     """The number among the annotations with the same parent, for each tier on the way down."""
 
 
-def _find_places(annotations: Mapping[str, ElementTree.Element]) -> dict[str, _Place]:
+def _find_places(annotations: Mapping[str, ElementTree.Element]) -> dict[str, _AnnotationPlace]:
     """The place of each annotation by ANNOTATION_ID.
 
     ANNOTATION_REF names the parent. PREVIOUS_ANNOTATION gives the order of annotations with the
@@ -286,27 +286,27 @@ def _find_places(annotations: Mapping[str, ElementTree.Element]) -> dict[str, _P
         identity: (element.get("ANNOTATION_REF", ""), element.get("PREVIOUS_ANNOTATION", ""))
         for identity, element in annotations.items()
     }
-    places = dict[str, _Place]()
+    places = dict[str, _AnnotationPlace]()
     # An annotation comes after those that it refers to.
     for identity in TopologicalSorter(references).static_order():
         if identity not in annotations:
             continue  # the empty reference, or an annotation that does not exist
         parent, previous = references[identity]
         if not parent:
-            places[identity] = _Place(identity, ())
+            places[identity] = _AnnotationPlace(identity, ())
             continue
         number = 0
         if previous in places and places[previous].positions:
             number = places[previous].positions[-1] + 1
         above = places[parent]
-        places[identity] = _Place(above.ancestor, (*above.positions, number))
+        places[identity] = _AnnotationPlace(above.ancestor, (*above.positions, number))
     return places
 
 
 def _read_spans(
     tier: ElementTree.Element,
     annotations: Mapping[str, ElementTree.Element],
-    places: Mapping[str, _Place],
+    places: Mapping[str, _AnnotationPlace],
     slot_seconds: SlotSeconds,
 ) -> list[Span]:
     """The annotations of a tier, with the times of those that they belong to.

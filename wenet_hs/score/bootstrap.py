@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-SEED = 20230
+SEED = 20230  # of all draws, so that the intervals of a scoring are always the same
 CONFIDENCE = 0.95
 _DRAWS_PER_BLOCK = 2**14  # the memory of one block fits into the cache
 
@@ -29,9 +29,10 @@ class Interval(NamedTuple):
 
 
 class Intervals(NamedTuple):
-    """Intervals of each group, of the macro average and of the micro average; None where unknown."""
+    """Intervals of each group and of both averages; None where there is none."""
 
     each: dict[str, Interval | None]
+    """By group."""
     macro: Interval | None
     micro: Interval | None
 
@@ -67,6 +68,7 @@ def draw_sums(values_CK: NDArray[Number], num_resamples: int, stream: str = "") 
     for start in range(0, num_resamples, num_rows):
         rows = sums_RK[start : start + num_rows]  # a view: writing to it fills sums_RK
         drawn_RC = generator.integers(num_clusters, size=(len(rows), num_clusters), dtype=np.int32)
+        # One of the K values at a time, contiguous in memory, which is faster.
         for index, value_C in enumerate(np.ascontiguousarray(values_CK.T)):
             rows[:, index] = value_C.take(drawn_RC).sum(axis=1)
     return sums_RK
@@ -76,11 +78,12 @@ def rates_of_sums(sums_RK: NDArray[Number]) -> Rates:
     """The error rates (R,) of sums whose first two columns are errors and reference units."""
     errors_R = sums_RK[:, 0]
     units_R = sums_RK[:, 1]
+    # np.maximum: no warning of a division by 0 where the result is NaN anyway.
     return np.where(units_R > 0, errors_R / np.maximum(units_R, 1), np.nan)
 
 
 def resample_rates(values: Mapping[str, NDArray[Number]], num_resamples: int) -> ResampledRates:
-    """The rates of resamples in which every group keeps its number of clusters.
+    """The rates of resamples, each of which draws as many clusters of a group as the group has.
 
     Args:
         values: by group (a language, a length): errors and reference units of each cluster, (C, 2).
@@ -111,10 +114,10 @@ def percentile_interval(rates_R: Rates) -> Interval | None:
 
 
 def stratified_intervals(values: Mapping[str, NDArray[Number]], num_resamples: int) -> Intervals:
-    """Intervals of each group and of the averages, whose resamples have clusters of all groups.
+    """Intervals of each group and of the averages from the resamples of `resample_rates`.
 
     A group with one cluster has no interval, because all its resamples are equal. If no group has
-    one, neither have the averages.
+    an interval, the averages have none either.
 
     Args:
         values: by group: errors and reference units of each cluster, (C, 2).
@@ -132,10 +135,10 @@ def stratified_intervals(values: Mapping[str, NDArray[Number]], num_resamples: i
 
 
 def clustered_intervals(values: Mapping[str, NDArray[Number]], num_resamples: int) -> Intervals:
-    """Intervals of each group, and of averages over whole groups that are drawn.
+    """Intervals of each group as in `stratified_intervals`; those of the averages draw whole groups.
 
-    The groups are speakers, which are a sample too. Those without reference units have no rate and
-    are not drawn. With fewer than two others the averages have no interval.
+    It is for groups that are a sample too, such as speakers. Groups without reference units have no
+    rate and are not drawn. If fewer than two groups are left, the averages have no interval.
 
     Args:
         values: by group: errors and reference units of each cluster, (C, 2).
@@ -149,6 +152,7 @@ def clustered_intervals(values: Mapping[str, NDArray[Number]], num_resamples: in
         return Intervals(each, None, None)
     groups_C2 = np.array(sums_by_group, dtype=np.float64)
     rates_C = groups_C2[:, 0] / groups_C2[:, 1]
+    # Here a cluster is a group; the sums are errors, reference units and rates of those drawn.
     sums_R3 = draw_sums(np.column_stack((groups_C2, rates_C)), num_resamples)
     macro_R = sums_R3[:, 2] / num_groups
     return Intervals(

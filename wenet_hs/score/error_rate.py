@@ -62,9 +62,10 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class LanguageScore:
-    """The error rate of one language (or other group), or of all utterances pooled (micro average)."""
+    """The error rate of one language or other group, or the micro average of all utterances."""
 
     utterances: int
+    """Their number."""
     counts: ErrorCounts
     interval: Interval | None
     features: Rate | None = None
@@ -242,23 +243,17 @@ def summarize(
         intervals: `stratified_intervals`, or `clustered_intervals` to draw whole groups.
     """
     members = _group_utterances(utterances, group_of)
-    counts = {
-        group: [utterance.counts for utterance in of_group] for group, of_group in members.items()
-    }
-    errors = {
-        group: np.array([(count.errors, count.num_units) for count in of_group])
-        for group, of_group in counts.items()
-    }
+    errors = {group: _error_array(of_group) for group, of_group in members.items()}
     error_rates = _compute_rates(errors, intervals, num_resamples)
     feature_rates = None
     if all(utterance.feature_distance is not None for utterance in utterances.values()):
-        distances = {group: _feature_distances(of_group) for group, of_group in members.items()}
+        distances = {group: _distance_array(of_group) for group, of_group in members.items()}
         feature_rates = _compute_rates(distances, intervals, num_resamples)
     groups = {}
-    for group, of_group in counts.items():
+    for group, of_group in members.items():
         groups[group] = LanguageScore(
             utterances=len(of_group),
-            counts=sum(of_group, ErrorCounts()),
+            counts=sum((utterance.counts for utterance in of_group), ErrorCounts()),
             interval=error_rates.each[group].interval,
             features=None if feature_rates is None else feature_rates.each[group],
         )
@@ -280,9 +275,10 @@ def summarize(
 def _group_utterances(
     utterances: Mapping[str, ScoredUtterance], group_of: Mapping[str, str]
 ) -> dict[str, list[ScoredUtterance]]:
-    """The utterances of each group, groups in the order of names, utterances in that of keys.
+    """The utterances of each group, sorted by key; the groups are sorted by name.
 
-    The order decides what the bootstrap draws, so that of the file must not change an interval.
+    The bootstrap draws utterances by their position. Sorted ones give the same intervals whatever
+    the order of the file.
     """
     members: dict[str, list[ScoredUtterance]] = {}
     for key, utterance in sorted(utterances.items()):
@@ -290,9 +286,14 @@ def _group_utterances(
     return dict(sorted(members.items()))
 
 
-def _feature_distances(utterances: Iterable[ScoredUtterance]) -> NDArray[np.float64]:
+def _error_array(utterances: Iterable[ScoredUtterance]) -> NDArray[np.int64]:
+    """Errors and reference units of each utterance, (C, 2)."""
+    return np.array([(each.counts.errors, each.counts.num_units) for each in utterances])
+
+
+def _distance_array(utterances: Iterable[ScoredUtterance]) -> NDArray[np.float64]:
     """Feature distance and reference units of each utterance, (C, 2)."""
-    rows = [(utterance.feature_distance, utterance.counts.num_units) for utterance in utterances]
+    rows = [(each.feature_distance, each.counts.num_units) for each in utterances]
     return np.array(rows, dtype=np.float64)
 
 
@@ -353,9 +354,9 @@ def by_speaker(report: Report, speakers: Mapping[str, str], *, where: str = "") 
 
 
 def by_length(report: Report) -> Report:
-    """The report with scores per length of the reference in `by`, short ones first.
+    """The report with scores per length of the reference in `by`: the bins of `length_bin`.
 
-    The groups are those of `length_bin`.
+    Short references are first.
     """
     bin_of = {
         key: length_bin(utterance.counts.num_units) for key, utterance in report.utterances.items()
@@ -416,7 +417,7 @@ def format_interval(interval: Interval | None) -> str:
 
 
 def count_of(number: int, singular: str, plural: str = "") -> str:
-    """A number and its noun: `1 utterance`, `1,200 utterances`.
+    """A number and its noun, such as `1 utterance` or `1,200 utterances`.
 
     `plural`: the noun for other numbers than 1; empty: `singular` with an s.
     """
