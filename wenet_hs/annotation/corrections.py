@@ -345,7 +345,9 @@ def save_correction(
         recording = read_corrected(path)
         segments = recording.record.recording.segments
         text = None if correction.text is None else " ".join(correction.text.split())
-        if not 0 <= number < len(segments) or len(text or "") > _MAX_TEXT:
+        is_segment = 0 <= number < len(segments)
+        is_too_long = text is not None and len(text) > _MAX_TEXT
+        if not is_segment or is_too_long:
             limits = f"{path.stem} has {len(segments)} segments of at most {_MAX_TEXT:,} characters"
             raise DataError(f"segment {number + 1}", limits, "load the page again")
         if seen not in (None, recording.segment_hash(number)):
@@ -375,7 +377,7 @@ def _changed_time(time: float | None, transcribed: float) -> float | None:
 
 
 def _check_borders(recording: CorrectedRecording, number: int, correction: Correction) -> None:
-    """Check the borders of the segment `number` after a new correction; old ones are right.
+    """Check the borders of the segment `number` after a new correction, if it changes them.
 
     Raises DataError if the segment is too short, is not within the recording, or crosses one of the
     same speaker before or after it.
@@ -387,7 +389,7 @@ def _check_borders(recording: CorrectedRecording, number: int, correction: Corre
     if (new.start, new.end) == (old.start, old.end):
         return
     where = f"segment {number + 1}: {new.start:.3f} to {new.end:.3f} s"
-    is_long_enough = new.end - new.start >= _MIN_SEGMENT_S
+    is_long_enough = new.end - new.start >= _MIN_SEGMENT_S  # a time that is NaN is not, either
     if not is_long_enough:
         found = f"shorter than {_MIN_SEGMENT_S:g} s"
         raise DataError(where, found, "the end must be after the begin")

@@ -101,7 +101,7 @@ class LinkedMedia:
     """The recording that an annotation file is of, as paths that may be of another computer."""
 
     paths: tuple[str, ...]
-    """Of the recording, the preferred one first, as they are written; also the file's own name."""
+    """Of the recording, as they are written; the first that exists counts."""
     origin_ms: int = 0
     """TIME_ORIGIN: the time of the recording at which ELAN's times begin."""
     other_paths: tuple[str, ...] = ()
@@ -111,9 +111,9 @@ class LinkedMedia:
 def read_media(path: Path, document: ElementTree.Element) -> LinkedMedia:
     """The recording that the ELAN file at `path` links to.
 
-    Sound is preferred to video, and the first link decides TIME_ORIGIN. The file's own name is the
-    last path. It is left out if there are links with another TIME_ORIGIN, because a recording of
-    that name may be one of these.
+    Links to sound come before those to video, and the first of all decides TIME_ORIGIN. The last
+    path is the ELAN file's own name without suffix. It is left out if there are links with another
+    TIME_ORIGIN, because a recording of that name may be one of these.
     """
     links = document.findall("HEADER/MEDIA_DESCRIPTOR")
     links.sort(key=is_video_link)  # False comes before True
@@ -147,13 +147,13 @@ def link_paths(link: ElementTree.Element) -> list[str]:
 
 
 def find_offset_fault(found: Path, others: Iterable[str]) -> str | None:
-    """Why a recording that was found cannot be used, if it is linked with another offset.
+    """Why a recording cannot be used: the ELAN file links to it with another offset.
 
     Args:
         found: the recording; it may have been found by the name of the ELAN file.
-        others: `LinkedMedia.other_paths`.
+        others: the paths of links with another offset, `LinkedMedia.other_paths`.
 
-    Returns None if the recording has none of these names.
+    Returns None if the recording has none of their names.
     """
     names = {fold_name(path.name) for written in others for path in local_paths(written)}
     if fold_name(found.name) not in names:
@@ -246,7 +246,7 @@ def _interpolate(seconds: SlotSeconds, annotations: Sequence[ElementTree.Element
     timed_slots = [slot for slot in end_slots if seconds.get(slot) is not None]
     for first_slot in timed_slots:
         chain = [first_slot, end_slots[first_slot]]
-        # The length ends a damaged file's chain that leads back to itself.
+        # The length is checked because a chain of a damaged file may lead back to itself.
         while _continues(chain[-1], end_slots, seconds) and len(chain) <= len(end_slots):
             chain.append(end_slots[chain[-1]])
         begin = seconds[first_slot]
@@ -269,9 +269,9 @@ class _AnnotationPlace(NamedTuple):
     """Where an annotation stands below the annotation with times that it belongs to."""
 
     ancestor: str
-    """ANNOTATION_ID of the annotation with times; of such a one its own."""
+    """ANNOTATION_ID of that annotation; an annotation with times is its own ancestor."""
     positions: tuple[int, ...]
-    """The number among the annotations with the same parent, for each tier on the way down."""
+    """On the way down from there, in each tier: the number among annotations with one parent."""
 
 
 def _find_places(annotations: Mapping[str, ElementTree.Element]) -> dict[str, _AnnotationPlace]:
@@ -293,7 +293,7 @@ def _find_places(annotations: Mapping[str, ElementTree.Element]) -> dict[str, _A
             continue  # the empty reference, or an annotation that does not exist
         parent, previous = references[identity]
         if not parent:
-            places[identity] = _AnnotationPlace(identity, ())
+            places[identity] = _AnnotationPlace(identity, ())  # it has times of its own
             continue
         number = 0
         if previous in places and places[previous].positions:

@@ -40,7 +40,7 @@ _HYP_LABEL = "hyp: "
 _MARK_LABEL = "     "  # as long as the other two, so that the columns are below each other
 
 
-class _Column(NamedTuple):
+class _AlignedUnits(NamedTuple):
     """The cells of one operation, of equal width; all are empty between two words."""
 
     ref: str
@@ -98,7 +98,7 @@ def _format_heading(report: Report, key: str, utterance: ScoredUtterance) -> str
     return f"{key}  {utterance.lang}  {metric} {rate}  N={counts.num_units} {errors}{note}"
 
 
-def _make_columns(utterance: ScoredUtterance, rules: Rules) -> Iterator[_Column]:
+def _make_columns(utterance: ScoredUtterance, rules: Rules) -> Iterator[_AlignedUnits]:
     """The column of each operation of the alignment.
 
     If letters are units and spaces are not, an empty column stands between words of the reference.
@@ -110,20 +110,20 @@ def _make_columns(utterance: ScoredUtterance, rules: Rules) -> Iterator[_Column]
     for operation in align(*utterance.split(rules)):
         if operation.ref is not None:
             if num_units in starts_of_words:
-                yield _Column("", "", "")
+                yield _AlignedUnits("", "", "")
             num_units += 1
         mark = "" if operation.kind == "C" else operation.kind
         cells = [*_show_units(operation, GAP), mark]
         width = max(map(_num_columns, cells))
-        yield _Column(*(cell + " " * (width - _num_columns(cell)) for cell in cells))
+        yield _AlignedUnits(*(cell + " " * (width - _num_columns(cell)) for cell in cells))
 
 
-def _fold_columns(columns: Iterable[_Column], width: int) -> list[list[_Column]]:
+def _fold_columns(columns: Iterable[_AlignedUnits], width: int) -> list[list[_AlignedUnits]]:
     """The columns in parts that fit into a width, with the labels and a space after each column.
 
     A part has one column or more, unless there are no columns.
     """
-    parts: list[list[_Column]] = [[]]
+    parts: list[list[_AlignedUnits]] = [[]]
     used = len(_REF_LABEL)
     for column in columns:
         needed = _num_columns(column.ref) + 1
@@ -135,7 +135,7 @@ def _fold_columns(columns: Iterable[_Column], width: int) -> list[list[_Column]]
     return parts
 
 
-def _format_columns(columns: Sequence[_Column], colour: bool) -> Iterator[str]:
+def _format_columns(columns: Sequence[_AlignedUnits], colour: bool) -> Iterator[str]:
     """The lines of the reference, of the hypothesis and, if there are errors, of the marks."""
     marks = [column.mark.strip() for column in columns]
     yield _format_row(_REF_LABEL, [column.ref for column in columns], marks, colour)
@@ -170,7 +170,7 @@ class Confusion:
     """Fraction of the occurrences of `ref` in the reference; None for an insertion."""
 
 
-Pair = tuple[str | None, str | None]
+UnitPair = tuple[str | None, str | None]
 """A unit of the reference and one of the hypothesis; None for none."""
 
 
@@ -201,7 +201,7 @@ def count_confusions(
 
     The counts are from the same alignments that `score --align` shows.
     """
-    errors_by_lang: dict[str, Counter[Pair]] = {}
+    errors_by_lang: dict[str, Counter[UnitPair]] = {}
     units_by_lang: dict[str, Counter[str]] = {}
     for utterance in utterances:
         errors = errors_by_lang.setdefault(utterance.lang, Counter())
@@ -210,7 +210,7 @@ def count_confusions(
         units.update(ref)
         if utterance.counts.errors:
             errors.update(_list_errors(ref, hyp))
-    all_errors = sum(errors_by_lang.values(), Counter[Pair]())
+    all_errors = sum(errors_by_lang.values(), Counter[UnitPair]())
     all_units = sum(units_by_lang.values(), Counter[str]())
     languages = {
         lang: _rank_confusions(errors_by_lang[lang], units_by_lang[lang], most)
@@ -223,13 +223,13 @@ def count_confusions(
     )
 
 
-def _list_errors(ref: Sequence[str], hyp: Sequence[str]) -> list[Pair]:
+def _list_errors(ref: Sequence[str], hyp: Sequence[str]) -> list[UnitPair]:
     """The units of each substitution, deletion and insertion of an alignment."""
     operations = align(ref, hyp)
     return [(each.ref, each.hyp) for each in operations if each.ref != each.hyp]
 
 
-def _rank_confusions(errors: Counter[Pair], units: Counter[str], most: int) -> Confusions:
+def _rank_confusions(errors: Counter[UnitPair], units: Counter[str], most: int) -> Confusions:
     """The `most` frequent errors of each kind, by falling count, then by units.
 
     Args:
@@ -295,14 +295,14 @@ def list_recalls(confusions: Confusions) -> list[UnitRecall]:
 
 def find_examples(
     utterances: Mapping[str, ScoredUtterance], rules: Rules, pairs: Iterable[Confusion]
-) -> dict[Pair, str]:
+) -> dict[UnitPair, str]:
     """The key of an example of each confusion: the utterance with it that has the fewest errors.
 
     Of several such utterances it is the one with the first key. A confusion that is in no utterance
     is left out.
     """
     missing = {(pair.ref, pair.hyp) for pair in pairs}
-    examples = dict[Pair, str]()
+    examples = dict[UnitPair, str]()
     for key in sorted(utterances, key=lambda key: (utterances[key].counts.errors, key)):
         utterance = utterances[key]
         if not missing or not utterance.counts.errors:
