@@ -133,12 +133,13 @@ def place_segments(
     the one before it.
     """
     placed = list[TranscribedSegment]()
-    latest_s = math.floor(1000 * duration_s) / 1000
+    latest_s = math.floor(1000 * duration_s) / 1000  # the last whole millisecond
     end_of_speaker = dict[str | None, float]()
     for segment in sorted(segments, key=lambda segment: (segment.start, segment.end)):
         previous_end = end_of_speaker.get(segment.speaker, 0.0)
-        overlap_s = previous_end - segment.start
-        if overlap_s > _MAX_OVERLAP_S or segment.end - previous_end < _MILLISECOND:
+        is_overlap = previous_end - segment.start > _MAX_OVERLAP_S
+        is_within_previous = segment.end - previous_end < _MILLISECOND
+        if is_overlap or is_within_previous:
             found = f"two segments of one speaker overlap at {segment.start:.3f} s, which a tier cannot hold"
             raise DataError(found, to_do="correct the times, or name the speakers")
         start, end = _to_whole_ms(

@@ -103,13 +103,13 @@ def _make_columns(utterance: ScoredUtterance, rules: Rules) -> Iterator[_Aligned
 
     If letters are units and spaces are not, an empty column stands between words of the reference.
     """
-    starts_of_words = set[int]()  # numbers of units of the reference; only those after a word
+    word_ends = set[int]()  # a word of the reference ends after these numbers of its units
     if rules.metric == "cer" and rules.spaces == "ignore":
-        starts_of_words |= set(accumulate(word_lengths(utterance.ref, rules, utterance.lang)))
+        word_ends.update(accumulate(word_lengths(utterance.ref, rules, utterance.lang)))
     num_units = 0
     for operation in align(*utterance.split(rules)):
         if operation.ref is not None:
-            if num_units in starts_of_words:
+            if num_units in word_ends:
                 yield _AlignedUnits("", "", "")
             num_units += 1
         mark = "" if operation.kind == "C" else operation.kind
@@ -119,9 +119,10 @@ def _make_columns(utterance: ScoredUtterance, rules: Rules) -> Iterator[_Aligned
 
 
 def _fold_columns(columns: Iterable[_AlignedUnits], width: int) -> list[list[_AlignedUnits]]:
-    """The columns in parts that fit into a width, with the labels and a space after each column.
+    """The columns, divided into parts that fit into a display of this width.
 
-    A part has one column or more, unless there are no columns.
+    A part needs the width of the label, and that of its columns with a space after each. A column
+    that is wider than the display is a part of its own. Without columns there is one empty part.
     """
     parts: list[list[_AlignedUnits]] = [[]]
     used = len(_REF_LABEL)

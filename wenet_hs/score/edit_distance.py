@@ -28,6 +28,7 @@ class ErrorCounts:
     """
 
     def __add__(self, other: "ErrorCounts") -> "ErrorCounts":
+        """The counts of both."""
         return ErrorCounts(
             num_units=self.num_units + other.num_units,
             substitutions=self.substitutions + other.substitutions,

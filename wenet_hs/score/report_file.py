@@ -139,11 +139,13 @@ def read_report(path: Path | str) -> Report:
 
 
 def _other_file(path: Path | str, fault: str) -> DataError:
+    """The error for a file that `score --json` did not write; `fault` says why it is not one."""
     found = f"not written by `score --json` ({fault})"
     return DataError(path, found, "run `wenet-hs score` again")
 
 
 def _read_macro(record: dict[str, Any]) -> MacroScore:
+    """What `_macro_record` wrote, without features."""
     return MacroScore(
         rate=record["rate"],
         num_languages=record["languages"],
@@ -152,6 +154,7 @@ def _read_macro(record: dict[str, Any]) -> MacroScore:
 
 
 def _read_group(record: dict[str, Any]) -> LanguageScore:
+    """What `_group_record` wrote, without features."""
     return LanguageScore(
         utterances=record["utterances"],
         counts=_read_counts(record),
@@ -160,12 +163,14 @@ def _read_group(record: dict[str, Any]) -> LanguageScore:
 
 
 def _read_utterance(record: dict[str, Any]) -> ScoredUtterance:
+    """What `_utterance_record` wrote, without the feature distance."""
     return ScoredUtterance(
         lang=record["lang"], ref=record["ref"], hyp=record["hyp"], counts=_read_counts(record)
     )
 
 
 def _read_counts(record: dict[str, Any]) -> ErrorCounts:
+    """The counts in a record of an utterance or a group."""
     return ErrorCounts(
         num_units=record["N"],
         substitutions=record["S"],
@@ -175,5 +180,6 @@ def _read_counts(record: dict[str, Any]) -> ErrorCounts:
 
 
 def _read_interval(record: dict[str, Any]) -> Interval | None:
+    """The interval in a record; None if it has none."""
     bounds = record["interval"]
     return None if bounds is None else Interval(*bounds)

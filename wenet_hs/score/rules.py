@@ -63,6 +63,7 @@ class Rules:
     """
 
     def __post_init__(self) -> None:
+        """Raise ValueError for rules that do not exist or do not fit together."""
         _check_choice(self.metric, METRICS)
         _check_choice(self.spaces, SPACES)
         _check_choice(self.normalization, NORMALIZATIONS)
