@@ -117,7 +117,7 @@ def write_eaf(
     new, last_annotation = _new_document(
         make_tiers(recording, tier, low_confidence),
         participant=_find_participant(document, into_tier),
-        first=_max_identifier(document) + 1,
+        above=_max_identifier(document) + 1,
         origin_ms=origin_ms,
     )
     _add_tiers(document, new)
@@ -150,9 +150,9 @@ def _fill_texts(
 
 
 def _find_participant(document: ElementTree.Element, into_tier: str | None) -> str:
-    """The participant of a tier; without `into_tier` the only one of the document.
+    """The participant of `into_tier`; if that is None, the only participant of the document.
 
-    Empty if there is none, or several.
+    Empty if there is none, or if the document has several.
     """
     by_tier = {
         normalize_phones(name): participant
@@ -190,7 +190,7 @@ def _max_identifier(document: ElementTree.Element) -> int:
 
 
 def _new_document(
-    tiers: Sequence[Tier], *, participant: str, first: int, origin_ms: int
+    tiers: Sequence[Tier], *, participant: str, above: int, origin_ms: int
 ) -> tuple[ElementTree.Element, int]:
     """A document with the tiers, their types and constraints, and the number of its last annotation.
 
@@ -198,20 +198,20 @@ def _new_document(
 
     Args:
         tiers: in seconds of the recording, each after the tier that it depends on.
-        participant: of the tiers without one.
-        first: identifiers of slots and annotations have larger numbers.
+        participant: of the tiers without one; empty: they have none.
+        above: identifiers of slots and annotations have larger numbers than this one.
         origin_ms: the time of the recording at which ELAN's times begin.
     """
     eaf = _empty_eaf()
-    eaf.maxts = first
-    eaf.maxaid = first
+    eaf.maxts = above  # pympi counts up from these two numbers
+    eaf.maxaid = above
     for tier in tiers:
         constraint = _CONSTRAINTS[tier.kind]
         has_times = constraint != _ASSOCIATION
         eaf.add_linguistic_type(tier.kind, constraint, timealignable=has_times)
-        named = tier.participant or participant or None
-        eaf.add_tier(tier.name, tier.kind, tier.parent or None, part=named)
-        parent_at = {} if has_times else _annotation_at(eaf, tier.parent)
+        speaker = tier.participant or participant or None
+        eaf.add_tier(tier.name, tier.kind, parent=tier.parent or None, part=speaker)
+        parent_by_begin = {} if has_times else _annotations_by_begin(eaf, tier.parent)
         for span in tier.timed_spans:
             begin_ms = max(0, round(1000 * span.begin) - origin_ms)
             end_ms = max(0, round(1000 * span.end) - origin_ms)
@@ -220,14 +220,14 @@ def _new_document(
             if has_times:
                 eaf.add_annotation(tier.name, begin_ms, end_ms, span.text)
             else:
-                # pympi's own method searches all annotations for each new one.
+                # As pympi's own method does, which searches all annotations for each new one.
                 _, reference_annotations, *_ = eaf.tiers[tier.name]
                 identity = eaf.generate_annotation_id()
-                reference_annotations[identity] = (parent_at[begin_ms], span.text, None, None)
+                reference_annotations[identity] = (parent_by_begin[begin_ms], span.text, None, None)
     return to_adocument(eaf, pretty=False), eaf.maxaid
 
 
-def _annotation_at(eaf: Eaf, tier: str) -> dict[int, str]:
+def _annotations_by_begin(eaf: Eaf, tier: str) -> dict[int, str]:
     """The ANNOTATION_ID of each annotation of a tier with times, by its begin in ms."""
     aligned_annotations, *_ = eaf.tiers[tier]
     return {

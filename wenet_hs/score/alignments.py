@@ -237,9 +237,14 @@ def _rank_confusions(errors: Counter[UnitPair], units: Counter[str], most: int) 
         errors: the number of each error.
         units: the number of each unit in the reference.
     """
+
+    def order(pair: UnitPair) -> tuple[int, str, str]:
+        ref, hyp = pair
+        return (-errors[pair], ref or "", hyp or "")
+
     num_errors = errors.total()
     by_kind: dict[str, list[Confusion]] = {"S": [], "D": [], "I": []}
-    for ref, hyp in sorted(errors, key=lambda pair: (-errors[pair], pair[0] or "", pair[1] or "")):
+    for ref, hyp in sorted(errors, key=order):
         of_kind = by_kind[Operation(ref, hyp).kind]
         if len(of_kind) >= most:
             continue

@@ -68,12 +68,12 @@ def substitution_costs(units: list[str]) -> NDArray[np.float64]:
     """
     starts_VK, ends_VK, weights_K = phone_features(units)
     num_units = len(units)
-    # The largest difference: two ends, and features from -1 to 1.
-    most = 4 * weights_K.sum()
+    # The largest difference: at each of two ends, a feature of 1 instead of -1 differs by 2.
+    largest = 4 * weights_K.sum()
     costs_VV = np.empty((num_units, num_units))
     for index in range(num_units):  # row by row: all at once would need V times the memory
         differences_VK = np.abs(starts_VK - starts_VK[index]) + np.abs(ends_VK - ends_VK[index])
-        costs_VV[index] = differences_VK @ weights_K / most
+        costs_VV[index] = differences_VK @ weights_K / largest
     costs_VV[np.isnan(costs_VV)] = 1.0  # a unit without features has NaN in its rows
     np.fill_diagonal(costs_VV, 0.0)
     return costs_VV

@@ -103,12 +103,16 @@ _DEFAULT = Rules(metric="cer")
 def split_units(text: str, rules: Rules, lang: str | None = None) -> Sequence[str]:
     """The units of one transcript: a list, or a `str` in which every character is one unit.
 
-    A grapheme cluster is Unicode's extended one (a letter with all its marks); the text `<unk>` is
-    one unit. `lang` decides which punctuation inside words stays; a language without rules keeps
-    apostrophes inside words.
+    Units are words, phones, or grapheme clusters: Unicode's extended ones, a letter with all its
+    marks. The text `<unk>` is one unit. White space between words of grapheme clusters is a unit
+    only with the rule `spaces: count`.
+
+    `lang` decides which punctuation inside words stays; a language without rules keeps apostrophes
+    inside words.
     """
     is_simple = rules == _DEFAULT and "<" not in text and _all_plain(text)
-    if is_simple:  # the same result as below, in less time
+    if is_simple:
+        # Each character is a unit in NFC. The code below gives the same result in more time.
         return text.replace(" ", "")
     if rules.metric != "cer":
         return normalize_words(text, rules, lang)
@@ -166,10 +170,10 @@ def normalize_words(text: str, rules: Rules, lang: str | None = None) -> list[st
 
 
 def _remove_punctuation(text: str, lang: str | None) -> str:
-    """The text without punctuation.
+    """The text without punctuation, but with unknown units, because each of them is an error.
 
-    `<unk>`, and the character that `recognize` writes for it, stay, because both count as an error.
-    While the others are removed, letters that the text does not have stand for them.
+    An unknown unit is `<unk>`, or `⁇`, which `recognize` writes for it. While punctuation is
+    removed, both are replaced by letters that the text does not have.
     """
     unused_letters = (letter for letter in map(chr, _STAND_INS) if letter not in text)
     letter_of_unknown: dict[str, str] = {}

@@ -278,6 +278,7 @@ def detectable_difference(deviation: float, num_seeds: int) -> float:
 
     `deviation`: standard deviation of the seeds' differences.
     """
+    # At this noncentrality the statistic is above the t quantile with probability POWER.
     noncentrality = special.nctdtrinc(num_seeds - 1, 1 - POWER, _t_quantile(num_seeds))
     return float(deviation * noncentrality / num_seeds**0.5)
 
@@ -301,8 +302,8 @@ def mean_over_seeds(
 ) -> SeedMean:
     """The mean error rate of a system over its seeds, with an interval as in `compare_seeds`.
 
-    Two seeds are enough: with few of them the t quantile makes it wide. MIN_SEEDS is for tests
-    between systems.
+    Two seeds are enough: with few of them the t quantile makes the interval wide. MIN_SEEDS is for
+    tests between systems.
 
     Args:
         errors: by seed and language, (C, 2): errors and reference units of each utterance, the same

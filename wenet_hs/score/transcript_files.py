@@ -233,13 +233,14 @@ def _is_trn(path: Path, lines: Sequence[NumberedLine]) -> bool:
         return False
     if not _begin_with_keys(lines):
         return True
+    # Both are like keys: the first words, and most of the names in the last brackets.
     have_own_keys_at_end = num_keys_at_end == len(lines) == len(set(endings))
     if have_own_keys_at_end:
         both = f"both {lines[0].first_word!r} and {endings[0]!r}"
         found = f"{both} can be the key, here and on all other lines"
         to_do = f"{_WRITE_TEXT} that do not end with a name in brackets"
         raise DataError(lines[0].where, found, to_do)
-    return False
+    return False  # the names in brackets repeat, or some lines have none, so they are no keys
 
 
 def _begin_with_keys(lines: Sequence[NumberedLine]) -> bool:
@@ -362,10 +363,10 @@ def _read_stm(lines: Sequence[NumberedLine]) -> Iterator[NistSegment]:
     Raises DataError for a line of another form, alternatives, and a time that is not scored.
     """
     matches = [_match(STM, line) for line in lines]
-    label = _find_label_pattern([match["text"] or "" for match in matches])
+    label_pattern = _find_label_pattern([match["text"] or "" for match in matches])
     for line, match in zip(lines, matches, strict=True):
         text = match["text"] or ""
-        label_match = label.match(text)
+        label_match = label_pattern.match(text)
         transcript = text[label_match.end() :].strip() if label_match else text
         _refuse_alternatives(line.where, transcript)
         if transcript.lower() == _NOT_SCORED:
