@@ -25,7 +25,7 @@ Values of h are fixed-point integers, whose sums are exact in any order. For sma
 sum of logarithms of primes, so that ties such as h(4) = 4·h(2) are exact.
 
 Dimension key: V units, M units that occur in bigrams, B different bigrams; C slots of classes, of
-which the first m are in use. A unit's rank 0…M-1 is its position in the order of falling frequency,
+which the first ones are in use. A unit's rank 0…M-1 is its position in the order of falling frequency,
 in which units join.
 """
 
@@ -73,7 +73,7 @@ class _Terms(NamedTuple):
 
 
 class _Classes(NamedTuple):
-    """The classes in the window, one slot per class; the first m slots are in use.
+    """The classes in the window, one slot per class; the first `num_classes` slots are in use.
 
     The first axis of three arrays is the direction: 0 for what follows a class, 1 for what precedes
     it.
@@ -99,13 +99,16 @@ class _Classes(NamedTuple):
 
 
 def brown_children(sequences: Sequence[Sequence[int]], frequencies: NDArray[np.float64]) -> Ints:
-    """The children (V-1, 2) of Brown's tree, in the numbering of `Tree`.
+    """The left and the right child of each inner node of Brown's tree: (V-1, 2).
+
+    Inner nodes 0…V-2 are numbered breadth first, and V-1+i is the leaf of unit i.
 
     The less frequent of two classes is on the left; of equal frequencies, the class with the lowest
     unit id. Of equal losses, the pair with the lowest unit id in it is merged, then the one with the
     lowest id in its other class.
-    Bigrams with a unit of frequency 0 are left out. Units in no other bigram are placed by
-    `add_unplaced`.
+
+    Bigrams with a unit of frequency 0 are left out. Units that are in no bigram then are placed by
+    their frequency (`add_unplaced`).
 
     Args:
         sequences: unit ids in 0…V-1, one sequence per transcript; a bigram never spans two
@@ -115,7 +118,8 @@ def brown_children(sequences: Sequence[Sequence[int]], frequencies: NDArray[np.f
     """
     firsts, seconds = _bigrams_of_frequent_units(sequences, frequencies)
     occurring = np.unique([firsts, seconds])
-    ids_M = occurring[np.argsort(-frequencies[occurring], kind="stable")]
+    by_frequency = np.argsort(-frequencies[occurring], kind="stable")
+    ids_M = occurring[by_frequency]  # of each rank; rank 0 is the most frequent unit
     num_ranks = len(ids_M)
     if num_ranks < 2:
         return add_unplaced(NO_ROWS, ids_M, frequencies)
@@ -174,12 +178,14 @@ def _empty_classes(num_slots: int, num_bigrams: int) -> _Classes:
 
 
 def _make_terms(num_bigrams: int) -> _Terms:
-    """The values of h for a text of so many bigrams T.
+    """The values of h(n) = n·log n as whole numbers of steps, for a text of so many bigrams T.
 
-    The steps are the finest for which 2·h(T) fits into 61 bits.
+    The steps are the finest for which 2·h(T) fits into 61 bits. log n is the sum of the rounded
+    logarithms of its prime factors.
     """
     largest = 2 * num_bigrams * math.log(num_bigrams + 1) + 2
     steps_per_nat = 2.0 ** (60 - math.ceil(math.log2(largest)))
+    # log 0, log 1, …; each power of a prime adds the prime's logarithm to all its multiples.
     logarithms = np.zeros(min(TABLE, num_bigrams + 1), dtype=np.int64)
     for number in range(2, len(logarithms)):
         is_prime = logarithms[number] == 0  # no smaller prime has added its logarithm
@@ -259,36 +265,36 @@ def _merge_all(
     merges = np.zeros((num_ranks - 1, 2), dtype=np.int64)
     # A plain 0 here, or a plain 1 or -1 below, would compile the functions that are called a second
     # time, for that constant.
-    m = np.int64(0)
+    num_classes = np.int64(0)
     num_merges = np.int64(0)
     for rank in range(num_ranks):
-        slot_of[rank] = m
-        classes.representative[m] = rank
-        classes.lowest_id[m] = ids_M[rank]
-        classes.node[m] = rank
-        classes.weight[m] = weights_M[rank]
+        slot_of[rank] = num_classes
+        classes.representative[num_classes] = rank
+        classes.lowest_id[num_classes] = ids_M[rank]
+        classes.node[num_classes] = rank
+        classes.weight[num_classes] = weights_M[rank]
         for direction in range(2):
             bigrams = following if direction == 0 else preceding
-            _set_counts(classes, bigrams, rank, m, parents, slot_of, direction)
-        _update_losses_for_new_class(classes, m)
-        m += 1
+            _set_counts(classes, bigrams, rank, num_classes, parents, slot_of, direction)
+        _update_losses_for_new_class(classes, num_classes)
+        num_classes += 1
         is_last = rank == num_ranks - 1
         max_classes = 1 if is_last else window
-        while m > max_classes:
-            i, j = _best_pair(classes.losses, classes.lowest_id, m)
+        while num_classes > max_classes:
+            i, j = _best_pair(classes.losses, classes.lowest_id, num_classes)
             key_i = (classes.weight[i], classes.lowest_id[i])
             key_j = (classes.weight[j], classes.lowest_id[j])
             left = j if key_j < key_i else i
             right = i if key_j < key_i else j
             merges[num_merges, 0] = classes.node[left]
             merges[num_merges, 1] = classes.node[right]
-            _merge_into(classes, i, j, m)
+            _merge_into(classes, i, j, num_classes)
             parents[classes.representative[j]] = classes.representative[i]
             classes.node[i] = num_ranks + num_merges
             num_merges += 1
-            m -= 1
-            if j < m:  # the last class moves into the slot that is free now
-                _move_class(classes, m, j)
+            num_classes -= 1
+            if j < num_classes:  # the last class moves into the slot that is free now
+                _move_class(classes, num_classes, j)
                 slot_of[classes.representative[j]] = j
     return merges
 
@@ -303,10 +309,15 @@ def _set_counts(
     slot_of: Ints,
     direction: int,
 ) -> None:
-    """Count the bigrams of a unit that joins in `slot`, in one direction.
+    """Count the bigrams of a unit that joins as the class in `slot`, in one direction.
 
     Sets the row of the slot in `counts[direction]`, its column in the transpose, its sum, and its
-    bigrams with the rest.
+    bigrams with the rest, the units that have not joined.
+
+    Args:
+        bigrams: those that begin (direction 0) or end (direction 1) with each rank.
+        rank: of the unit. Lower ranks have joined before.
+        parents, slot_of: lead from a rank to its representative and to the slot of its class.
     """
     row = classes.counts[direction, slot]
     row[: slot + 1] = 0
@@ -342,7 +353,8 @@ def _update_losses_for_new_class(classes: _Classes, new: int) -> None:
     """Set the losses of all pairs with the class in slot `new`, and update those of other pairs.
 
     `new` is the last slot in use, and its counts are set. The bigrams of other classes with it leave
-    `rest`.
+    `rest`. The loss of classes a and b has terms within the pair, and for each third class c the loss
+    of joining n(a, c) and n(b, c), in both directions.
     """
     losses = classes.losses
     for direction in range(2):
@@ -350,6 +362,7 @@ def _update_losses_for_new_class(classes: _Classes, new: int) -> None:
         with_new = classes.counts[1 - direction, new]
         rest = classes.rest[direction]
         rest[:new] -= with_new[:new]
+        # -1: one column, of the rest, becomes two.
         _join_columns(losses, classes.terms, rest, with_new, new, new, new, np.int64(-1))
     for a in range(new):
         losses[a, new] = _terms_within_pair(classes, a, new)
@@ -364,7 +377,7 @@ def _update_losses_for_new_class(classes: _Classes, new: int) -> None:
 
 
 @njit
-def _merge_into(classes: _Classes, i: int, j: int, m: int) -> None:
+def _merge_into(classes: _Classes, i: int, j: int, num_classes: int) -> None:
     """Merge class j into class i, and update the losses of all pairs without j.
 
     The loss of i with another class b has terms within the pair, and for each other class c the loss
@@ -375,28 +388,28 @@ def _merge_into(classes: _Classes, i: int, j: int, m: int) -> None:
     losses = classes.losses
     for direction in range(2):
         counts = classes.counts[direction]
-        _join_columns(losses, terms, counts[i], counts[j], m, i, j, np.int64(1))
-    change = np.zeros(m, np.int64)  # of the losses of i and each other class
+        _join_columns(losses, terms, counts[i], counts[j], num_classes, i, j, np.int64(1))
+    change = np.zeros(num_classes, np.int64)  # of the losses of i and each other class
     for direction in range(2):
         counts = classes.counts[direction]
-        for b in range(m):
+        for b in range(num_classes):
             change[b] -= _loss_of_joining(terms, counts[i, j], counts[b, j])
-        for c in range(m):
+        for c in range(num_classes):
             if counts[j, c] == 0 or c in (i, j):
                 continue
-            for b in range(m):
+            for b in range(num_classes):
                 if b != c and counts[b, c] != 0:
                     change[b] += _loss_of_joining(terms, counts[i, c] + counts[j, c], counts[b, c])
                     change[b] -= _loss_of_joining(terms, counts[i, c], counts[b, c])
-    for b in range(m):
+    for b in range(num_classes):
         change[b] -= _terms_within_pair(classes, i, b)  # before the merge
     for direction in range(2):
         counts = classes.counts[direction]
-        counts[i, :m] += counts[j, :m]
-        counts[:m, i] += counts[:m, j]
+        counts[i, :num_classes] += counts[j, :num_classes]
+        counts[:num_classes, i] += counts[:num_classes, j]
         classes.rest[direction, i] += classes.rest[direction, j]
         classes.sums[direction, i] += classes.sums[direction, j]
-    for b in range(m):
+    for b in range(num_classes):
         if b != i and b != j:
             losses[min(b, i), max(b, i)] += change[b] + _terms_within_pair(classes, i, b)
     classes.weight[i] += classes.weight[j]
@@ -422,13 +435,13 @@ def _move_class(classes: _Classes, last: int, slot: int) -> None:
 
 @njit
 def _join_columns(
-    losses: Ints, terms: _Terms, x: Ints, y: Ints, m: int, i: int, j: int, sign: int
+    losses: Ints, terms: _Terms, x: Ints, y: Ints, num_classes: int, i: int, j: int, sign: int
 ) -> None:
     """Update the losses of all pairs without i and j when two columns x and y become one, x + y.
 
-    A column (C,) has one count per class. To the loss of classes a and b it contributes the loss of
-    joining its two cells. The contribution of x + y, minus those of x and y, is added times `sign`:
-    1 when the columns are joined, -1 when x + y is separated into x and y.
+    A column (C,) has one count per class: its bigrams with one class. To the loss of classes a and b
+    it contributes h(x[a]) + h(x[b]) - h(x[a] + x[b]). The contribution of x + y, minus those of x and
+    y, is added times `sign`: 1 when the columns are joined, -1 when x + y is separated into x and y.
 
     A pair changes only if y is not zero for one of its two classes. So y should be the column with
     more zeros, as that of the class that joined later usually is.
@@ -436,17 +449,15 @@ def _join_columns(
     x = x.copy()
     y = y.copy()
     x[i] = x[j] = y[i] = y[j] = 0  # an empty cell changes no pair
-    h_x = np.empty(m, np.int64)
-    h_y = np.empty(m, np.int64)
-    change_of_one = np.empty(m, np.int64)  # of the terms in one class
-    for a in range(m):
-        h_x[a] = _term(terms, x[a])
+    h_y = np.empty(num_classes, np.int64)
+    change_of_one = np.empty(num_classes, np.int64)  # of the terms h(x[a]) and h(y[a])
+    for a in range(num_classes):
         h_y[a] = _term(terms, y[a])
-        change_of_one[a] = _term(terms, x[a] + y[a]) - h_x[a] - h_y[a]
-    for a in range(m):
+        change_of_one[a] = _term(terms, x[a] + y[a]) - _term(terms, x[a]) - h_y[a]
+    for a in range(num_classes):
         if y[a] == 0:
             continue
-        for b in range(m):
+        for b in range(num_classes):
             is_done = y[b] != 0 and b < a  # when `a` was this b
             is_empty = x[b] == 0 and y[b] == 0
             if b == a or is_done or is_empty:
@@ -460,17 +471,17 @@ def _join_columns(
 
 @njit
 def _terms_within_pair(classes: _Classes, i: int, j: int) -> int:
-    """The part of the loss of merging i and j that no third class is part of.
+    """The part of the loss of merging classes i and j that no third class is part of.
 
-    Their sums of rows and columns are joined, their bigrams with the rest, and the four cells from i
-    and j to i and j.
+    Their sums of rows and columns become one each, so do their bigrams with the rest, and the four
+    cells from i and j to i and j become one.
     """
     terms = classes.terms
     loss: int = 0
     for direction in range(2):
         sums = classes.sums[direction]
         rest = classes.rest[direction]
-        loss -= _loss_of_joining(terms, sums[i], sums[j])  # minus, as in the mutual information
+        loss -= _loss_of_joining(terms, sums[i], sums[j])  # the information has -h(sum)
         loss += _loss_of_joining(terms, rest[i], rest[j])
     num_within = 0
     for row in (i, j):
@@ -503,19 +514,19 @@ def _term(terms: _Terms, n: int) -> int:
 
 
 @njit
-def _best_pair(losses: Ints, lowest_id: Ints, m: int) -> tuple[int, int]:
-    """The pair i < j of least loss among the first m classes.
+def _best_pair(losses: Ints, lowest_id: Ints, num_classes: int) -> tuple[int, int]:
+    """The pair i < j of least loss among the first num_classes classes.
 
     Of equal losses, the pair with the lowest unit id in it is taken, then the one with the lowest id
     in its other class.
     """
     least = np.iinfo(np.int64).max  # above all losses
     best_i = best_j = 0
-    for a in range(m - 1):
+    for a in range(num_classes - 1):
         least_of_row = least
-        for b in range(a + 1, m):
+        for b in range(a + 1, num_classes):
             least_of_row = min(least_of_row, losses[a, b])
-        for b in range(a + 1, m):
+        for b in range(a + 1, num_classes):
             if losses[a, b] != least_of_row:
                 continue
             ids = _sorted_pair(lowest_id[a], lowest_id[b])

@@ -40,14 +40,16 @@ class Subtree(NamedTuple):
 
 
 def huffman_children(frequencies: NDArray[np.float64]) -> Ints:
-    """The children (N, 2) of Huffman's tree in the numbering of `Tree`; the rarer child is left.
+    """The left and the right child of each inner node of Huffman's tree over V units: (N, 2).
 
-    Equal weights leave the queue in the order in which they entered it: leaves by unit id, then
-    merged nodes by age. So units that never occur (weight 0) form a balanced subtree, and equal
-    frequencies give a balanced tree.
+    Inner nodes 0…N-1 (N = V-1) are numbered breadth first, and N+i is the leaf of unit i. The less
+    frequent child is the left one. Equal weights leave the queue in the order in which they entered
+    it: leaves by unit id, then merged nodes by age. So units that never occur (weight 0) form a
+    balanced subtree, and equal frequencies give a balanced tree.
     """
     num_units = len(frequencies)
-    return number_breadth_first(huffman_subtree(np.arange(num_units), frequencies, num_units).rows)
+    subtree = huffman_subtree(np.arange(num_units), frequencies, next_node=num_units)
+    return number_breadth_first(subtree.rows)
 
 
 def huffman_subtree(nodes: Ints, weights: NDArray[np.float64], next_node: int) -> Subtree:
@@ -58,8 +60,8 @@ def huffman_subtree(nodes: Ints, weights: NDArray[np.float64], next_node: int) -
 
     Args:
         nodes: (S,) their numbers, S ≥ 1.
-        weights: (S,).
-        next_node: the number of the first row; the other rows have the next numbers.
+        weights: (S,) their frequencies.
+        next_node: the number of the first merged node (row 0); the others have the next numbers.
     """
     num_leaves = len(nodes)
     # The second value decides between equal weights: merged nodes come later than all leaves.
@@ -85,25 +87,29 @@ def least_depth(num_units: int) -> int:
 
 
 def limited_children(frequencies: NDArray[np.float64], max_depth: int) -> Ints:
-    """The children (N, 2) of the tree of depth ≤ `max_depth` with the least mean code length.
+    """The children (N, 2) in the tree of depth ≤ `max_depth` with the least mean code length.
 
-    They are in the numbering of `Tree`. At every node the less probable child is the left one; equal
-    weights are ordered as in Huffman's tree. V units must fit that depth (`least_depth`).
+    Inner nodes 0…N-1 are numbered breadth first, and N+i is the leaf of unit i. At every node the
+    less probable child is the left one; equal weights are ordered as in Huffman's tree. V units must
+    fit that depth (`least_depth`).
     """
     units = np.argsort(frequencies, kind="stable")  # the rarest first
     # Scaling by a power of two is exact, and then no sum of packages can overflow.
-    weights = np.ldexp(frequencies[units], -int(np.frexp(frequencies.max())[1]))
+    _, exponent = np.frexp(frequencies.max())
+    weights = np.ldexp(frequencies[units], -int(exponent))
     lengths = code_lengths(weights, max_depth)
+    # The nodes of a level are its leaves, and the parents of all nodes of the level below. They are
+    # sorted by weight, and each two neighbours get a parent: a row, whose number is V + its index.
     rows = NO_ROWS
-    # From the deepest level up: the nodes of a level are its leaves and the pairs of the level below.
-    pairs, pair_weights = units[:0], weights[:0]
+    parents = units[:0]  # the deepest level has none
+    parent_weights = weights[:0]
     for level in range(int(lengths.max()), 0, -1):
         is_leaf = lengths == level
-        nodes = np.concatenate([units[is_leaf], pairs])
-        node_weights = np.concatenate([weights[is_leaf], pair_weights])
+        nodes = np.concatenate([units[is_leaf], parents])
+        node_weights = np.concatenate([weights[is_leaf], parent_weights])
         by_weight = np.argsort(node_weights, kind="stable")
-        pair_weights = node_weights[by_weight].reshape(-1, 2).sum(1)
-        pairs = len(units) + len(rows) + np.arange(len(pair_weights))
+        parent_weights = node_weights[by_weight].reshape(-1, 2).sum(1)
+        parents = len(units) + len(rows) + np.arange(len(parent_weights))
         rows = np.concatenate([rows, nodes[by_weight].reshape(-1, 2)])
     return number_breadth_first(rows)
 
@@ -124,8 +130,10 @@ def code_lengths(weights: NDArray[np.float64], max_depth: int) -> Ints:
     for _ in range(max_depth - 1):
         num_packages = len(items_M) // 2  # the heaviest item of an odd number is in no package
         firsts = items_M[0 : 2 * num_packages : 2]
-        packages = firsts + items_M[1::2]
-        # Both lists are in ascending order; a unit comes before a package of equal weight.
+        seconds = items_M[1 : 2 * num_packages : 2]
+        packages = firsts + seconds
+        # The items of the next level are the units and these packages, sorted by weight. Both are in
+        # ascending order; a unit comes before a package of equal weight.
         num_units_before = np.searchsorted(weights, packages, side="right")
         positions = num_units_before + np.arange(num_packages)
         is_unit_M = np.ones(num_units + num_packages, dtype=bool)
@@ -150,8 +158,8 @@ def code_lengths(weights: NDArray[np.float64], max_depth: int) -> Ints:
 def balanced_children(order: Ints) -> Ints:
     """The children (N, 2) of the tree that repeatedly halves `order` (V,), a permutation of the units.
 
-    They are in the numbering of `Tree`. The left half gets the extra unit of an odd number, so all
-    codes have ⌊log2 V⌋ or ⌈log2 V⌉ bits.
+    Inner nodes 0…N-1 are numbered breadth first, and N+i is the leaf of unit i. The left half gets
+    the extra unit of an odd number, so all codes have ⌊log2 V⌋ or ⌈log2 V⌉ bits.
     """
     return _split_from_the_top(order, _middle)
 
@@ -162,7 +170,9 @@ def _middle(begin: int, end: int) -> int:
 
 
 def fano_children(frequencies: NDArray[np.float64]) -> Ints:
-    """The children (N, 2) of the Shannon-Fano tree (Fano 1949), in the numbering of `Tree`.
+    """The children (N, 2) of the Shannon-Fano tree (Fano 1949).
+
+    Inner nodes 0…N-1 are numbered breadth first, and N+i is the leaf of unit i.
 
     Units are ordered by falling frequency, ties by id. A range is cut where the masses of its two
     parts are nearest to each other; of two such cuts the left one is taken. Ranges of units that
@@ -192,8 +202,8 @@ def _split_from_the_top(order: Ints, find_cut: Callable[[int, int], int]) -> Int
     """The children (N, 2) of the tree that cuts `order` (V,) in two, and the parts again and again.
 
     A range begin…end-1 of two or more units is an inner node; `find_cut` returns where its right
-    part begins, between begin + 1 and end - 1. Ranges are cut breadth first, so the nodes have the
-    numbering of `Tree`.
+    part begins, between begin + 1 and end - 1. Inner nodes 0…N-1 are numbered breadth first, and N+i
+    is the leaf of unit i.
     """
     num_inner = len(order) - 1
     ranges = [(0, len(order))] if num_inner else []  # the range at index n is inner node n
@@ -243,12 +253,12 @@ def two_levels(order: Ints, sizes: Ints) -> tuple[Ints, Ints]:
         return np.zeros(1, dtype=np.int64), order[:0]
     if len(sizes) == 1:
         return np.array([0, len(order)]), 1 + order
-    is_inner = sizes > 1
+    is_inner = sizes > 1  # of each class
     num_inner = 1 + np.count_nonzero(is_inner)
     leaves = order + num_inner
-    first_leaves = leaves[np.cumsum(sizes) - sizes]
-    root_row = np.where(is_inner, np.cumsum(is_inner), first_leaves)
-    class_rows = leaves[np.repeat(is_inner, sizes)]
+    class_starts = np.cumsum(sizes) - sizes  # in `order`
+    root_row = np.where(is_inner, np.cumsum(is_inner), leaves[class_starts])
+    class_rows = leaves[np.repeat(is_inner, sizes)]  # of all inner classes, one after the other
     offsets = np.cumsum([0, len(sizes), *sizes[is_inner].tolist()])
     return offsets, np.concatenate([root_row, class_rows])
 
@@ -259,8 +269,8 @@ def two_levels(order: Ints, sizes: Ints) -> tuple[Ints, Ints]:
 def add_unplaced(rows: Ints, placed: Ints, frequencies: NDArray[np.float64]) -> Ints:
     """The children (V-1, 2) of a tree over some units ("placed"), extended by all other units.
 
-    They are in the numbering of `Tree`. A tree built from bigrams or vectors has only the units that
-    have these.
+    Inner nodes 0…V-2 are numbered breadth first, and V-1+i is the leaf of unit i. A tree built from
+    bigrams or vectors has only the units that have these, so the others are added here:
 
     - Other units that occur form a Huffman tree together with the given tree, which counts as one
       leaf of its total weight and with its lowest unit id.
@@ -311,7 +321,8 @@ def _merge_with_occurring(
     nodes = others
     node_weights = weights[others]
     if len(placed):
-        root = num_units + len(rows) - 1 if len(rows) else placed[0]
+        has_rows = len(rows) > 0  # else the tree is a single unit
+        root = num_units + len(rows) - 1 if has_rows else placed[0]
         # Equal weights are ordered by position: the tree stands where its lowest unit id would.
         position = np.searchsorted(others, placed.min())
         nodes = np.insert(others, position, root)

@@ -168,7 +168,7 @@ class Tree(UnitTree):
         return cls.build("brown", children_of, frequencies, units)
 
     def paths(self) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
-        """Every unit's path from the root (appendix B's Index and Sign).
+        """Every unit's path from the root (Index and Sign in the paper's appendix B).
 
         Returns: nodes (V, P) int64, the inner nodes on the path, 0 where padded, and turns (V, P)
             int8, the turn taken at each: +1 left, -1 right, 0 padding (after the path).
@@ -258,12 +258,12 @@ class NaryTree(UnitTree):
         `num_classes`: C ≥ 1, default √V; 1, or V and more, give a flat softmax.
         """
         num_classes = _checked_num_classes(num_classes, tree.num_units)
-        first_leaves = tree.first_leaves()
+        first_leaves = tree.first_leaves()  # sorts nodes from left to right
+        units_from_left = np.argsort(first_leaves[tree.num_inner :])
         branches = _most_probable_branches(tree, num_classes)
-        from_left = sorted(branches, key=first_leaves.__getitem__)
-        order = np.argsort(first_leaves[tree.num_inner :])
-        sizes = tree.num_leaves()[from_left]
-        offsets, children = two_levels(order, sizes)
+        branches_from_left = sorted(branches, key=first_leaves.__getitem__)
+        sizes = tree.num_leaves()[branches_from_left]
+        offsets, children = two_levels(units_from_left, sizes)
         options = {**tree.options, "from": tree.kind, "num_classes": num_classes}
         return cls(CLASSES, tree.units, children, tree.frequencies, options, offsets)
 
@@ -282,6 +282,7 @@ class NaryTree(UnitTree):
         weights = check_frequencies(frequencies)
         num_classes = _checked_num_classes(num_classes, len(weights))
         order = np.argsort(-weights, kind="stable")
+        # The class 0…C-1 of each unit in this order; a class may have no units.
         if weights.any():
             mass = np.cumsum(weights[order] / weights.max())
             mass_before = np.concatenate([[0.0], mass[:-1]])

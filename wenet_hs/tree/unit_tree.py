@@ -140,7 +140,10 @@ class UnitTree:
         If all frequencies are zero, all units are equally probable.
         """
         weights = self.weights()
-        return weights / weights[0] if weights[0] > 0 else self.num_leaves() / self.num_units
+        total = weights[0]  # of the root
+        if total == 0:
+            return self.num_leaves() / self.num_units
+        return np.asarray(weights / total)
 
     def children_of(self, node: int) -> list[int]:
         """The children of an inner node, from left to right."""
@@ -222,7 +225,7 @@ class UnitTree:
         children = self.children.reshape(-1)
         sums = np.concatenate([np.zeros(self.num_inner, values.dtype), values])
         for nodes, edges in reversed(self.levels()):  # children come before their parents
-            row_starts = self.offsets[nodes] - edges.start
+            row_starts = self.offsets[nodes] - edges.start  # each node's children among these edges
             sums[nodes] = np.add.reduceat(sums[children[edges]], row_starts)
         return sums
 
