@@ -131,6 +131,8 @@ def read_original_tree(folder: Path | str, units: Sequence[str]) -> Tree:
 def _tree_of_struct(root: Any, num_units: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """The children (N, 2) and the frequencies (V,) of the nested nodes of a `tree_struct`.
 
+    Inner nodes 0…N-1 are numbered breadth first, and N+i is the leaf of unit i.
+
     Raises ValueError if a value is not a node, or the leaves are not the units 0…V-1.
     """
     nodes = [root]
@@ -142,9 +144,9 @@ def _tree_of_struct(root: Any, num_units: int) -> tuple[NDArray[np.int64], NDArr
     leaves = [node for node in nodes if _is_leaf(node)]
     frequencies = _frequencies_of_leaves(leaves, num_units)
     num_inner = num_units - 1
-    next_inner = 1  # after the root, which is no child
+    next_inner = 1  # 0 is the root
     children = []
-    for node in nodes[1:]:
+    for node in nodes[1:]:  # all but the root are children, and siblings are adjacent
         if _is_leaf(node):
             children.append(num_inner + node["tokenid"])
         else:
@@ -159,6 +161,7 @@ def _is_node(value: Any) -> bool:
 
 
 def _is_leaf(node: dict[str, Any]) -> bool:
+    """Whether a node has no children. A node with only one is not a leaf, and is refused later."""
     return node["left"] is None and node["right"] is None
 
 
@@ -186,9 +189,9 @@ def _frequencies_of_leaves(leaves: Sequence[dict[str, Any]], num_units: int) -> 
 
 
 def write_original_tree(tree: Tree, folder: Path | str) -> None:
-    """Write the files of a tree folder; other files in the folder stay.
+    """Write `tree_struct`, `tree_info` and the three tables of paths of the original's tree folder.
 
-    Raises DataError if the tree is too deep for the tables of paths, or to be nested.
+    Other files in the folder stay. Raises DataError if the tree is too deep for the tables of paths, or to be nested.
     """
     folder = Path(folder)
     numbers = _original_numbers(tree)
@@ -203,11 +206,12 @@ def write_original_tree(tree: Tree, folder: Path | str) -> None:
     info = {"depth": tree.depth + 1, "leaf_cnt": tree.num_units}
     write_atomic(folder / STRUCT, struct + "\n")
     write_atomic(folder / INFO, json.dumps(info, indent=1))
-    # Their tables have one more column, of padding, because they count the levels with the leaves.
+    # The tables (V, P+1) have a last column of padding, because the original counts the levels with
+    # the leaves. A turn of 0 is padding too.
     sign = np.pad(turns, ((0, 0), (0, 1)))
     index = np.zeros(sign.shape, dtype=np.int64)
     index[:, :-1] = np.where(turns == 0, 0, numbers[nodes])
-    bias = (sign != 1).astype(np.int8)
+    bias = (sign != 1).astype(np.int8)  # 0 for a turn to the left, else 1
     _write_array(folder / "path_index.npy", index)
     _write_array(folder / "path_sign.npy", sign)
     _write_array(folder / "path_bias.npy", bias)
@@ -216,8 +220,8 @@ def write_original_tree(tree: Tree, folder: Path | str) -> None:
 def _original_numbers(tree: Tree) -> NDArray[np.int64]:
     """(N+V,) the original's number of each of our nodes.
 
-    Their inner nodes are numbered in preorder: a node, all nodes below its left child, all nodes
-    below its right child. Leaves have the same numbers.
+    The original numbers inner nodes in preorder: a node, all nodes below its left child, all nodes
+    below its right child. Leaves have the same numbers as here.
     """
     # In preorder, nodes are ordered by the leaves to the left of them. Nodes with the same number of
     # these are on one path, and the upper one, which comes first, has the lower number here.
@@ -229,7 +233,10 @@ def _original_numbers(tree: Tree) -> NDArray[np.int64]:
 
 
 def _struct_of_tree(tree: Tree, numbers: NDArray[np.int64]) -> dict[str, Any]:
-    """The root of the nested nodes; `numbers` are the original's numbers of our nodes."""
+    """The root of the original's nested nodes; each node has its children in `left` and `right`.
+
+    `numbers` (N+V,) are the original's numbers of our nodes, which become `idx`.
+    """
     weights = tree.weights().tolist()
     unit_ids = [*[None] * tree.num_inner, *range(tree.num_units)]  # None for inner nodes
     nodes = []
@@ -272,15 +279,16 @@ def saved_tree(state: Mapping[str, Tensor], num_units: int, where: str) -> Tree:
 
 
 def convert_tree_head(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Their state_dict with the vectors of our tree head.
+    """Convert the tree head in a state_dict of the original; other weights stay as they are.
 
-    The buffers of paths are left out, because the tree has its own file here, and so is the
-    decoder's softmax layer, which they create and never use. Our head must have the same tree:
-    `read_original_tree` of that training's folder.
+    The vectors of the inner nodes get the name and the order that our tree head has. The buffers of
+    paths are left out, because the tree has its own file here. The decoder's softmax layer is left
+    out too: the original creates it and never uses it. Our head must have the same tree, which
+    `read_original_tree` reads from that training's folder.
 
     Raises CheckpointError if the buffers of paths are not one tree.
     """
-    rows = torch.from_numpy(_tree_of_state(state).rows)
+    rows = torch.from_numpy(_tree_of_state(state).rows)  # of each of our inner nodes
     converted = {}
     for name, value in state.items():
         if not name.startswith(("hsoftmax.", "decoder.output_layer.")):
@@ -295,9 +303,12 @@ def _tree_of_state(state: Mapping[str, Tensor]) -> RenumberedTree:
     Raises CheckpointError if they are not one tree.
     """
     index, sign, bias = _path_tables(state)
+    are_signs = np.isin(sign, (-1, 0, 1)).all()  # right, padding, left
+    is_bias_of_sign = (bias == (sign != 1)).all()
+    if not (are_signs and is_bias_of_sign):
+        fault = f"{_BUFFERS}sign and {_BUFFERS}bias contradict each other"
+        raise CheckpointError("state_dict", fault, _OTHER_CHECKPOINT)
     try:
-        if not (np.isin(sign, (-1, 0, 1)).all() and (bias == (sign != 1)).all()):
-            raise ValueError(f"{_BUFFERS}sign and {_BUFFERS}bias contradict each other")
         return tree_from_paths(index, sign)
     except ValueError as error:
         raise CheckpointError("state_dict", str(error), _OTHER_CHECKPOINT) from error
