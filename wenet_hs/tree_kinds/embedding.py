@@ -212,11 +212,12 @@ def checkpoint_vectors(
 def ward_children(
     vectors: NDArray[np.floating], frequencies: NDArray[np.float64], *, cosine: bool = False
 ) -> NDArray[np.int64]:
-    """The children (V-1, 2) of the tree of Ward's clustering, in the numbering of `Tree`.
+    """The left and the right child of each inner node in the tree of Ward's clustering: (V-1, 2).
 
-    The left child is the less frequent one; of equal frequency the one with the lowest unit id.
-    Units with identical vectors form one Huffman tree. Units without a vector are placed by
-    `add_unplaced`. Clusters at equal distance are merged in the order of
+    Inner nodes 0…V-2 are numbered breadth first, and V-1+i is the leaf of unit i. The left child is
+    the less frequent one; of equal frequency the one with the lowest unit id. Units with identical
+    vectors form one Huffman tree. Units without a vector are placed by their frequency
+    (`add_unplaced`). Clusters at equal distance are merged in the order of
     `scipy.cluster.hierarchy.linkage`, which depends only on the unit ids.
 
     Args:
@@ -318,7 +319,7 @@ def _ward_rows(
     is_identical = merges[:, 2] == 0  # at distance 0; these merges come first
     groups = _groups_of_identical(pairs[is_identical], unit_ids)
     rows: list[NDArray[np.int64]] = []
-    next_node = len(frequencies)
+    next_node = len(frequencies)  # V + the number of rows so far
     clusters: dict[int, _Cluster] = {}  # that are not merged yet, by linkage's number
     for number, units in groups.items():
         subtree = huffman_subtree(units, frequencies[units], next_node)
@@ -328,7 +329,7 @@ def _ward_rows(
         clusters[number] = _Cluster(weight, int(units[0]), subtree.root)
     first_number = len(unit_ids) + int(is_identical.sum())
     for number, (first, second) in enumerate(pairs[~is_identical].tolist(), start=first_number):
-        left, right = sorted([clusters.pop(first), clusters.pop(second)])
+        left, right = sorted([clusters.pop(first), clusters.pop(second)])  # the lighter is left
         rows.append(np.array([[left.node, right.node]]))
         weight = left.weight + right.weight
         clusters[number] = _Cluster(weight, min(left.lowest_id, right.lowest_id), next_node)
