@@ -13,6 +13,8 @@ Positive = Annotated[float, Field(gt=0)]
 PositiveOrZero = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 BelowOne = Annotated[float, Field(ge=0, lt=1)]
+Conflict = tuple[str, str]
+"""A setting that does not fit the other ones: its dotted key, and what to do about it."""
 
 
 class Section(BaseModel):
@@ -31,10 +33,10 @@ class Section(BaseModel):
         protected_namespaces=(),  # WeNet has a section `model_conf`
     )
 
-    def conflicts(self) -> Iterator[tuple[str, str]]:
-        """Each setting that does not fit the other ones: its dotted key, and what to do about it.
+    def conflicts(self) -> Iterator[Conflict]:
+        """The settings of this section, and of those in it, that do not fit each other.
 
-        The default has none. A class with such settings overrides this.
+        Each setting is valid by itself. A class with such settings overrides this.
         """
         yield from ()
 
