@@ -55,10 +55,11 @@ class Extension:
 
 
 def known_names(kind: ExtensionKind, own_names: Collection[str]) -> list[str]:
-    """Our own names of a kind in their order, then those of installed packages, sorted.
+    """The names that a user may give: `own_names`, which wenet_hs has, and those of packages.
 
-    Nothing is imported. A name of ours is listed once, even if a package declares it too.
-    Names that `find_extension` refuses because of their text are left out.
+    The names that installed packages declare for this kind of object follow in alphabetical order.
+    A name of ours is listed once, even if a package declares it too. Names whose text
+    `find_extension` refuses are left out. No package is imported.
     """
     extensions = [_read_extension(kind, entry) for entry in installed_entries(kind)]
     usable_names = {extension.name for extension in extensions if not _name_fault(extension)}
@@ -66,12 +67,11 @@ def known_names(kind: ExtensionKind, own_names: Collection[str]) -> list[str]:
 
 
 def is_known_name(kind: ExtensionKind, own_names: Collection[str], name: str) -> bool:
-    """Whether a name of this kind is ours, or is declared by an installed package.
+    """Whether a name is in `own_names`, which wenet_hs has, or is declared by an installed package.
 
-    Nothing is imported. If packages declare a name that is ours, a warning is logged for each,
-    once per process.
-    Raises ConfigError, as `find_extension` does, if packages declare the name but it cannot be
-    used.
+    No package is imported. For each package that declares a name of ours a warning is logged, once
+    per process.
+    Raises ConfigError, as `find_extension` does, for a name of packages that cannot be used.
     """
     if name in own_names:
         warn_about_clash(kind, name)
@@ -90,7 +90,7 @@ def has_extension_name(kind: ExtensionKind, arguments: Iterable[str]) -> bool:
 
 @cache  # one warning per name and process
 def warn_about_clash(kind: ExtensionKind, name: str) -> None:
-    """Log a warning for each package that declares `name`, which is a name of ours."""
+    """Log a warning for each package that declares `name`, which wenet_hs has itself."""
     for entry in _find_entries(kind, name):
         extension = _escape(_read_extension(kind, entry))
         message = "%s: not used; wenet_hs has a %s of this name"
@@ -103,9 +103,10 @@ def warn_about_clash(kind: ExtensionKind, name: str) -> None:
 def find_extensions(
     kind: ExtensionKind, own_names: Collection[str], names: Iterable[str]
 ) -> list[Extension]:
-    """The extensions of those names that are not our own, each once, in the order of the names.
+    """The extensions of those names that are not in `own_names`, which wenet_hs has.
 
-    Nothing is imported. Raises ConfigError as `find_extension` does.
+    Each is listed once, in the order of the names. No package is imported. Raises ConfigError as
+    `find_extension` does.
     """
     distinct_names = dict.fromkeys(names)
     return [find_extension(kind, name) for name in distinct_names if name not in own_names]
@@ -134,7 +135,10 @@ def _read_extension(kind: ExtensionKind, entry: EntryPoint) -> Extension:
 
 
 def _name_fault(extension: Extension) -> str | None:
-    """Why the name of an extension cannot be used, as part of a message; None if it can."""
+    """Why an extension cannot be used because of its name or package, for a message.
+
+    None if it can be used.
+    """
     if extension.name in RESERVED_NAMES.get(extension.kind, ()):
         return "the name is reserved"
     texts = {"name": extension.name, "package": extension.package, "version": extension.version}

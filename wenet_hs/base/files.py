@@ -71,12 +71,12 @@ def iterate_lines(path: Path | str) -> Iterator[str]:
             content = line
             if number == 1:
                 if line.startswith(LFS_POINTER):
-                    _refuse_binary(path)
+                    _refuse_binary(path)  # raises: says what the file is and what to do
                 content = line.removeprefix(_BYTE_ORDER_MARK)
             try:
                 yield content.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
             except UnicodeDecodeError as error:
-                _refuse_binary(path)
+                _refuse_binary(path)  # raises if the file is a known kind of binary file
                 found = f"not UTF-8 at byte {error.start}"
                 raise DataError(f"{path}:{number}", found, "convert the file to UTF-8") from error
 
@@ -84,8 +84,8 @@ def iterate_lines(path: Path | str) -> Iterator[str]:
 def read_json(path: Path, to_do: str) -> Any:
     """The content of a JSON file.
 
-    Raises DataError if it is missing or damaged. `to_do` is what the message about a damaged file
-    advises.
+    Raises DataError if it cannot be read or is damaged. `to_do`: what the user can do about a
+    damaged file, for the message.
     """
     text = "\n".join(read_lines(path))
     try:
@@ -395,9 +395,10 @@ def lock_holder(folder: Path) -> int | None:
     None also if the lock cannot be read. The lock itself is not changed.
     A process must not ask about a lock that it holds: closing the file would release it.
     """
+    # The question and the answer are a `struct flock`, whose members have another order on macOS.
+    # The question is a write lock of the whole file: a length of 0 means to its end.
+    # The answer is the lock that is in its way, or F_UNLCK if there is none.
     layout = _FLOCK_MACOS if sys.platform == "darwin" else _FLOCK_LINUX
-    # The question: which lock is in the way of a write lock of the whole file?
-    # A length of 0 means to the end of the file.
     question = {"type": fcntl.F_WRLCK, "whence": os.SEEK_SET, "start": 0, "length": 0, "process": 0}
     packed = struct.pack(layout.struct_format, *(question[name] for name in layout.members))
     try:

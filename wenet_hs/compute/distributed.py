@@ -85,9 +85,12 @@ class World:
         return gathered
 
     def gather_numbers(self, values: Sequence[float]) -> list[list[float]]:
-        """The numbers of all ranks, one list per rank in their order; each rank has as many."""
+        """The numbers of all ranks, one list per rank in their order.
+
+        Each rank must give as many numbers.
+        """
         num_values = len(values)
-        # Each rank has its numbers in a part of their own and zeros elsewhere: the sum has all.
+        # Each rank has its own part of the list and zeros in the others, so the sum has all parts.
         start = self.rank * num_values
         parts = [0.0] * (self.size * num_values)
         parts[start : start + num_values] = values
@@ -140,11 +143,11 @@ class World:
 
         There is no time limit, but an error on another rank raises RankLost.
         """
-        if self.store is None:
+        if self.store is None:  # a single process
             return
         key = self._next_key()
         num_arrived = self.store.add(f"{key}/arrived", 1)
-        if num_arrived == self.size:
+        if num_arrived == self.size:  # this rank is the last one
             self.store.set(f"{key}/done", "1")
         self._wait_for(f"{key}/done")
 
@@ -156,7 +159,7 @@ class World:
         Rank 0 does not wait: its next collective notices within the time limit if one of the
         others has died.
         """
-        if self.store is None:
+        if self.store is None:  # a single process
             yield
             return
         key = self._next_key()
@@ -174,14 +177,14 @@ class World:
         Each rank counts its calls. All ranks make the same calls in the same order.
         """
         assert self.store is not None
-        num_calls = self.store.add(f"waits/{self.rank}", 1)
+        num_calls = self.store.add(f"waits/{self.rank}", 1)  # adds 1, and returns the sum
         return f"wait/{num_calls}"
 
     def _wait_for(self, key: str, *, beats: str = "") -> None:
         """Wait until another rank has set the key in the store.
 
-        `beats`: a key that this other rank counts up as long as it lives; empty: it has no time
-        limit.
+        `beats`: a key that this other rank counts up as long as it lives; empty: there is no time
+        limit for it.
         Raises RankLost if `beats` does not change within the time limit, or if any rank reports an
         error in the meantime.
         """
@@ -326,7 +329,7 @@ def _connect(rank: int, size: int) -> Store:
     """
     address = os.environ.get("MASTER_ADDR")
     timeout = _timeout()
-    port = int_from_environment("MASTER_PORT", 0)
+    port = int_from_environment("MASTER_PORT", 0)  # 0: not set
     if not (address and port):
         where = f"WORLD_SIZE={size} without MASTER_ADDR and MASTER_PORT"
         raise ConfigError(where, to_do="start it with torchrun")
@@ -361,7 +364,7 @@ def _handshake(store: Store, rank: int, size: int, deadline: float) -> str:
         return own_identifier
     store.set(f"request/{rank}", own_identifier)
     while not store.check([f"reply/{own_identifier}"]):
-        _pause({0}, deadline)
+        _pause(missing={0}, deadline=deadline)
     prefix: str = store.get(f"reply/{own_identifier}").decode()
     store.set(f"{prefix}/confirmed/{rank}", "1")
     return prefix
@@ -370,7 +373,7 @@ def _handshake(store: Store, rank: int, size: int, deadline: float) -> str:
 def _send_prefix(store: Store, prefix: str, size: int, deadline: float) -> None:
     """On rank 0: reply to the requests of the other ranks until each has confirmed the prefix.
 
-    Raises RuntimeError with the missing ranks at the deadline.
+    Raises RuntimeError with the missing ranks at the deadline, a time of `time.monotonic`.
     """
     missing = set(range(1, size))
     while missing:
@@ -384,7 +387,11 @@ def _send_prefix(store: Store, prefix: str, size: int, deadline: float) -> None:
 
 
 def _pause(missing: set[int], deadline: float) -> None:
-    """Wait until the next look at the store; raise RuntimeError with the ranks at the deadline."""
+    """Wait until the store is to be read again.
+
+    Raises RuntimeError with the ranks that are still missing after the deadline, which is a time of
+    `time.monotonic`.
+    """
     if time.monotonic() > deadline:
         raise RuntimeError(f"rank {', '.join(map(str, sorted(missing)))} did not connect")
     time.sleep(_POLL_S)
@@ -406,7 +413,7 @@ def _leave_after_error(world: World, error: BaseException) -> None:
     except RuntimeError:  # the store ended with the launcher: no other rank can report
         is_first_error = True
     if not is_lost and not isinstance(error, WenetHsError | OSError):
-        return
+        return  # a bug, or an exit
     traceback.clear_frames(error.__traceback__)  # they hold the DistributedDataParallel
     if is_gpu(world.device):
         with suppress(RuntimeError):
@@ -416,8 +423,9 @@ def _leave_after_error(world: World, error: BaseException) -> None:
         dist.destroy_process_group()  # gloo without this may abort at the exit
     if not is_first_error:
         time.sleep(_GRACE_S)
-        exit_code = error.exit_code if isinstance(error, WenetHsError) else 2
-        raise SystemExit(exit_code) from None
+        if isinstance(error, WenetHsError):
+            raise SystemExit(error.exit_code) from None
+        raise SystemExit(WenetHsError.exit_code) from None
     if is_lost:
         raise _rank_lost(world.rank, error) from error
 
