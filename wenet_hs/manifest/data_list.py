@@ -147,8 +147,9 @@ def _refuse_other_files(path: Path | str) -> None:
 
 
 def _read_first_line(path: Path) -> str:
-    """The first line of a data list that is not empty; `{}` for a file without one.
+    """The first line of a data list that is not empty, without white space around it.
 
+    `{}` for a file without such a line: it is JSON, so only its lack of utterances is reported.
     Raises DataError if the file cannot be read as UTF-8. If it has a known form of annotations, the
     error names this form, because another encoding would not help.
     """
@@ -163,9 +164,9 @@ def _read_first_line(path: Path) -> str:
 def _refuse_other_json(path: Path, first_line: str) -> None:
     """Raise DataError if the first line is JSON of another kind than a data.list.
 
-    Named are, in this order: a list of segments per recording, manifests of lhotse, those of NeMo,
-    and JSON that is one value for the whole file. Anything else is left to the checks per line. So
-    is an object with one of the fields key, wav and txt.
+    The error names, in this order: a list of segments per recording, manifests of lhotse, those of
+    NeMo, and JSON that is one value for the whole file. Anything else is left to the checks per
+    line. So is an object with one of the fields key, wav and txt, which may lack the others.
     """
     try:
         record = json.loads(first_line)
@@ -184,7 +185,7 @@ def _refuse_other_json(path: Path, first_line: str) -> None:
             raise DataError(f"{path}:1", description)
         if {"audio_filepath", "duration"} <= record.keys():
             raise DataError(path, "a manifest of NeMo", make_list)
-    is_one_value = isinstance(record, list) or first_line in ("{", "[")
+    is_one_value = isinstance(record, list) or first_line in ("{", "[")  # with line ends in it
     if form is JSON and is_one_value:
         raise DataError(path, "JSON of the whole file, not one object per line", make_list)
 

@@ -55,7 +55,7 @@ class Beginning:
 
 
 FormRule = Callable[[Beginning], bool]
-"""Whether a file has a form."""
+"""Whether a file with this beginning has a form; the docstring of a rule says what the form is."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def find_form(path: Path, content: str | bytes) -> Form | None:
     text = text.removeprefix("\ufeff")
     if len(text) > _MAX_CHARACTERS:
         text = text[:_MAX_CHARACTERS]
-        whole_lines, _, _ = text.rpartition("\n")
+        whole_lines, _, _ = text.rpartition("\n")  # rules see no line that is cut
         text = whole_lines or text
     lines = "\n".join(text.splitlines())
     beginning = Beginning(path, lines.lstrip())
@@ -275,7 +275,7 @@ def is_praat_object(object_class: str) -> FormRule:
 
 
 def is_toolbox(beginning: Beginning) -> bool:
-    r"""Whether the first line and at least half of all lines begin with a `\marker`.
+    r"""A file of Toolbox: its first line and at least half of all lines begin with a `\marker`.
 
     The other lines are the rest of long lines.
     """
@@ -286,9 +286,9 @@ def is_toolbox(beginning: Beginning) -> bool:
 
 
 def is_salt(beginning: Beginning) -> bool:
-    """Whether the first line has speakers after `$`, and most others a sign or an initial.
+    """A transcript of SALT: its first line has speakers after `$`, most others a sign or an initial.
 
-    The lines begin, for example, with `$ Child, Examiner`, `+ Language: English` and `C mo lu`.
+    Such lines are `$ Child, Examiner`, `+ Language: English` and `C mo lu`.
     """
     if not beginning.lines:
         return False
@@ -300,7 +300,7 @@ def is_salt(beginning: Beginning) -> bool:
 
 
 def is_esps(beginning: Beginning) -> bool:
-    """Whether the line `#` ends a header, and the next one begins with a time and a colour."""
+    """Labels of ESPS: the line `#` ends a header, and the next one begins with a time and a colour."""
     if "#" not in beginning.lines[:-1]:
         return False
     end_of_header = beginning.lines.index("#")
@@ -309,48 +309,48 @@ def is_esps(beginning: Beginning) -> bool:
 
 
 def is_htk(beginning: Beginning) -> bool:
-    """Whether each line of a .lab or .rec has two whole numbers, and a label."""
+    """Labels of HTK: a .lab or .rec in which each line has two whole numbers and a label."""
     if beginning.suffix not in (".lab", ".rec"):
         return False
     return bool(beginning.lines) and all(map(_HTK_LABEL.fullmatch, beginning.lines))
 
 
 def is_ctm(beginning: Beginning) -> bool:
-    """Whether most lines are `file channel begin duration word`."""
+    """A CTM of NIST: most lines are `recording channel begin duration word`."""
     return CTM.is_form_of(beginning.path, beginning.nist_lines, have_keys=False)
 
 
 def is_stm(beginning: Beginning) -> bool:
-    """Whether most lines are `file channel speaker begin end text`."""
+    """An STM of NIST: most lines are `recording channel speaker begin end text`."""
     return STM.is_form_of(beginning.path, beginning.nist_lines, have_keys=False)
 
 
 def is_rttm(beginning: Beginning) -> bool:
-    """Whether the first line is `SPEAKER file channel begin …`."""
+    """An RTTM of NIST: the first line is `SPEAKER recording channel begin …`."""
     if not beginning.nist_lines:
         return False
     return _RTTM.match(beginning.nist_lines[0] + " ") is not None
 
 
 def is_wav_scp(beginning: Beginning) -> bool:
-    """Whether each line has a key and the audio, which is a file or a command."""
+    """A wav.scp of Kaldi: each line has a key and its audio, which is a file or a command."""
     return bool(beginning.lines) and all(map(_WAV_SCP.fullmatch, beginning.lines))
 
 
 def is_kaldi_segments(beginning: Beginning) -> bool:
-    """Whether each line of a file `segments` has two names and two times."""
+    """Segments of Kaldi: each line of a file named `segments` has two names and two times."""
     if beginning.path.name != "segments":
         return False
     return bool(beginning.lines) and all(map(_KALDI_SEGMENT.fullmatch, beginning.lines))
 
 
 def is_json_of_segments(beginning: Beginning) -> bool:
-    """Whether JSON has a list of objects whose name says that they are segments."""
+    """JSON of segments: it has a list of objects whose name says that they are segments."""
     return is_json(beginning) and SEGMENT_LIST.search(beginning.text) is not None
 
 
 def is_audacity(beginning: Beginning) -> bool:
-    """Whether each line has a label of Audacity or its frequencies, and a begin has decimals.
+    """Labels of Audacity: each line has begin, end and text, or frequencies; a begin has decimals.
 
     Without decimals, lines such as `1<tab>2<tab>mo` may be another table.
     """
@@ -368,7 +368,10 @@ def is_audacity(beginning: Beginning) -> bool:
 
 
 def is_segment_table(beginning: Beginning) -> bool:
-    """Whether the first line names SEGMENT_COLUMNS, or each line of a .csv is `text,begin,end`."""
+    """A table of segments: its first line names SEGMENT_COLUMNS.
+
+    Also a .csv without names of columns, in which each line is `text,begin,end`.
+    """
     if not beginning.lines:
         return False
     if read_segment_header(beginning.lines[0]) is not None:

@@ -61,11 +61,11 @@ class TimedForm:
     """The part that is rarely a number: a word or a speaker."""
 
     def is_form_of(self, path: Path, lines: Sequence[str], *, have_keys: bool) -> bool:
-        """Whether more than half of the first lines of a file have this form, and are not text.
+        """Whether a file has this form: most of its first lines match it, and they are not text.
 
         Text may have numbers at the places of the times, such as `utt1 1 3 5 two`. So one of these
         rules must hold too: `_have_clear_times`, `_is_named_so`, or, if `have_keys`,
-        `_cannot_be_text`.
+        `_cannot_be_text`. Most lines are more than half of them.
 
         Args:
             path: the name of the file.
@@ -82,7 +82,7 @@ class TimedForm:
         return have_keys and self._cannot_be_text(matches, num_lines)
 
     def _have_clear_times(self, matches: Sequence[re.Match[str]], num_lines: int) -> bool:
-        """Whether times have decimals: both times of most lines, or one time of each line.
+        """Whether times have decimals: both times of most lines, or at least one of each line.
 
         `num_lines` is the number of all lines, with those that do not match.
         """
@@ -98,9 +98,11 @@ class TimedForm:
     def _cannot_be_text(self, matches: Sequence[re.Match[str]], num_lines: int) -> bool:
         """Whether the lines cannot be text in which each line begins with a key of its own.
 
-        Either at most half as many words begin lines as there are lines: they are recordings, not
-        keys. Or several lines all match, have the same channel, and none has a number where this
-        form has a word or a speaker.
+        Either several lines begin with the same word: there are at most half as many first words as
+        lines, so they are recordings, not keys. Or there are several lines, all of which match and
+        have the same channel, and none has a number where this form has a word or a speaker.
+
+        `num_lines` is the number of all lines, with those that do not match.
         """
         if len(_recordings(matches)) <= num_lines / 2:
             return True
