@@ -49,6 +49,7 @@ class FilterConf(Section):
     """Largest number of units per frame of 10 ms."""
 
     def conflicts(self) -> Iterator[Conflict]:
+        """Smallest values above the largest ones: the settings `min_…` and `max_…` are pairs."""
         for lower_name in ("min_length", "token_min_length", "min_output_input_ratio"):
             upper_name = lower_name.replace("min", "max")
             lower, upper = getattr(self, lower_name), getattr(self, upper_name)
@@ -82,6 +83,7 @@ class FbankConf(Section):
     """
 
     def conflicts(self) -> Iterator[Conflict]:
+        """The profile of sherpa with other windows than its own."""
         has_windows_of_sherpa = self.frame_length == 25.0 and self.frame_shift == 10.0
         if self.profile == "sherpa" and not has_windows_of_sherpa:
             to_do = "set frame_length: 25, frame_shift: 10"
@@ -103,8 +105,9 @@ FrontendConf = FbankFrontendConf | SkipJsonSchema[SerializeAsAny[Section]]
 
 
 def read_frontend(value: Any, info: ValidationInfo) -> Any:
-    """A `frontend_conf`, read by the class that the `frontend` beside it selects.
+    """A `frontend_conf`, read by the class that the setting `frontend` beside it selects.
 
+    `value`: what the file has, or the default. `info.data`: the settings before it that are valid.
     Raises ConfigError if the package of the frontend cannot be used.
     """
     frontend = info.data.get("frontend")
@@ -155,6 +158,7 @@ class BatchConf(Section):
     """Utterances per batch of each bucket, one more than there are boundaries; for `bucket` only."""
 
     def conflicts(self) -> Iterator[Conflict]:
+        """Boundaries of buckets that do not ascend, and sizes that are not one per bucket."""
         boundaries = self.bucket_boundaries
         if any(left >= right for left, right in pairwise(boundaries)):
             yield "bucket_boundaries", f"must ascend, got {list(boundaries)}"
@@ -195,6 +199,7 @@ class NoiseConf(Section):
     """Lowest and highest signal-to-noise ratio, dB; it is drawn uniformly."""
 
     def conflicts(self) -> Iterator[Conflict]:
+        """A lowest ratio above the highest one."""
         low, high = self.snr_db
         if low > high:
             yield "snr_db", f"must be lowest and highest, got {low:g} and {high:g}"
@@ -264,6 +269,7 @@ class DatasetConf(Section):
         return settings
 
     def conflicts(self) -> Iterator[Conflict]:
+        """Settings that do not fit the place of the features, the frontend or the cache."""
         if self.features_on == "device":
             yield from self._conflicts_of_device()
         if self.frontend != "fbank" and self.fbank_conf != FbankConf():

@@ -83,6 +83,7 @@ class StackConf(LayersConf):
     """
 
     def conflicts(self) -> Iterator[Conflict]:
+        """A width that heads cannot share, and channels of a convolution that is not there."""
         if self.output_size % self.attention_heads:
             width = f"output_size {self.output_size}"
             text = f"{width} is not divisible by {self.attention_heads} heads"
@@ -111,6 +112,10 @@ class ConformerConf(StackConf):
     """Normalization inside the convolution module."""
 
     def conflicts(self) -> Iterator[Conflict]:
+        """Those of all stacks, and convolutions that do not fit `causal` or chunks.
+
+        A convolution that is not causal has its center in the middle, and sees later frames.
+        """
         yield from super().conflicts()
         if self.cnn_module_kernel % 2 == 0 and not self.causal:
             yield "cnn_module_kernel", f"must be odd without causal, got {self.cnn_module_kernel}"
@@ -150,6 +155,7 @@ class UpperConf(ConformerConf):
     """Share of the dimensions that masks of 10 dimensions set to 0 there."""
 
     def conflicts(self) -> Iterator[Conflict]:
+        """Those of the conformer, and settings for streaming, which no pretrained encoder supports."""
         yield from super().conflicts()
         streaming_settings = {
             "causal": self.causal,
@@ -211,6 +217,7 @@ class PretrainedConf(Section):
     """Layers above the encoder, which are trained from nothing; null: none."""
 
     def conflicts(self) -> Iterator[Conflict]:
+        """A cache of outputs that change, and settings without effect on a frozen encoder."""
         if self.cache is not None and self.freeze != "all":
             yield "cache", "keeps the outputs of a frozen encoder; set freeze: all, or cache: null"
         if self.freeze == "all":
@@ -241,5 +248,8 @@ ENCODERS: dict[str, type[Section]] = {
 
 
 def read_encoder(value: Any, info: ValidationInfo) -> Any:
-    """An `encoder_conf`, read by the class that the setting `encoder` beside it selects."""
+    """An `encoder_conf`, read by the class that the setting `encoder` beside it selects.
+
+    `value`: what the file has, or the default. `info.data`: the settings before it that are valid.
+    """
     return read_section(value, info.data.get("encoder"), ENCODERS)

@@ -130,7 +130,8 @@ def check_installed(
 def _used_names(settings: Mapping[str, Any]) -> set[tuple[ExtensionKind, object]]:
     """The kind and name of each head and frontend in the settings of a file.
 
-    The settings may be wrong: names that are no text are left out.
+    `head: cosine` gives `("head", "cosine")`. Sections that are missing are skipped, and so are
+    names that are no text, because the settings are not checked yet.
     """
     used = set[tuple[ExtensionKind, object]]()
     for location, kind in _NAMING_SETTINGS.items():

@@ -71,6 +71,7 @@ class AdaptiveHeadConf(TreeHeadConf):
     """
 
     def conflicts(self) -> Iterator[Conflict]:
+        """Cutoffs that do not ascend."""
         if self.cutoffs is None:
             return
         is_ascending = self.cutoffs == sorted(set(self.cutoffs))
@@ -123,8 +124,9 @@ def is_without_tree(head: str) -> bool:
 
 
 def read_head(value: Any, info: ValidationInfo) -> Any:
-    """A `head_conf`, read by the class that the `head` beside it selects.
+    """A `head_conf`, read by the class that the setting `head` beside it selects.
 
+    `value`: what the file has, or the default. `info.data`: the settings before it that are valid.
     Raises ConfigError if the package of the head cannot be used.
     """
     head = info.data.get("head")

@@ -81,6 +81,7 @@ class LmConfig(TrainingConfig):
     has_equal_epochs: ClassVar[bool] = True
 
     def conflicts(self) -> Iterator[Conflict]:
+        """A loss that does not fit the head or its settings, and the conflicts of all trainings."""
         if self.loss != "exact" and self.head != "softmax":
             yield "loss", f"{self.loss} estimates a flat softmax; set head: softmax, or loss: exact"
         if self.loss == "exact" and self.sampling_conf.num_samples is not None:

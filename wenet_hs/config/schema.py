@@ -149,6 +149,7 @@ class ModelConf(Section):
         return self.last_ctc_weight or self.ctc_weight
 
     def conflicts(self) -> Iterator[Conflict]:
+        """Weights without the steps or the layer that they need, and the reverse."""
         if self.attention_guide and not self.attention_guide_steps:
             yield "attention_guide_steps", "must be at least 1 where attention_guide is given"
         if self.ctc_weight_final is not None and not self.ctc_weight_steps:
@@ -275,6 +276,7 @@ class TrainingConfig(Section):
     _optim_selects = field_validator("optim_conf", mode="before")(_with_defaults_of_kind)
 
     def conflicts(self) -> Iterator[Conflict]:
+        """The settings that break one of the rules of all trainings, in the order of the rules."""
         for rule in _RULES_OF_TRAINING:
             yield from rule(self)
 
@@ -338,6 +340,7 @@ class ExperimentConfig(TrainingConfig):
     _decoder_selects = field_validator("model_conf", mode="before")(_with_defaults_of_kind)
 
     def conflicts(self) -> Iterator[Conflict]:
+        """The settings that break a rule of recognisers, then those of all trainings."""
         for rule in _RULES_OF_RECOGNISER:
             yield from rule(self)
         yield from super().conflicts()

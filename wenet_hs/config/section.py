@@ -90,6 +90,7 @@ def schema_settings(section: type[Section]) -> Iterator[tuple[tuple[str, ...], A
     """
     for name, info in section.model_fields.items():
         yield (name,), info.annotation
+        # The type is a section, or a union that may have sections in it.
         for kind in (info.annotation, *get_args(info.annotation)):
             if isinstance(kind, type) and issubclass(kind, Section):
                 for inner_key, inner_type in schema_settings(kind):

@@ -43,7 +43,10 @@ def named_values(schema: Schema) -> list[str]:
 
 
 def describe_values(schema: Schema) -> str:
-    """The values that a setting may have, such as `whole number above 0, or null`."""
+    """The values that a setting may have, such as `whole number above 0, or null`.
+
+    `schema`: the JSON schema of the setting, as pydantic writes it.
+    """
     if "anyOf" in schema:
         alternatives = [describe_values(kind) for kind in schema["anyOf"]]
         return ", or ".join(dict.fromkeys(alternatives))
