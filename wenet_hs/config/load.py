@@ -101,7 +101,12 @@ def make_config(
 ) -> Config:
     """The config of a YAML file that is read already. `file_settings` stays as it is.
 
-    For the arguments, the errors and the warning see `load_config`.
+    The overrides are applied, WeNet's settings are translated for a recogniser, and all is checked.
+    One warning lists WeNet's settings that have no effect, unless `is_for_training` is False.
+    `load_config` describes the arguments.
+
+    Raises ConfigError with one line per fault. If the file is of the other kind of model, or needs
+    packages that are not installed, it raises a ConfigError about that instead.
     """
     settings = file_settings.copy()
     path = settings.places[()].source
@@ -139,9 +144,9 @@ def _check_kind(path: str, settings: Mapping[str, Any], kind: type[TrainingConfi
 
 
 def _pop_extensions(settings: Settings) -> tuple[NeededExtension, ...]:
-    """Remove the list of packages that a config needs from its settings, and return it.
+    """Remove the list of extensions that a config needs from its settings, and return it.
 
-    Raises ConfigError with a line per fault in it.
+    Empty if there is no list. Raises ConfigError with a line per fault in it.
     """
     if EXTENSIONS not in settings.values:
         return ()

@@ -207,8 +207,9 @@ def parse_yaml(text: str, place: Place) -> Settings:
 
 
 def _describe_syntax_error(error: yaml.MarkedYAMLError) -> str:
-    """What PyYAML has found on one line, and what to do if that is known."""
+    """What PyYAML has found, on one line, and what to do about it where that is known."""
     message = error.problem or error.context or "syntax error"
+    # PyYAML may begin with "but", because its problem follows its context.
     problem = message.replace("\n", " ").removeprefix("but ")
     for part, what_to_do in _ADVICE.items():
         if part in problem:
@@ -241,7 +242,10 @@ def resolve_scalar(text: str) -> Scalar:
 
 
 def describe(value: object) -> str:
-    """A value as it appears in messages: as YAML writes it, on at most 60 characters."""
+    """A value as it appears in messages: as YAML writes it, with at most 60 characters.
+
+    Of a section or a list only that it is one.
+    """
     if isinstance(value, dict):
         return "a section"
     if isinstance(value, list | tuple):
@@ -263,7 +267,11 @@ def dump_yaml(settings: Mapping[str, Any]) -> str:
 
 
 def dump_value(value: Any) -> str:
-    """A value on one line of YAML, which `read_yaml` reads as an equal one."""
+    """A value on one line of YAML, which `read_yaml` reads as an equal one.
+
+    Sections and lists have braces and brackets. The end of the document, which PyYAML marks after a
+    single value, is left out.
+    """
     text = yaml.dump(
         value,
         Dumper=_Dumper,
