@@ -175,11 +175,11 @@ def _next_number(jobs: Path) -> int:
 
 
 def _start_process(job: Path, command: Sequence[str], folder: Path) -> None:
-    """Start the processes of a job, which is a folder with job.json. The command runs in `folder`.
+    """Start the processes of a job. `job`: its folder; `folder`: where the command runs.
 
-    `job_process` runs in a new session and starts the command. Both inherit the locked file, so
-    the lock ends with the last of them. Writes `pid`, which `job_process` writes too: this process
-    may be killed before it can.
+    `job_process` runs in a new session and starts the command. Both inherit the locked file `lock`,
+    so the lock ends with the last of them. What they print goes to `log`. `pid` is written here and
+    by `job_process`, because this process may be killed before it can write.
     """
     # The commands `wenet-hs` and `python` of this environment come first.
     search_path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
@@ -192,6 +192,7 @@ def _start_process(job: Path, command: Sequence[str], folder: Path) -> None:
     with (job / "lock").open("ab") as lock, (job / "log").open("ab") as log:
         fcntl.flock(lock, fcntl.LOCK_EX)  # unlike lockf, the child has it too
         process = subprocess.Popen(
+            # -IS: without the user's settings of Python and installed packages, it starts at once
             [sys.executable, "-IS", job_process.__file__, str(job), *command],
             stdin=subprocess.DEVNULL,
             stdout=log,

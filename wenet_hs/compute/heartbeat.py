@@ -19,13 +19,16 @@ _HAS_LEFT = 2**40
 
 @contextmanager
 def beating(store: Store, key: str) -> Iterator[None]:
-    """Count a key of the store up each second of the block, in a thread."""
-    # A connection of its own: see `Watch`.
+    """Count a key of the store up each second of the block, in a thread.
+
+    It ends early, without an error, if the store ends, as it does with the launcher.
+    """
+    # A connection of its own: a call waits while another one on its connection waits for a key.
     own_store = store.clone()  # type: ignore[attr-defined]
     has_ended = Event()
 
     def count_up() -> None:
-        with suppress(RuntimeError):  # the store ended with the launcher
+        with suppress(RuntimeError):  # the store has ended
             while not has_ended.wait(BEAT_S):
                 own_store.add(key, 1)
 
@@ -54,7 +57,7 @@ class Watch:
         """
         self._rank = rank
         self._others = [other for other in range(size) if other != rank]
-        # A connection of its own: while one waits for a key, all other calls of the same wait too.
+        # A connection of its own: a call waits while another one on its connection waits for a key.
         self._store = store.clone()  # type: ignore[attr-defined]
         self._store.set_timeout(timedelta(seconds=LOST_S))
         self._abort = abort
