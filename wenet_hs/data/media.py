@@ -21,58 +21,15 @@ from wenet_hs.tree.errors import list_names
 logger = logging.getLogger(__name__)
 
 AUDIO_SUFFIXES = (
-    ".wav",
-    ".wave",
-    ".flac",
-    ".mp3",
-    ".mp2",
-    ".ogg",
-    ".oga",
-    ".opus",
-    ".aiff",
-    ".aif",
-    ".aifc",
-    ".au",
-    ".snd",
-    ".w64",
-    ".rf64",
-    ".caf",
-    ".sph",
-    ".nist",
-)
+    ".wav", ".wave", ".flac", ".mp3", ".mp2", ".ogg", ".oga", ".opus", ".aiff", ".aif", ".aifc",
+    ".au", ".snd", ".w64", ".rf64", ".caf", ".sph", ".nist",
+)  # fmt: skip
 """Suffixes of audio that libsndfile reads, the preferred ones first."""
 MEDIA_SUFFIXES = (
-    ".m4a",
-    ".aac",
-    ".wma",
-    ".amr",
-    ".mp4",
-    ".m4v",
-    ".mov",
-    ".3gp",
-    ".mkv",
-    ".mka",
-    ".webm",
-    ".avi",
-    ".wmv",
-    ".mts",
-    ".m2ts",
-    ".ts",
-    ".mpg",
-    ".mpeg",
-    ".flv",
-    ".asf",
-    ".m4b",
-    ".3g2",
-    ".spx",
-    ".wv",
-    ".ape",
-    ".ac3",
-    ".eac3",
-    ".tta",
-    ".tak",
-    ".mpc",
-)
+    ".m4a", ".aac", ".wma", ".amr", ".mp4", ".m4v", ".mov", ".3gp", ".mkv", ".mka", ".webm",
+    ".avi", ".wmv", ".mts", ".m2ts", ".ts", ".mpg", ".mpeg", ".flv", ".asf", ".m4b", ".3g2",
+    ".spx", ".wv", ".ape", ".ac3", ".eac3", ".tta", ".tak", ".mpc",
+)  # fmt: skip
 """Suffixes of audio and video that need PyAV.
 
 A file of the same name that libsndfile reads is preferred.
