@@ -301,8 +301,8 @@ def _open_audio(source: str | Path | bytes) -> Iterator[tuple[Any, int, float]]:
                     else f" (looked for in the current folder {Path.cwd()})"
                 )
                 raise SourceError(f"missing{where}", is_of_file=False)
-            declared_over_present, first = containers.read_sizes(content)
-            opened, num_frames = open_decoder(content, first)
+            sizes = containers.compare_sizes(content)
+            opened, num_frames = open_decoder(content, sizes.samples_begin)
         except OSError as error:
             if error.errno in (
                 errno.EMFILE,
@@ -314,7 +314,7 @@ def _open_audio(source: str | Path | bytes) -> Iterator[tuple[Any, int, float]]:
         with opened as file:
             _check_header(file, name)
             present_s = num_frames / file.samplerate
-            yield file, num_frames, check_length(present_s, present_s * declared_over_present)
+            yield file, num_frames, check_length(present_s, present_s * sizes.declared_over_present)
     except SourceError as fault:
         if not isinstance(source, bytes) and Path(source).suffix.lower() not in ALL_SUFFIXES:
             _refuse_annotations(Path(source))

@@ -322,7 +322,7 @@ def _audio(utterance: Utterance) -> tuple[str, bytes, float]:
         read_duration(utterance.wav)  # refuses what is not audio
         content = fetch(utterance.wav)
         content = content if isinstance(content, bytes) else Path(content).read_bytes()
-        with open_decoder(content, 0)[0] as file:
+        with open_decoder(content)[0] as file:
             suffix = _SUFFIXES.get(file.format)  # the name of the file may be wrong
         if suffix is not None:
             return suffix, content, duration_s
