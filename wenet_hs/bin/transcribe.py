@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convert recordings to text: one line per file, JSON, or files for annotation tools (ELAN, Praat,
-subtitles).
+"""Convert recordings to text: lines, JSON, or files for ELAN, Praat or subtitles.
 
 Example: wenet-hs transcribe --model_dir exp/hsoftmax clip.mp3 interview.flac
          wenet-hs transcribe --model_dir exp/hsoftmax --elan transcribed --srt transcribed interview.wav session.eaf
