@@ -193,8 +193,9 @@ def plan_epoch(
             max_frames_in_batch with padding (longest × count); a longer utterance is the only one
             of its batch. `bucket`: bucket_batch_sizes[i] utterances shorter than
             bucket_boundaries[i]; the last size is for all longer ones.
-        shuffle: if false, the longest come first, so that a batch that does not fit into memory
-            fails at once.
+        shuffle: change lengths by up to LENGTH_JITTER before they are sorted, and put the batches
+            into random order. If false, the longest come first, so that a batch that does not fit
+            into memory fails at once.
         items: (N,) the numbers to put into the batches instead of the indices into `num_frames`.
     Raises: DataError if there are no utterances.
     """
@@ -293,7 +294,10 @@ class Quarantine:
         self._known_keys = {line.partition("\t")[0] for line in lines if line}
 
     def record(self, clips: Iterable[BadClip]) -> None:
-        """Record new clips. Warnings name the first ones; the later ones are only in the file."""
+        """Record the clips that are not recorded yet.
+
+        Warnings name the first _NUM_NAMED clips of the run; the later ones are only in the file.
+        """
         new = {clip.key: clip for clip in clips if one_field(clip.key) not in self._known_keys}
         if not new:
             return

@@ -14,7 +14,7 @@ import multiprocessing
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -271,10 +271,9 @@ class SpeechDataset:
         return plan_epoch(frames, self._conf.batch_conf, seed=self._seed, epoch=epoch, items=items)
 
     def item_frames(self, items: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
-        """The length (N,) for `batch_conf` of each item (N,) at its speed in an epoch."""
-        return self._frontend.batch_lengths(
-            self.durations[items % len(self)], self._speeds(items, epoch)
-        )
+        """The length (N,) for `batch_conf` of each item (N,) at its speed in an epoch, in frames."""
+        durations = self.durations[items % len(self)]
+        return self._frontend.batch_lengths(durations, self._speeds(items, epoch))
 
     def load_batch(self, plan: Sequence[Sequence[int]], epoch: int, position: int) -> Batch:
         """The batch at a position of a plan.
@@ -290,14 +289,15 @@ class SpeechDataset:
         items = plan[position]
         for item in items:
             self._load_into(examples, bad_clips, item, epoch)
-        next_item = items[-1] + 1
-        for item in range(next_item, next_item + min(len(self), MAX_REPLACEMENTS)):
+        first_replacement = items[-1] + 1
+        num_replacements = min(len(self), MAX_REPLACEMENTS)
+        for item in range(first_replacement, first_replacement + num_replacements):
             if examples:
                 break
             self._load_into(examples, bad_clips, item, epoch)
         if not examples:
-            first = bad_clips[0]
             num_bad = len(bad_clips)
+            first = bad_clips[0]
             where = f"{num_bad} clips in a row cannot be read, the first is utterance {first.key}"
             found = f"{first.wav}: {first.reason}"
             raise DataError(where, found, "is the disk with the audio there?")
@@ -399,17 +399,17 @@ class SpeechDataset:
         Returns: (N,) seconds, 0 where the header cannot be read; and row → reason of those.
         Raises: DataError if these are more than the share `max_bad_clips` of the list.
         """
-        table = self._table
-        durations = table.columns["duration"].copy()
+        durations = self._table.columns["duration"].copy()
         unreadable: dict[int, str] = {}
-        rows_without_duration = np.flatnonzero(np.isnan(durations)).tolist()
-        for header in _read_headers(table, rows_without_duration):
-            if isinstance(header.duration_s, AudioError):
-                durations[header.row] = 0.0
-                unreadable[header.row] = f"unreadable: {header.duration_s.found}"
-                self._check_unreadable(len(unreadable), header.utterance, header.duration_s)
+        rows = np.flatnonzero(np.isnan(durations)).tolist()  # without a duration in the list
+        headers = _read_durations(self._table, rows)
+        for row, duration_or_error in zip(rows, headers, strict=True):
+            if isinstance(duration_or_error, AudioError):
+                durations[row] = 0.0
+                unreadable[row] = f"unreadable: {duration_or_error.found}"
+                self._check_unreadable(len(unreadable), self._table[row], duration_or_error)
             else:
-                durations[header.row] = header.duration_s
+                durations[row] = duration_or_error
         return durations, unreadable
 
     def _check_unreadable(self, num_bad: int, utterance: Utterance, error: AudioError) -> None:
@@ -458,25 +458,12 @@ class SpeechDataset:
         return torch.Generator().manual_seed(self._hash(*parts))
 
 
-@dataclass(frozen=True)
-class _Header:
-    """What the header of the audio of an utterance states."""
-
-    row: int
-    """Of the utterance in the table."""
-    utterance: Utterance
-    duration_s: float | AudioError
-    """The error if the header cannot be read."""
-
-
-def _read_headers(table: UtteranceTable, rows: Sequence[int]) -> Iterator[_Header]:
-    """Read the headers of the audio of some rows with several threads; they are in order."""
+def _read_durations(table: UtteranceTable, rows: Sequence[int]) -> Iterator[float | AudioError]:
+    """`_duration_or_error` of each of some rows, in order; several threads read the headers."""
     with ThreadPoolExecutor(HEADER_THREADS) as pool:
         for first in range(0, len(rows), HEADERS_AT_ONCE):
             block = rows[first : first + HEADERS_AT_ONCE]
-            utterances = [table[row] for row in block]
-            durations = pool.map(_duration_or_error, utterances)
-            yield from map(_Header, block, utterances, durations)
+            yield from pool.map(_duration_or_error, [table[row] for row in block])
 
 
 def _duration_or_error(utterance: Utterance) -> float | AudioError:

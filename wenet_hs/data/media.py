@@ -10,7 +10,7 @@ import math
 import os
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
@@ -274,11 +274,11 @@ class MediaFinder:
             return None
         for folders, num_common in links.items():
             if num_common >= own_common and _have_other_ends(own_folders, folders):
-                is_in = f"another path leads to it too, in the folder {folders[-1]!r}"
+                other = f"another path leads to it too, in the folder {folders[-1]!r}"
                 remedy = (
                     "name the right folder in the path, or put the audio beside the annotations"
                 )
-                return f"ambiguous: only {file} has this name, and {is_in}; {remedy}"
+                return f"ambiguous: only {file} has this name, and {other}; {remedy}"
         return None
 
 
@@ -316,7 +316,7 @@ def _find_below(roots: Sequence[Path], path: Path, suffixes: Sequence[str]) -> P
     """The first file that exists at a path below one of the roots; None: there is none.
 
     The suffixes are tried first, as in `_with_suffixes`; then the path as it is, if its own suffix
-    is a known one.
+    is a known one. So a.mp4 gives a.wav if that exists, and otherwise a.mp4.
     """
     candidates = _with_suffixes(path, suffixes)
     if path.suffix.lower() in ALL_SUFFIXES:
@@ -365,10 +365,10 @@ def _index_files(root: Path) -> _FileIndex:
     return index
 
 
-def _find_most_alike(
-    index: Mapping[tuple[str, ...], list[Path]], name: str, written: Path
-) -> tuple[list[Path], float]:
+def _find_most_alike(index: _FileIndex, name: str, written: Path) -> tuple[list[Path], float]:
     """The files of a name with the most folders directly above them that the written path has too.
+
+    The name and the folders are compared by `fold_name`.
 
     Returns: the files, of which there are none if no file has the name; and how many folders each
         of them has in common with the written path.
@@ -466,10 +466,15 @@ def _have_other_ends(folders: _Folders, other_folders: _Folders) -> bool:
 
 def _first_folders(paths: Sequence[Path]) -> _Folders:
     """The folders of the first path that has some; none if all are only names."""
-    return next(filter(None, map(_folders, paths)), ())
+    for path in paths:
+        folders = _folders(path)
+        if folders:
+            return folders
+    return ()
 
 
 def _folders(path: Path) -> _Folders:
+    """The folders of a path, from the root on, each by `fold_name`."""
     return tuple(map(fold_name, path.parts[:-1]))
 
 
@@ -496,6 +501,7 @@ def local_paths(written: str) -> list[Path]:
     `D:\\x\\a.wav` and `file:///D:/x/a.wav` give /x/a.wav. `a%20b.wav` gives two: as it is, and
     decoded as in a URL, `a b.wav`. A path without a name, such as `/`, gives none.
     """
+    # file: is removed with all slashes but the one with which the path begins.
     without_scheme = re.sub(r"^file:/*(?=[A-Za-z]:|/)", "", written.strip())
     with_slashes = without_scheme.replace("\\", "/")
     without_drive = re.sub(r"^[A-Za-z]:", "", with_slashes)

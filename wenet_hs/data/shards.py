@@ -174,8 +174,9 @@ def _write_index(path: Path, index: Path, shards: Sequence[str], pool: Executor)
         for shard, (utterances, shard_faults) in zip(shards, contents, strict=True):
             for utterance in utterances:
                 if utterance.key in shard_of:
-                    is_also_in = f"is also in {shard_of[utterance.key]}; each needs its own key"
-                    shard_faults.append(f"utterance {utterance.key!r} {is_also_in}")
+                    other_shard = shard_of[utterance.key]
+                    fault = f"is also in {other_shard}; each needs its own key"
+                    shard_faults.append(f"utterance {utterance.key!r} {fault}")
                 shard_of[utterance.key] = shard
                 file.write(f"{format_utterance(utterance)}\n".encode())
             for fault in shard_faults:
