@@ -72,10 +72,13 @@ class FeatureCache:
             setting: what asked for the cache, for messages.
         Raises: DataError if the file cannot be made, for instance on a full disk.
         """
-        num_slots = max_frames_NS.size
         num_frames = int(max_frames_NS.sum())
         values = np.dtype(np.float16 if is_half else np.float32)
-        self.num_bytes = 8 * num_slots + values.itemsize * num_frames * width
+        # Of all slots first the lengths, then the checksums, then the features.
+        lengths_size = 4 * max_frames_NS.size  # bytes
+        checksums_size = 4 * max_frames_NS.size
+        features_size = values.itemsize * num_frames * width
+        self.num_bytes = lengths_size + checksums_size + features_size
         if path.exists() and path.stat().st_size != self.num_bytes:
             path.unlink()
         if not path.exists():
@@ -85,16 +88,20 @@ class FeatureCache:
         self._max_frames_NS = max_frames_NS
         # The row of _frames at which each slot begins.
         self._starts_NS = max_frames_NS.cumsum().reshape(max_frames_NS.shape) - max_frames_NS
-        # Frames of each slot: 0 if it is empty, negative if its clip is incomplete. The length is
-        # written after the features.
+        # Frames of each slot: 0 if it is empty; negative if its clip is incomplete, -100 for 100
+        # frames. The length is written after the features.
         self._lengths_NS = np.memmap(path, np.int32, "r+", shape=max_frames_NS.shape)
         # CRC-32 of the features of each slot: a machine that crashes may have written the lengths
         # to the disk, but not the features.
-        self._sums_NS = np.memmap(
-            path, np.uint32, "r+", offset=4 * num_slots, shape=max_frames_NS.shape
+        self._checksums_NS = np.memmap(
+            path, np.uint32, "r+", offset=lengths_size, shape=max_frames_NS.shape
         )
         self._frames = np.memmap(
-            path, values, "r+", offset=8 * num_slots, shape=(num_frames, width)
+            path,
+            values,
+            "r+",
+            offset=lengths_size + checksums_size,
+            shape=(num_frames, width),
         )
 
     def get(self, index: int, column: int) -> tuple[Tensor, bool] | None:
@@ -105,11 +112,11 @@ class FeatureCache:
         length = int(self._lengths_NS[index, column])
         if length == 0:
             return None
-        is_incomplete = length < 0
+        is_incomplete = length < 0  # see __init__
         _memory_barrier()
         start = int(self._starts_NS[index, column])
         frames_TF = self._frames[start : start + abs(length)]
-        if crc32(frames_TF.data) != self._sums_NS[index, column]:
+        if crc32(frames_TF.data) != self._checksums_NS[index, column]:
             return None
         return torch.from_numpy(frames_TF).float(), is_incomplete
 
@@ -130,9 +137,9 @@ class FeatureCache:
         start = int(self._starts_NS[index, column])
         frames_TF = self._frames[start : start + length]
         frames_TF[:] = features_TF.numpy()
-        self._sums_NS[index, column] = crc32(frames_TF.data)
+        self._checksums_NS[index, column] = crc32(frames_TF.data)
         _memory_barrier()
-        self._lengths_NS[index, column] = -length if is_incomplete else length
+        self._lengths_NS[index, column] = -length if is_incomplete else length  # see __init__
 
     def _warn_about_length(self, key: str, length: int, max_length: int) -> None:
         """Warn that an utterance is too long to be kept; only once in all processes.

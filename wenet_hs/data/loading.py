@@ -141,6 +141,11 @@ class _LoadedValues(Dataset[Value | _Failure]):
         self._load = load
 
     def __getitem__(self, position: int) -> Value | _Failure:
+        """The value of a position, or the error of computing it.
+
+        User errors stay as they are. Too many open files are one of them. Every other error becomes
+        a RuntimeError with its traceback.
+        """
         try:
             return self._load(position)
         except WenetHsError as error:
@@ -191,8 +196,9 @@ def _is_lack_of_files(error: Exception) -> bool:
 
     A worker that crashed is none of these cases, even if its error has one of their texts.
     """
-    # A worker could not open the file of a tensor again, so it closed the connection.
+    # A worker could not open the file of a tensor again, so the connection was closed.
     is_connection_lost = isinstance(error, EOFError | ConnectionError)
+    # Python's "received 0 items of ancdata": a worker sent an open file that cannot be opened here.
     texts = (_TOO_MANY_FILES, "ancdata", "exited unexpectedly")
     has_text = any(text in str(error) for text in texts)
     is_of_crashed_worker = any(text in str(error) for text in ("exit code", "signal"))
@@ -238,7 +244,9 @@ def _end_worker(error: Exception, value: object) -> None:
     """End this worker process because it cannot send a value.
 
     Python's queue would only lose the value, and the parent would wait for it without end. The
-    arguments are those of the hook of the queue.
+    traceback is printed, except for too many open files: then the parent raises the error.
+
+    The arguments are those of the hook of the queue that is replaced; see `_init_worker`.
     """
     if _TOO_MANY_FILES in str(error):  # an OSError, or a RuntimeError of torch
         os._exit(_EXIT_TOO_MANY_FILES)

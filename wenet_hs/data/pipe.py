@@ -71,7 +71,7 @@ def read_pipe(read: Read, raw_rate: int | None) -> Iterator[tuple[Samples | byte
     (N,), mixed as those of a file. A part of a sample at the end is left out with a warning.
 
     Args:
-        raw_rate: that of raw samples; None: 16,000.
+        raw_rate: samples per second of raw samples; None: 16,000.
     Raises: DataError for an empty pipe, for text and other formats, for a WAV of another rate than
         `raw_rate`, and for a WAV that is damaged, cut off, joined to another one, or of an encoding
         that is unknown here.
@@ -204,8 +204,8 @@ def _read_whole_frames(
     rest = b""  # the part of a frame that has arrived
     num_read = 0
     while num_bytes is None or num_read < num_bytes:
-        wanted = piece_size if num_bytes is None else min(piece_size, num_bytes - num_read)
-        arrived = pipe.take_available(wanted)
+        num_left = piece_size if num_bytes is None else num_bytes - num_read
+        arrived = pipe.take_available(min(piece_size, num_left))
         if not arrived:
             break
         num_read += len(arrived)
