@@ -24,6 +24,7 @@ from wenet_hs.data.audio import (
     read_duration,
     read_utterance,
 )
+from wenet_hs.data.containers import SizeComparison, compare_sizes
 from wenet_hs.data.frame_headers import mp3_frame_size
 from wenet_hs.frontends import Fbank
 from wenet_hs.manifest.data_list import Utterance
@@ -303,6 +304,37 @@ def test_results_of_a_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         (1e-3 * tone(1.0), None, CheckedClip(1.0)),
     ):
         assert check_clip(clip(write(tmp_path / "a.wav", samples), expected_s)) == result
+
+
+RIGHT = SizeComparison()
+TO_THE_END = SizeComparison(samples_begin=44)
+
+
+@pytest.mark.parametrize(
+    ("data_size", "present", "expected"),
+    [
+        (100, bytes(100), RIGHT),
+        (200, bytes(100), SizeComparison(declared_over_present=2.0)),
+        (2**32 - 1, bytes(100), RIGHT),  # of a pipe: it means nothing
+        (100, bytes(100) + b"LIST" + bytes(4), RIGHT),
+        (100, bytes(100 + 3200), RIGHT),  # 0.1 s of padding
+        (100, bytes(100 + 3201), TO_THE_END),
+        (0, bytes(100), TO_THE_END),  # of a pipe: the samples go on
+    ],
+)
+def test_sizes_in_the_header_of_a_wav_are_compared_with_its_bytes(
+    data_size: int, present: bytes, expected: SizeComparison
+) -> None:
+    assert compare_sizes(wav_header(data_size, payload=present)) == expected
+
+
+def test_sizes_in_other_headers_are_compared_with_all_bytes() -> None:
+    aiff = (
+        b"FORM" + (32).to_bytes(4, "big") + b"AIFF" + bytes(28)
+    )  # 8 + 32 bytes declared, 40 there
+    assert compare_sizes(aiff) == RIGHT
+    assert compare_sizes(aiff[:20]) == SizeComparison(declared_over_present=2.0)
+    assert compare_sizes(b"fLaC" + bytes(4)) == RIGHT  # no such size
 
 
 def test_what_a_clip_may_lack() -> None:

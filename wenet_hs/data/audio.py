@@ -141,7 +141,10 @@ def read_audio(
 
 
 def read_segment(utterance: Utterance) -> tuple[Samples, int, float]:
-    """`read_audio_file` of the segment and the channel that an utterance has in its audio."""
+    """The mono samples of an utterance: its segment and channel of its audio.
+
+    Returns and raises as `read_audio_file`: samples (n,), rate in Hz, missing seconds.
+    """
     return read_audio_file(
         utterance.wav, start=utterance.start, end=utterance.end, channel=utterance.channel
     )
@@ -158,6 +161,7 @@ def read_audio_file(
 
     Returns: mono samples (n,); the rate in Hz; and the seconds that the file lacks of the length in
         its header, see `accept_missing_audio`.
+    Raises: AudioError.
     """
     with _open_audio(source) as audio:
         file = audio.file
@@ -175,6 +179,7 @@ def read_audio_file(
             raise _make_damaged_error(error) from error
         missing_s = audio.missing_s
         if len(waveform) < num_wanted:  # the file ends earlier than its header declares
+            # Without a sample it is not known how much is present before the segment.
             present_s = (first + len(waveform)) / rate if len(waveform) else 0.0
             missing_s += accept_missing_audio(present_s, audio.num_samples / rate)
         _check_peak(waveform)

@@ -21,7 +21,7 @@ from wenet_hs.data import containers
 from wenet_hs.data.containers import CONVERT, SourceError
 
 _MAX_MP3_DELAY = 5 * 1152
-"""At least the samples that an encoder adds before and after the audio: decoders remove them."""
+"""More samples than an encoder adds before and after the audio; decoders remove them."""
 _PLAIN_ENCODINGS = ("PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "ALAW")
 """libsndfile's encodings with the same number of bytes for every sample."""
 _WITHOUT_TIMES = ("mp3", "ogg", "aac", "amr", "ac3", "eac3", "mpc", "mpc8")
@@ -85,6 +85,7 @@ def open_decoder(content: str | Path | bytes, samples_begin: int | None = None) 
         return _open_media(content, end.fault)
     if samples_begin is not None:
         file = _open_samples(file, content, samples_begin)
+    # libsndfile guesses the length of an MP3 whose first frame does not state it.
     is_length_guessed = end.num_samples > 0 and not end.is_stated
     num_samples = min(file.frames, end.num_samples) if is_length_guessed else file.frames
     return file, num_samples
@@ -258,7 +259,7 @@ def _probe(content: str | Path | bytes) -> _Sound:
     The length is that of the header. If the header does not state it, the whole file is decoded.
     Raises SourceError, also for a stream without samples; OSError.
     """
-    with _open(content) as (file, stream):
+    with _open_stream(content) as (file, stream):
         frame = next(file.decode(stream), None)
         if frame is None:
             fault = "damaged or cut off: no samples" if stream.duration else "empty: no samples"
@@ -266,7 +267,7 @@ def _probe(content: str | Path | bytes) -> _Sound:
         sound = _Sound(
             rate=frame.sample_rate,
             layout=frame.layout,
-            origin_s=(file.start_time or 0) / 1_000_000,
+            origin_s=(file.start_time or 0) / 1_000_000,  # FFmpeg has microseconds
             has_times=_has_times(file, stream),
         )
         duration_s = stream.duration * stream.time_base if stream.duration else 0
@@ -316,10 +317,10 @@ def _probe_file(path: str | Path, size: int, time_ns: int) -> _Sound:
 
 
 @contextmanager
-def _open(content: str | Path | bytes) -> Iterator[tuple[Any, Any]]:
-    """Open FFmpeg's file of a path or bytes.
+def _open_stream(content: str | Path | bytes) -> Iterator[tuple[Any, Any]]:
+    """Open a file, or its bytes, with FFmpeg.
 
-    Yields: the file and its first audio stream.
+    Yields: FFmpeg's file and its first audio stream.
     Raises: SourceError for a file without sound, and for errors of FFmpeg, in the block too;
         OSError.
     """
@@ -342,7 +343,7 @@ def _open(content: str | Path | bytes) -> Iterator[tuple[Any, Any]]:
         has_no_reason = isinstance(error, av.error.UndefinedError)
         reason = "its decoder refuses it" if has_no_reason else error.strerror
         raise SourceError(f"damaged or cut off: {reason}") from error
-    except ValueError as error:
+    except ValueError as error:  # of AudioResampler: a frame is not like the first one
         raise SourceError(
             "its sample rate or channels change, as in joined files", CONVERT
         ) from error
@@ -353,20 +354,21 @@ def _decode(
 ) -> Generator[Samples]:
     """The samples (n, C) from the sample `first` on, in [-1, 1], with silence for missing frames.
 
-    Far into the file it jumps there. If this fails before a sample was returned, all is decoded
-    from the beginning of the file. `can_jump`: false to decode from the beginning at once.
+    If `first` is not near the beginning of the file, it jumps there. If this fails before a sample
+    was returned, all samples from the beginning of the file are decoded, and those before `first`
+    are dropped. `can_jump`: false to do this at once.
 
     Raises SourceError, OSError.
     """
     from av import AudioResampler
 
-    # It converts the samples to float32, at the same rate.
+    # The resampler converts the samples to float32 ("fltp"), at the same rate.
     resampler = AudioResampler("fltp", sound.layout, sound.rate)
     is_jump = can_jump and sound.has_times and first > _PRE_ROLL_S * sound.rate
     next_sample = first  # the next one to return
     end: int | None = None  # the sample after the last decoded one; None before the first frame
     try:
-        with _open(content) as (file, stream):
+        with _open_stream(content) as (file, stream):
             if is_jump:
                 target_s = sound.origin_s + first / sound.rate - _PRE_ROLL_S
                 file.seek(int(target_s / stream.time_base), stream=stream)
@@ -400,6 +402,7 @@ def _find_begin(frame: Any, sound: _Sound, previous_end: int | None) -> int:
     previous_end: the sample after the previous frame; None: the frame is the first one decoded.
     Raises: SourceError for a time after the longest recording: the file is damaged.
     """
+    # In a format without usable times only that of the first frame is used.
     has_usable_time = frame.time is not None and (previous_end is None or sound.has_times)
     if not has_usable_time:
         return previous_end or 0

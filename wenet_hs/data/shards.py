@@ -146,7 +146,7 @@ def source_versions(sources: Sequence[str]) -> list[str]:
 
 
 def _source_version(source: str) -> str:
-    """See `source_versions`."""
+    """The version of a file or URL, see `source_versions`; empty if it cannot be read."""
     try:
         if is_url(source):
             info = call_fsspec(source, lambda filesystem, path: filesystem.info(path))
