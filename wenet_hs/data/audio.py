@@ -15,9 +15,8 @@ import errno
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import soundfile
@@ -293,8 +292,7 @@ def is_silent(waveform: Tensor) -> bool:
 # ---- Opening and checks
 
 
-@dataclass(frozen=True, kw_only=True)
-class _OpenAudio:
+class _OpenAudio(NamedTuple):
     """Audio that is open, with a header that is plausible."""
 
     file: Any

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from wenet_hs.base.files import LFS_POINTER
 from wenet_hs.data.frame_headers import MpegHeader, parse_mpeg_header
@@ -182,8 +182,7 @@ def parse_wav_format(content: bytes) -> WavFormat:
     )
 
 
-@dataclass(frozen=True)
-class _Chunk:
+class _Chunk(NamedTuple):
     """A chunk of a wav."""
 
     name: bytes
@@ -435,8 +434,8 @@ def _find_mp3_end(data: bytes) -> StreamEnd:
             if position < 0:
                 break
             continue
-        is_first_frame = num_samples == 0
-        if is_first_frame and re.search(rb"Xing|Info|VBRI", data[position : position + 64]):
+        is_first = num_samples == 0
+        if is_first and re.search(rb"Xing|Info|VBRI", data[position : position + 64]):
             is_stated = True
         else:
             num_samples += frame.num_samples

@@ -85,7 +85,8 @@ class UtteranceTable(Sequence[Utterance]):
             if not block and blocks:  # without utterances there is one empty block
                 break
             facts = "\n".join(map(_facts_for_digest, block))
-            digest.update(("\n" + facts if blocks else facts).encode())
+            separator = "\n" if blocks else ""
+            digest.update((separator + facts).encode())
             blocks.append(_make_columns(block, lang_numbers))
         self.columns = {
             name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]
@@ -99,6 +100,7 @@ class UtteranceTable(Sequence[Utterance]):
         return len(self.langs)
 
     def __getitem__(self, number: int) -> Utterance:  # type: ignore[override]  # no slices
+        """The utterance of a row, from 0."""
         values = {name: column[number] for name, column in self.columns.items()}
         channel = _number_or_none(values["channel"])
         lang_number = int(self.langs[number])
