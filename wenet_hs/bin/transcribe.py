@@ -28,7 +28,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from wenet_hs.annotation.eaf import read_segments, write_eaf
+from wenet_hs.annotation.eaf import read_segments
+from wenet_hs.annotation.eaf_writing import write_eaf
 from wenet_hs.annotation.recordings import (
     TSV_HEADER,
     Record,
