@@ -182,7 +182,7 @@ def parse_wav_format(content: bytes) -> WavFormat:
     )
 
 
-class _Chunk(NamedTuple):
+class _RiffChunk(NamedTuple):
     """A chunk of a wav."""
 
     name: bytes
@@ -193,7 +193,7 @@ class _Chunk(NamedTuple):
     """The byte of the file at which the content begins."""
 
 
-def _iterate_chunks(file: BinaryIO, position: int) -> Iterator[_Chunk]:
+def _iterate_chunks(file: BinaryIO, position: int) -> Iterator[_RiffChunk]:
     """The chunks of a wav from a byte on, with the file at the beginning of their content.
 
     Beyond the end of the file there are empty chunks. There are at most _MAX_CHUNKS in all.
@@ -203,7 +203,7 @@ def _iterate_chunks(file: BinaryIO, position: int) -> Iterator[_Chunk]:
         header = file.read(_CHUNK_HEADER_SIZE)
         size = int.from_bytes(header[4:], "little")
         begin = position + _CHUNK_HEADER_SIZE
-        yield _Chunk(name=header[:4], size=size, begin=begin)
+        yield _RiffChunk(name=header[:4], size=size, begin=begin)
         padding = size % 2
         position = begin + size + padding
 
@@ -270,7 +270,7 @@ def _compare_wav_sizes(file: BinaryIO, total_size: int) -> SizeComparison:
 
 
 def _compare_samples_size(
-    file: BinaryIO, samples: _Chunk, total_size: int, byte_rate: int
+    file: BinaryIO, samples: _RiffChunk, total_size: int, byte_rate: int
 ) -> SizeComparison:
     """Compare the size of the chunk with the samples of a wav with the bytes after its beginning.
 

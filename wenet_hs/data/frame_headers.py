@@ -106,7 +106,7 @@ def adts_frame_size(header: bytes) -> int:
     has_sync = header[0] == 0xFF and header[1] & 0xF6 == 0xF0  # 12 bits of 1, layer 0
     rate_index = header[2] >> 2 & 15  # sampling_frequency_index, 4 bits
     num_channels = (header[2] & 1) << 2 | header[3] >> 6  # channel_configuration, 3 bits
-    size = (header[3] & 3) << 11 | header[4] << 3 | header[5] >> 5  # aac_frame_length, 13 bits
+    size = (header[3] & 3) << 11 | header[4] << 3 | header[5] >> 5  # length of the frame, 13 bits
     is_known_rate = rate_index < _NUM_ADTS_RATES
     is_possible_size = _ADTS_HEADER_SIZE < size <= _MAX_ADTS_CHANNEL_SIZE * num_channels
     return size if has_sync and is_known_rate and is_possible_size else 0

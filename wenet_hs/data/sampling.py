@@ -247,7 +247,7 @@ class Sampler:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Groups:
+class _SamplingGroups:
     """The groups of N utterances, G in number, by list and language."""
 
     of_utterances: Indices
@@ -294,7 +294,7 @@ def make_sampler(
 
 def _find_groups(
     table: UtteranceTable, rows: Indices, seconds: NDArray[np.float64], *, by_lang: bool
-) -> _Groups:
+) -> _SamplingGroups:
     """The groups of the rows (N,): their lists, each divided into its languages if `by_lang`."""
     lists = np.searchsorted(np.asarray(table.list_starts), rows, side="right") - 1
     langs = table.langs[rows] if by_lang else np.full(len(rows), _NO_LANG)
@@ -303,7 +303,7 @@ def _find_groups(
     labels = lists * num_lang_numbers + (langs + 1)
     group_labels, of_utterances = np.unique(labels, return_inverse=True)
     group_lists, lang_numbers = np.divmod(group_labels, num_lang_numbers)
-    return _Groups(
+    return _SamplingGroups(
         of_utterances=of_utterances,
         lists=group_lists,
         langs=lang_numbers - 1,
@@ -312,7 +312,7 @@ def _find_groups(
     )
 
 
-def _find_quotas(groups: _Groups, conf: SamplingConf) -> Indices:
+def _find_quotas(groups: _SamplingGroups, conf: SamplingConf) -> Indices:
     """Draws per epoch of each group (G,), at least one.
 
     An epoch has as many seconds of speech as all groups. The lists have the shares of `weights`, or
@@ -336,7 +336,7 @@ def _find_quotas(groups: _Groups, conf: SamplingConf) -> Indices:
     return quotas
 
 
-def _log_sampling(table: UtteranceTable, groups: _Groups, quotas: Indices) -> None:
+def _log_sampling(table: UtteranceTable, groups: _SamplingGroups, quotas: Indices) -> None:
     """Log how many utterances an epoch draws, and the hours of each group before and after."""
     has_several_lists = len(table.list_starts) > 1
     summary = []
