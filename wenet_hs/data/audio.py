@@ -84,11 +84,12 @@ class TooLongError(AudioError):
 
 
 class ClipError(AudioError):
-    """The audio of one utterance cannot be used; training skips the utterance and records `clip`."""
+    """The audio of one utterance cannot be used. Training skips it and records `clip`."""
 
     def __init__(self, key: str, wav: str, reason: str, remedy: str) -> None:
+        """The error of the utterance `key`, whose audio is `wav`; see `WenetHsError`."""
         super().__init__(f"utterance {key}: {wav}", reason, remedy)
-        self.args = (key, wav, reason, remedy)
+        self.args = (key, wav, reason, remedy)  # with which another process makes it again
         self.clip = BadClip(key=key, wav=wav, reason=reason)
 
 
@@ -222,7 +223,7 @@ def accept_missing_audio(present_s: float, declared_s: float) -> float:
 
 
 def describe_incomplete(num_clips: int) -> str:
-    """The line in which a command states how many clips it used although they lack a little audio."""
+    """The line in which a command states how many clips it used that lack a little audio."""
     lack = f"lack less than {MAX_MISSING_S:g} s of the length in their header"
     return f"{num_clips} clips {lack}; they are used"
 

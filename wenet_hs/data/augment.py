@@ -24,7 +24,7 @@ SPEED_FACTORS = (1.0, 0.9, 1.1)
 """The speeds of training; the first one is that of the recording."""
 _TAKE_OUT = "take it out of the list"
 _ROUNDING_S = 0.01
-"""Audio that is read in excess, as resampling may round the number of samples down."""
+"""Seconds of noise that are read in excess: resampling may round the number of samples down."""
 
 
 def draw_masks(
@@ -230,7 +230,7 @@ def reverberate(speech: Tensor, response: Tensor) -> Tensor:
     """
     num_samples = len(speech)
     peak = int(response.abs().argmax())
-    # The next power of two at which the end of the convolution does not wrap to its beginning.
+    # A power of two, and longer than the convolution: its end does not wrap to its beginning.
     length = 1 << (num_samples + len(response) - 1).bit_length()
     # NumPy's transform uses one thread and double precision: the same bits in every process.
     speech_spectrum = np.fft.rfft(speech.double().numpy(), length)

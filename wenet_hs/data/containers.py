@@ -38,6 +38,7 @@ _REFUSED_VARIANTS = (
     ("BW64", rb"BW64.{4}WAVE"),
 )
 """Variants of formats of libsndfile that it does not or not always read: how their files begin."""
+_HEADER_SIZE = len(LFS_POINTER)  # bytes; those of an RF64, AIFF or AU with its size are fewer
 _FIRST_CHUNK = 12  # byte of a wav at which its first chunk begins, after RIFF, a size and WAVE
 _CHUNK_HEADER_SIZE = 8  # bytes of the name and the size before the content of a chunk
 _WAV_EXTENSIBLE = 0xFFFE
@@ -244,7 +245,7 @@ def compare_sizes(source: str | Path | bytes) -> SizeComparison:
         if total_size == 0:
             raise SourceError("empty: 0 bytes")
         file.seek(0)
-        header = file.read(40)
+        header = file.read(_HEADER_SIZE)
         if header == LFS_POINTER:
             raise SourceError(
                 "a Git LFS pointer, not the audio: run `git lfs pull` in its folder",
@@ -272,13 +273,15 @@ def _compare_wav_sizes(file: BinaryIO, total_size: int) -> SizeComparison:
 def _compare_samples_size(
     file: BinaryIO, samples: _RiffChunk, total_size: int, byte_rate: int
 ) -> SizeComparison:
-    """Compare the size of the chunk with the samples of a wav with the bytes after its beginning.
+    """Compare the size that a wav declares for its samples with the bytes that are present.
 
-    The size means nothing in two cases. It is beyond the end of the file, and is one that programs
-    write to a pipe. Or the bytes after the samples are neither chunks nor short: then the samples
-    go on to the end of the file.
+    The declared size means nothing in two cases. It is beyond the end of the file, and is one that
+    programs write to a pipe. Or the bytes after the samples are neither chunks nor short: then the
+    samples go on to the end of the file.
 
     Args:
+        samples: the chunk with the samples.
+        total_size: bytes of the whole file.
         byte_rate: bytes per second; 0 if the header does not state it.
     Raises: SourceError if another wav follows the samples.
     """
@@ -382,7 +385,7 @@ def _find_end_of_file(path: str | Path, size: int, time_ns: int) -> StreamEnd:
 
 
 def _find_stream_end(data: bytes) -> StreamEnd:
-    """See `StreamEnd`. data: the bytes of an MP3 or Ogg file."""
+    """Find in the bytes of an MP3 or Ogg file what libsndfile does not know; see `StreamEnd`."""
     if not data.startswith(b"OggS"):
         return _find_mp3_end(data)
     # Flag 2 is set on the first page of each stream. Streams of one file begin together, so such a

@@ -271,7 +271,7 @@ class SpeechDataset:
         return plan_epoch(frames, self._conf.batch_conf, seed=self._seed, epoch=epoch, items=items)
 
     def item_frames(self, items: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
-        """The length (N,) for `batch_conf` of each item (N,) at its speed in an epoch, in frames."""
+        """The frames (N,) that `batch_conf` counts of each item (N,), at its speed in an epoch."""
         durations = self.durations[items % len(self)]
         return self._frontend.batch_lengths(durations, self._speeds(items, epoch))
 

@@ -164,6 +164,6 @@ def ts_packet_size(header: bytes) -> int:
 
 
 def m2ts_packet_size(header: bytes) -> int:
-    """192 for the first eight bytes of a packet with a time before it (M2TS); 0: they begin none."""
+    """192 for the first eight bytes of an M2TS packet, which begins with a time; 0: none begins."""
     is_packet = ts_packet_size(header[_M2TS_TIME_SIZE:]) > 0
     return _M2TS_TIME_SIZE + _TS_PACKET_SIZE if is_packet else 0

@@ -491,7 +491,7 @@ def _local_paths_of_all(audio: Sequence[str]) -> list[Path]:
 
 
 def _is_file(path: Path) -> bool:
-    """Whether a file exists; False for a name that no disk can have, where `Path.is_file` raises."""
+    """Whether a file exists; False for a name that no disk can have (`Path.is_file` raises)."""
     return os.path.isfile(path)  # noqa: PTH113
 
 

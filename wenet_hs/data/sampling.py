@@ -340,7 +340,7 @@ def _log_sampling(table: UtteranceTable, groups: _SamplingGroups, quotas: Indice
     """Log how many utterances an epoch draws, and the hours of each group before and after."""
     has_several_lists = len(table.list_starts) > 1
     summary = []
-    for list_number, lang, seconds, share in zip(
+    for list_number, lang, seconds, draws_per_utterance in zip(
         groups.lists, groups.langs, groups.seconds, quotas / groups.sizes, strict=True
     ):
         names = []
@@ -348,7 +348,8 @@ def _log_sampling(table: UtteranceTable, groups: _SamplingGroups, quotas: Indice
             names.append(f"list {list_number + 1}")
         if lang != _NO_LANG:
             names.append(table.lang_names[lang])
-        hours = f"{seconds / 3600:.2f} -> {seconds * share / 3600:.2f} h"
+        drawn_s = seconds * draws_per_utterance
+        hours = f"{seconds / 3600:.2f} -> {drawn_s / 3600:.2f} h"
         summary.append(f"{' '.join(names)} {hours}")
     times = f"{quotas.sum()} times from {len(groups.of_utterances)} utterances"
     logger.info("sampling: an epoch draws %s: %s", times, ", ".join(summary))

@@ -27,7 +27,7 @@ from wenet_hs.data.frame_headers import (
 MAX_BEGINNING = 200
 """Bytes that are enough to find the format of a file."""
 MAX_SIGNATURE = 1 << 15
-"""Bytes of a pipe after which `is_undecided` is false: two of the longest frames, a third header."""
+"""Bytes of a pipe after which `is_undecided` is false: two long frames, and a third header."""
 WAV = "WAV"
 _NUM_FRAMES = 3
 """Frames that have to follow one another.
