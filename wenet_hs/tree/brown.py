@@ -209,7 +209,9 @@ def _rows_of_merges(
 
     Args:
         merges: (M-1, 2), where a value below M is a rank and M+n is merge n.
-        window, ids_M, frequencies: as in `brown_children`.
+        window: the largest number of classes while units joined.
+        ids_M: (M,) the unit id of each rank.
+        frequencies: (V,).
     """
     num_units = len(frequencies)
     num_ranks = len(ids_M)
@@ -353,8 +355,10 @@ def _update_losses_for_new_class(classes: _Classes, new: int) -> None:
     """Set the losses of all pairs with the class in slot `new`, and update those of other pairs.
 
     `new` is the last slot in use, and its counts are set. The bigrams of other classes with it leave
-    `rest`. The loss of classes a and b has terms within the pair, and for each third class c the loss
-    of joining n(a, c) and n(b, c), in both directions.
+    `rest`, the bigrams with units that have not joined.
+
+    The loss of classes a and b has terms within the pair, and for each third class c the loss of
+    joining n(a, c) and n(b, c), in both directions.
     """
     losses = classes.losses
     for direction in range(2):
@@ -378,7 +382,10 @@ def _update_losses_for_new_class(classes: _Classes, new: int) -> None:
 
 @njit
 def _merge_into(classes: _Classes, i: int, j: int, num_classes: int) -> None:
-    """Merge class j into class i, and update the losses of all pairs without j.
+    """Merge the class in slot j into that in slot i, and update the losses of all pairs without j.
+
+    i < j are two of the first `num_classes` slots, which are in use. The counts, weight and lowest id
+    of class i become those of both.
 
     The loss of i with another class b has terms within the pair, and for each other class c the loss
     of joining n(i, c) and n(b, c), in both directions. After the merge n(i, c) + n(j, c) replaces
@@ -440,11 +447,17 @@ def _join_columns(
     """Update the losses of all pairs without i and j when two columns x and y become one, x + y.
 
     A column (C,) has one count per class: its bigrams with one class. To the loss of classes a and b
-    it contributes h(x[a]) + h(x[b]) - h(x[a] + x[b]). The contribution of x + y, minus those of x and
-    y, is added times `sign`: 1 when the columns are joined, -1 when x + y is separated into x and y.
+    it contributes h(x[a]) + h(x[b]) - h(x[a] + x[b]), with h(n) = n·log n. The contribution of x + y,
+    minus those of x and y, is added to the loss.
 
     A pair changes only if y is not zero for one of its two classes. So y should be the column with
     more zeros, as that of the class that joined later usually is.
+
+    Args:
+        losses: (C, C) of the merges of a < b; changed in place.
+        num_classes: the number of slots in use.
+        i, j: the slots of the two classes whose columns are joined; they may be one.
+        sign: 1, or -1 for the reverse change: x + y is separated into x and y.
     """
     x = x.copy()
     y = y.copy()
@@ -458,8 +471,8 @@ def _join_columns(
         if y[a] == 0:
             continue
         for b in range(num_classes):
-            is_done = y[b] != 0 and b < a  # when `a` was this b
-            is_empty = x[b] == 0 and y[b] == 0
+            is_done = y[b] != 0 and b < a  # with a and b exchanged
+            is_empty = x[b] == 0 and y[b] == 0  # then the loss of the pair stays 0
             if b == a or is_done or is_empty:
                 continue
             change = change_of_one[a] + change_of_one[b]
@@ -515,7 +528,7 @@ def _term(terms: _Terms, n: int) -> int:
 
 @njit
 def _best_pair(losses: Ints, lowest_id: Ints, num_classes: int) -> tuple[int, int]:
-    """The pair i < j of least loss among the first num_classes classes.
+    """The two slots i < j, below `num_classes`, whose merge has the least loss.
 
     Of equal losses, the pair with the lowest unit id in it is taken, then the one with the lowest id
     in its other class.
@@ -523,7 +536,7 @@ def _best_pair(losses: Ints, lowest_id: Ints, num_classes: int) -> tuple[int, in
     least = np.iinfo(np.int64).max  # above all losses
     best_i = best_j = 0
     for a in range(num_classes - 1):
-        least_of_row = least
+        least_of_row = least  # of the pairs a, b and of all pairs before
         for b in range(a + 1, num_classes):
             least_of_row = min(least_of_row, losses[a, b])
         for b in range(a + 1, num_classes):

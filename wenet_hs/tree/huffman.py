@@ -185,12 +185,18 @@ def fano_children(frequencies: NDArray[np.float64]) -> Ints:
     ascending = [-mass for mass in mass_from]  # for `bisect_left`
 
     def cut_at_half_of_the_mass(begin: int, end: int) -> int:
+        """Where the right part of the range begin…end-1 of the units begins.
+
+        `mass_from[i]` is the mass of the units from i to the last. It falls, and `ascending` has its
+        negative values. A range without mass is halved.
+        """
         mass_at_begin = mass_from[begin]
         mass_at_end = mass_from[end]
         if mass_at_begin == mass_at_end:
             return _middle(begin, end)
         half_way = mass_at_end + (mass_at_begin - mass_at_end) / 2
         # The best cut is the first with at most half of the mass on its right, or the one before.
+        # Both parts have at least one unit.
         first_below = bisect_left(ascending, -half_way)
         cuts = [min(max(cut, begin + 1), end - 1) for cut in (first_below - 1, first_below)]
         return min(cuts, key=lambda cut: abs(mass_from[cut] - half_way))  # the left of equal ones

@@ -82,7 +82,7 @@ def _read_vectors(path: Path, wanted: set[str]) -> dict[str, NDArray[np.float64]
                     continue
                 name = unicodedata.normalize("NFC", fields[0])
                 numbers = fields[1:]
-                dim = dim or len(numbers)
+                dim = dim or len(numbers)  # without a header, the first line decides
                 _check_dim(len(numbers), dim)
                 if name not in wanted:
                     continue
@@ -340,7 +340,9 @@ def _ward_rows(
 def _groups_of_identical(
     pairs: NDArray[np.int64], unit_ids: NDArray[np.int64]
 ) -> dict[int, NDArray[np.int64]]:
-    """The unit ids of each group of identical vectors, in ascending order, by linkage's number.
+    """The unit ids of each group of units with identical vectors, in ascending order.
+
+    The key is the number that `linkage` gives the group's last cluster.
 
     Args:
         pairs: the merges at distance 0: a cluster below S is a unit, S+n is merge n.

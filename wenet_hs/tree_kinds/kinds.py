@@ -240,6 +240,7 @@ def _permuted(source: TreeSource) -> Tree:
     occurring = np.flatnonzero(source.frequencies)
     order = np.arange(len(source.units))
     order[occurring] = occurring[random_order(len(occurring), seed)]
+    # Unit i gets the leaf that Huffman's tree has for unit order[i].
     return source.tree("permuted", lambda weights: huffman_children(weights[order]), seed=seed)
 
 
@@ -251,10 +252,11 @@ KINDS["permuted"] = TreeKind(
 
 
 def _brown(source: TreeSource) -> Tree:
-    """Brown's tree of the transcripts, with the end of sentence also before each of them.
+    """Brown's tree of the transcripts, each with the end of sentence at its begin and at its end.
 
-    There it is that of the sentence before. Otherwise nothing follows it, its merges lose nothing,
-    and it gets a long code (UCLA's phones: 9 bits instead of 2).
+    The first one is the end of the sentence before. Without it, nothing would follow the end of
+    sentence. Then its merges would lose nothing, and it would get a long code (UCLA's phones: 9 bits
+    instead of 2).
     """
     sequences = [[*sequence[-1:], *sequence] for sequence in source.sequences or ()]
     return Tree.brown(sequences, source.frequencies, source.units)
@@ -268,7 +270,10 @@ KINDS["brown"] = TreeKind(
 
 
 def _embedding(source: TreeSource) -> Tree:
-    """Ward's clustering of the directions of the vectors; paths are recorded as texts."""
+    """Ward's clustering of the directions of the vectors.
+
+    The options are recorded, paths as texts, because they become JSON.
+    """
     vectors = source.vectors
     assert vectors is not None  # `build_tree` checks it
     recorded = {}

@@ -343,11 +343,9 @@ def _open_branches(tree: UnitTree, max_leaves: int) -> _OpenedTree:
         max_children = min(max_children_of_node, num_free_rows)
         are_too_many = len(children) > max_children
         if are_too_many and max_children < 2:
-            continue
+            continue  # it stays a row
         num_drawn = max_children - 1 if are_too_many else len(children)
-        by_share = sorted(
-            children, key=lambda child: -tree.shares[child]
-        )  # ties from left to right
+        by_share = sorted(children, key=lambda child: -tree.shares[child])  # ties stay in order
         most_probable = set(by_share[:num_drawn])
         drawn = [child for child in children if child in most_probable]
         for child in drawn:
