@@ -129,7 +129,7 @@ class SpeechDataset:
             needed.append(ctc_frames_needed(ids))
             num_units += len(ids)
             if tokenizer.table.special.unk in ids:
-                self.unknown.update(tokenizer.unknown(txt))
+                self.unknown.update(tokenizer.count_unknown(txt))
         self._rows, self._frames_needed = np.array(rows, np.int64), np.array(needed, np.int64)
         self.durations = durations[self._rows]
         marked = tokenizer.marked_units if training else ()
