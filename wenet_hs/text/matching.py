@@ -30,8 +30,9 @@ class Division:
 class UnitMatcher:
     """Divides words into units of a table.
 
-    The parts of a word, one after the other, are canonically equivalent to the word. At each position the longest unit is taken, as the tokenizers of transformers do. A unit does
-    not end between a letter and its marks, unless the marks are units too.
+    The parts of a word, one after the other, are canonically equivalent to the word. At each
+    position the longest unit is taken, as the tokenizers of transformers do. A unit does not end
+    between a letter and its marks, unless the marks are units too.
     """
 
     def __init__(self, units: Iterable[str]) -> None:
