@@ -42,20 +42,20 @@ _INSTALL = 'pip install "wenet_hs[trees]"'
 _FEATURE_VALUES = {"-": -1, "0": 0, "+": 1}
 _TONE_WEIGHT = 0.25
 """Of the two features of tone, which have no weight in panphon. Most features have this weight."""
-_SIGN_COORDINATE = 0.25
+_DIACRITIC_COORDINATE = 0.25
 """Coordinate of a diacritic. Its square is a quarter of `_TONE_WEIGHT`, the squared distance of one
 step (from 0 to +) in most features.
 """
-_MAX_SIGNS = 6
+_MAX_DIACRITICS = 6
 """Diacritics of a symbol that are looked up. No phone has more."""
 
 _TIE = "\u0361"
 _TONES = frozenset("˥˦˧˨˩")
-_SIGN_CATEGORIES = frozenset(("Mn", "Lm", "Sk", "No"))
+_DIACRITIC_CATEGORIES = frozenset(("Mn", "Lm", "Sk", "No"))
 """Of Unicode: the categories of diacritics."""
 _NASALS = {"ᵐ": "m", "ᶬ": "ɱ", "ⁿ": "n", "ᶯ": "ɳ", "ᶮ": "ɲ", "ᵑ": "ŋ", "ᶰ": "ɴ"}
 """Before a letter: prenasalised. After a letter, ⁿ is a nasal release."""
-_SAME = str.maketrans({
+_OTHER_SPELLINGS = str.maketrans({
     "g": "ɡ", ":": "ː", "'": "ʼ", "’": "ʼ", "ˁ": "ˤ", "ʱ": "\u0324", "ʴ": "˞",
     "\u035c": _TIE,  # the tie below
     "\u030a": "\u0325", "\u030d": "\u0329", "\u0311": "\u032f",  # above a descender: voiceless, syllabic, non-syllabic
@@ -69,7 +69,7 @@ _SAME = str.maketrans({
 """Other spellings of a diacritic or letter of the table."""
 
 
-class _Sign(NamedTuple):
+class _Diacritic(NamedTuple):
     """A diacritic of a letter."""
 
     is_after: bool
@@ -81,7 +81,7 @@ class _Letter(NamedTuple):
     """A letter of a symbol with its diacritics."""
 
     letter: str
-    signs: tuple[_Sign, ...]
+    diacritics: tuple[_Diacritic, ...]
     is_tied: bool
     """Whether it is tied to the letter before it."""
 
@@ -93,9 +93,9 @@ class _Symbol(NamedTuple):
     tones: str
 
 
-_SignPosition = tuple[int, int]
+_DiacriticPosition = tuple[int, int]
 """Index of a letter in a symbol, and index of a diacritic of this letter."""
-_SegmentKey = tuple[tuple[str, tuple[_Sign, ...]], ...]
+_SegmentKey = tuple[tuple[str, tuple[_Diacritic, ...]], ...]
 """The letters of a segment (several if they are tied), each with its sorted diacritics."""
 
 
@@ -122,7 +122,7 @@ class _Phone(NamedTuple):
     """(K,) mean features of its parts."""
     contour: NDArray[np.float64]
     """(K,) half the difference between the last part and the first."""
-    signs: Counter[str]
+    diacritics: Counter[str]
     """How often each diacritic is in it."""
 
 
@@ -138,14 +138,16 @@ def articulatory_vectors(units: Sequence[str]) -> NDArray[np.float64]:
     """
     table = _feature_table()
     phones = [_read_phone(unit, table) for unit in units]
-    signs_of_phones = [phone.signs for phone in phones if phone is not None]
-    signs = sorted(set[str]().union(*signs_of_phones))
-    num_features = 2 * len(table.weights) + len(signs)
+    diacritics_of_phones = [phone.diacritics for phone in phones if phone is not None]
+    diacritics = sorted(set[str]().union(*diacritics_of_phones))
+    num_features = 2 * len(table.weights) + len(diacritics)
     vectors_VF = np.full((len(units), num_features), np.nan)
     for row_F, phone in zip(vectors_VF, phones, strict=True):
         if phone is not None:
-            sign_coordinates = [_SIGN_COORDINATE * phone.signs[sign] for sign in signs]
-            row_F[:] = (*phone.mean, *phone.contour, *sign_coordinates)
+            diacritic_coordinates = [
+                _DIACRITIC_COORDINATE * phone.diacritics[diacritic] for diacritic in diacritics
+            ]
+            row_F[:] = (*phone.mean, *phone.contour, *diacritic_coordinates)
     return vectors_VF
 
 
@@ -191,23 +193,25 @@ def phone_features(
 def _read_phone(unit: str, table: _FeatureTable) -> _Phone | None:
     """The features of a unit; None if it is not a phone in IPA.
 
-    Tones and segments use different features, which are 0 in the other ones. So the sum of both
-    contains both. A symbol with a vowel in it is a vowel: it has the greatest `syl` of its parts.
+    Its segments and its tones are two groups of parts. They use different features, which are 0 in
+    the other group, so the sum over the groups contains both. A symbol with a vowel in it is a
+    vowel: it has the greatest `syl` of its segments.
     """
     symbol = _read_symbol(unit, table.letters)
     if symbol is None:
         return None
     segments = _find_segments(symbol.letters, table)
     tones = [table.segments[_tone_key(tone)] for tone in symbol.tones]
+    # Of each group the mean, and half the difference between its last part and its first.
     groups = [group for group in (segments, tones) if group]
     mean = np.sum([np.mean(group, axis=0) for group in groups], axis=0)
     contour = np.sum([(group[-1] - group[0]) / 2 for group in groups], axis=0)
     if segments:
         mean[table.syllabic] = max(segment[table.syllabic] for segment in segments)
-    signs = Counter[str]()
+    diacritics = Counter[str]()
     for letter in symbol.letters:
-        signs.update(sign.character for sign in letter.signs)
-    return _Phone(mean, contour, signs)
+        diacritics.update(diacritic.character for diacritic in letter.diacritics)
+    return _Phone(mean, contour, diacritics)
 
 
 def _find_segments(letters: Sequence[_Letter], table: _FeatureTable) -> list[NDArray[np.float64]]:
@@ -235,7 +239,7 @@ def _look_up(letters: Sequence[_Letter], table: _FeatureTable) -> NDArray[np.flo
     If the table does not have the letters with all of their diacritics, it is the segment with as
     many of them as possible. Of equally many the last ones are left out.
     """
-    positions = _sign_positions(letters)[:_MAX_SIGNS]
+    positions = _diacritic_positions(letters)[:_MAX_DIACRITICS]
     for num_kept in range(len(positions), -1, -1):
         for kept in combinations(positions, num_kept):  # the first positions come first
             features = table.segments.get(_segment_key(letters, kept))
@@ -244,24 +248,26 @@ def _look_up(letters: Sequence[_Letter], table: _FeatureTable) -> NDArray[np.flo
     return None
 
 
-def _sign_positions(letters: Sequence[_Letter]) -> list[_SignPosition]:
+def _diacritic_positions(letters: Sequence[_Letter]) -> list[_DiacriticPosition]:
     """The positions of all diacritics of these letters, in order."""
-    positions = list[_SignPosition]()
+    positions = list[_DiacriticPosition]()
     for letter_index, letter in enumerate(letters):
-        positions += [(letter_index, sign_index) for sign_index in range(len(letter.signs))]
+        positions += [
+            (letter_index, diacritic_index) for diacritic_index in range(len(letter.diacritics))
+        ]
     return positions
 
 
-def _segment_key(letters: Sequence[_Letter], kept: Collection[_SignPosition]) -> _SegmentKey:
+def _segment_key(letters: Sequence[_Letter], kept: Collection[_DiacriticPosition]) -> _SegmentKey:
     """The key of the segment with these letters and those of their diacritics that are kept."""
     parts = []
     for letter_index, letter in enumerate(letters):
-        kept_signs = [
-            sign
-            for sign_index, sign in enumerate(letter.signs)
-            if (letter_index, sign_index) in kept
+        kept_diacritics = [
+            diacritic
+            for diacritic_index, diacritic in enumerate(letter.diacritics)
+            if (letter_index, diacritic_index) in kept
         ]
-        parts.append((letter.letter, tuple(sorted(kept_signs))))
+        parts.append((letter.letter, tuple(sorted(kept_diacritics))))
     return tuple(parts)
 
 
@@ -274,15 +280,15 @@ def _read_symbol(symbol: str, known_letters: frozenset[str]) -> _Symbol | None:
     """The letters of a symbol with their diacritics, and its tone letters.
 
     A diacritic belongs to the letter before it, or to the first letter if it is before that one.
-    The signs of `_NASALS` are letters at the beginning, and diacritics elsewhere.
+    The characters of `_NASALS` are letters at the beginning, and diacritics elsewhere.
 
     None if the symbol has any other character, has neither a letter nor a tone, or has diacritics
     but no letter.
     """
     decomposed = unicodedata.normalize("NFD", symbol)
-    text = unicodedata.normalize("NFD", decomposed.translate(_SAME))
+    text = unicodedata.normalize("NFD", decomposed.translate(_OTHER_SPELLINGS))
     letters: list[_Letter] = []
-    signs_before_letter: list[_Sign] = []
+    diacritics_before_letter: list[_Diacritic] = []
     tones = ""
     is_tied = False  # a tie before the next letter
     for character in text:
@@ -293,19 +299,19 @@ def _read_symbol(symbol: str, known_letters: frozenset[str]) -> _Symbol | None:
             is_tied = True
         elif character in known_letters or is_nasal_letter:
             letter = _NASALS.get(character, character)
-            letters.append(_Letter(letter, tuple(signs_before_letter), is_tied))
-            signs_before_letter = []
+            letters.append(_Letter(letter, tuple(diacritics_before_letter), is_tied))
+            diacritics_before_letter = []
             is_tied = False
-        elif unicodedata.category(character) not in _SIGN_CATEGORIES:
+        elif unicodedata.category(character) not in _DIACRITIC_CATEGORIES:
             return None
         elif letters:
             last = letters[-1]
-            sign = _Sign(is_after=True, character=character)
-            letters[-1] = last._replace(signs=(*last.signs, sign))
+            diacritic = _Diacritic(is_after=True, character=character)
+            letters[-1] = last._replace(diacritics=(*last.diacritics, diacritic))
         else:
-            signs_before_letter.append(_Sign(is_after=False, character=character))
+            diacritics_before_letter.append(_Diacritic(is_after=False, character=character))
     is_empty = not letters and not tones
-    if is_empty or signs_before_letter:
+    if is_empty or diacritics_before_letter:
         return None
     return _Symbol(letters, tones)
 
@@ -331,8 +337,8 @@ def _feature_table() -> _FeatureTable:
     for text, features_K in features.items():
         symbol = _read_symbol(text, letters)
         if symbol is not None and symbol.letters:
-            key = _segment_key(symbol.letters, _sign_positions(symbol.letters))
-            segments.setdefault(key, features_K)
+            key = _segment_key(symbol.letters, _diacritic_positions(symbol.letters))
+            segments.setdefault(key, features_K)  # of several spellings the first counts
     return _FeatureTable(segments, letters, feature_names.index("syl"), weights_K)
 
 

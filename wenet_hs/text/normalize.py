@@ -203,13 +203,14 @@ def _normalize_once(
     """The text after one pass, and the frequencies of the characters that the pass removed.
 
     The case is lowered unless `keep_case` is set. Each character is written by the first rule that
-    matches it, or else by its Unicode category.
+    matches it, or else by its Unicode category. The rules match the text in lower case.
     """
     text = unicodedata.normalize("NFC", text)
     if keep_case:
-        lower_text = _lower_each_character(text)
+        lower_text = _lower_each_character(text)  # of the same length, so positions are the same
     else:
-        text = lower_text = _lower(text, has_dotless_i=has_dotless_i)
+        text = _lower(text, has_dotless_i=has_dotless_i)
+        lower_text = text
     replacements = _apply_rules(lower_text, rules)
     pieces = []
     removed: Counter[str] = Counter()
@@ -217,7 +218,8 @@ def _normalize_once(
         piece = replacements.get(position)
         if piece is None:
             piece = _write_by_category(character)
-            if piece != character and not character.isspace():
+            is_removed = piece != character and not character.isspace()
+            if is_removed:
                 removed[character] += 1
         elif character.isupper():
             piece = piece.upper()
@@ -243,11 +245,12 @@ def _lower_each_character(text: str) -> str:
 
     So a character whose lower case is several characters (İ) keeps its upper case.
     """
-    characters = []
+    lower_characters = []
     for character in text:
         lower_character = character.lower()
-        characters.append(lower_character if len(lower_character) == 1 else character)
-    return "".join(characters)
+        has_same_length = len(lower_character) == 1
+        lower_characters.append(lower_character if has_same_length else character)
+    return "".join(lower_characters)
 
 
 def _apply_rules(lower_text: str, rules: _LanguageRules) -> dict[int, str]:
@@ -261,7 +264,7 @@ def _apply_rules(lower_text: str, rules: _LanguageRules) -> dict[int, str]:
         for match in pattern.finditer(lower_text):
             written = match.group() if replacement is None else replacement
             replacements.setdefault(match.start(), written)
-    if _ELISION in rules:
+    if _ELISION in rules:  # it also matches at the end of a word
         for position in _closing_quotes(lower_text):
             replacements.pop(position, None)
     return replacements

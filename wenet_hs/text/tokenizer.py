@@ -80,7 +80,7 @@ class Tokenizer(ABC):
         """The transcript of units in NFC: the inverse of `split` on normalized text."""
 
     def ids_of(self, unit: str) -> list[int]:
-        """The ids with which a unit of an inventory is written; none if the table does not have it."""
+        """The ids that write one unit, such as a letter; empty if the table does not have it."""
         unit_id = self.table.id_of(unit)
         return [] if unit_id is None else [unit_id]
 
@@ -96,7 +96,7 @@ class Tokenizer(ABC):
         ids = []
         for unit in self.split(text):
             unit_id = self._ids.get(unit)
-            if unit_id is None:
+            if unit_id is None:  # the table may have it in another Unicode form
                 unit_id = self._id_of_text(unit)
             if unit_id is None:
                 unit_id = self.table.special.unk
@@ -138,8 +138,9 @@ class Tokenizer(ABC):
         if not any(unit in text for unit in self.marked_units):
             return list(split(text))
         any_marked_unit = "|".join(map(re.escape, self.marked_units))
+        parts = re.split(f"({any_marked_unit})", text)  # because of the group, marked units stay
         units = list[str]()
-        for part in re.split(f"({any_marked_unit})", text):
+        for part in parts:
             if part in self.marked_units:
                 units.append(part)
             else:
@@ -163,7 +164,7 @@ class CharTokenizer(Tokenizer):
         """As in `Tokenizer`; each space of the text is one `▁`."""
         text = unicodedata.normalize("NFC", text)
         text_with_space_units = text.replace(" ", SPACE)
-        if self._matcher.are_code_points(text_with_space_units):
+        if self._matcher.are_code_points(text_with_space_units):  # this is most often so, and fast
             return list(text_with_space_units)
         first_word, *more_words = text.split(" ")
         units = self._matcher.split(first_word)
@@ -243,8 +244,9 @@ class SegmentingTokenizer(PhoneTokenizer):
 
         Of equally good divisions the one whose last word is longest counts.
         """
-        letters = regex.findall(r"\X", text)
-        best = [_Segmentation(num_unknown=0, num_words=0, words=())]  # of the first 0, 1, … letters
+        letters = regex.findall(r"\X", text)  # each with its marks
+        # best[n] is the best division of the first n letters.
+        best = [_Segmentation(num_unknown=0, num_words=0, words=())]
         for end in range(1, len(letters) + 1):
             candidates = []
             for begin in range(max(0, end - self._longest), end):
@@ -285,8 +287,8 @@ class BpeTokenizer(Tokenizer):
         self._characters = frozenset("".join(self._pieces)) | {" "}
         self._character_matcher = UnitMatcher(_nfc_last(self._characters))
         has_upper_case = any(piece != piece.lower() for piece in self._pieces)
-        self._to_case = str.upper if has_upper_case else str
-        super().__init__(table)
+        self._to_case = str.upper if has_upper_case else str  # `str` changes nothing
+        super().__init__(table)  # last, because `_set_table` uses the pieces
 
     def _set_table(self, table: UnitTable) -> None:
         """As in `Tokenizer`; `_is_mixed` says whether Chinese characters are split as by WeNet."""
@@ -330,9 +332,7 @@ class BpeTokenizer(Tokenizer):
         have none: `<0xC3> <0xA9>` → `é` and an empty text. Incomplete bytes are one `�`.
         """
         texts = list[str]()
-        character = (
-            b""  # the bytes of the last character so far; empty after a unit that is no byte
-        )
+        character = b""  # its bytes so far
         for unit in units:
             byte_match = _BYTE.fullmatch(unit)
             if byte_match is None:
@@ -347,7 +347,8 @@ class BpeTokenizer(Tokenizer):
                 character = byte
             texts.append("")
             text = character.decode("utf-8", errors="replace")
-            texts[-len(character)] = SPACE if text.isspace() else text
+            index_of_first_byte = -len(character)
+            texts[index_of_first_byte] = SPACE if text.isspace() else text
         return texts
 
 
@@ -531,6 +532,7 @@ def cut_lines(transcripts: Iterable[str]) -> Iterator[str]:
         rest = transcript.strip(" ")
         encoded = rest.encode()
         while len(encoded) > _MAX_LINE_BYTES:
+            # Bytes of a character that is cut in two are ignored.
             longest_line = encoded[:_MAX_LINE_BYTES].decode(errors="ignore")
             end = _end_of_line(longest_line)
             yield rest[:end]

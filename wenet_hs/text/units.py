@@ -73,10 +73,11 @@ class UnitTable:
         for unit in self.units:
             if not unit or " " in unit or "\n" in unit:
                 raise ValueError(f"unit {unit!r} is empty or contains a space or line end")
-        if len(self._ids) == len(self.units):
+        num_different_units = len(self._ids)
+        if num_different_units == len(self.units):
             return
         for unit_id, unit in enumerate(self.units):
-            if self.id_of(unit) != unit_id:  # an equal unit that comes later has replaced its id
+            if self.id_of(unit) != unit_id:  # `_ids` has the id of an equal unit that comes later
                 raise ValueError(f"two units are equal after NFC: {unit!r}")
 
     @cached_property
@@ -131,11 +132,11 @@ class UnitTable:
         units = _read_units(path)
         ids = {unit: unit_id for unit_id, unit in enumerate(units)}
         if BLANK not in ids:
-            raise _missing_unit(path, BLANK, "<blk>, <eps> or <pad>")
+            raise _missing_unit_error(path, BLANK, "<blk>, <eps> or <pad>")
         sos = ids.get(SOS, ids.get(SOS_EOS))
         eos = ids.get(EOS, ids.get(SOS_EOS))
         if sos is None or eos is None:
-            raise _missing_unit(path, SOS_EOS, "<s> or </s>")
+            raise _missing_unit_error(path, SOS_EOS, "<s> or </s>")
         special = SpecialIds(blank=ids[BLANK], unk=ids.get(UNK), sos=sos, eos=eos)
         return cls(units=units, special=special)
 
@@ -150,7 +151,7 @@ def _compared_form(unit: str) -> str:
     return SPACE if unit == OTHER_SPACE else unicodedata.normalize("NFC", unit)
 
 
-def _missing_unit(path: Path | str, name: str, names_elsewhere: str) -> DataError:
+def _missing_unit_error(path: Path | str, name: str, names_elsewhere: str) -> DataError:
     """The error for a table without a special unit, which other toolkits call `names_elsewhere`."""
     to_do = (
         "create the table with `wenet-hs units`, "
@@ -173,10 +174,10 @@ def _read_units(path: Path | str) -> tuple[str, ...]:
     """
     unit_of_id: dict[int, str] = {}
     line_of_id: dict[int, int] = {}
-    line_of_unit: dict[str, int] = {}
+    line_of_unit: dict[str, int] = {}  # by the form in which units are compared
     faults = list[str]()
     for number, text in enumerate(read_lines(path), start=1):
-        if len(faults) == _MOST_FAULTS:
+        if len(faults) == _MOST_FAULTS:  # probably the file is something else
             break
         line = _parse_line(text)
         if line is None:
@@ -239,7 +240,7 @@ def check_special(
     """Raises ConfigError if `special_tokens` of a config (name → id) differs from the table.
 
     WeNet would train with the ids of the config, and so with an ordinary unit as end of sentence.
-    None has no names, so it does not differ. `where` is the section of the config.
+    `where` is the section of the config. `special_tokens` is None if the config does not have it.
     """
     special_ids = {
         BLANK: table.special.blank,
