@@ -66,7 +66,8 @@ class MultiHeadAttention(nn.Module):
 
         Args:
             x: (B, L, D).
-            cache: (B, H, S, 2 K), keys and values of frames before, without positions.
+            cache: (B, H, S, 2 K), keys and values of frames before, side by side and without
+                positions. There are H heads of the width K.
             mask: (B or 1, L or 1, S + L) bool, the frames that a frame sees; None: all.
             positions: (1, S + L, D).
         Returns: (B, L, D), and keys and values of all frames, (B, H, S + L, 2 K).

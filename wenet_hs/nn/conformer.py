@@ -50,16 +50,19 @@ class MaskedBatchNorm(nn.Module):
         running ones.
         """
         x_BTD = x.to(self.weight.dtype)
-        mean_D, var_D = self.running_mean, self.running_var
         if self.training:
             mean_D, var_D = self._compute_statistics(x_BTD, mask)
+        else:
+            mean_D = self.running_mean
+            var_D = self.running_var
         scale_D = self.weight * torch.rsqrt(var_D + self.eps)
-        return torch.addcmul(self.bias - mean_D * scale_D, x_BTD, scale_D)
+        shift_D = self.bias - mean_D * scale_D
+        return torch.addcmul(shift_D, x_BTD, scale_D)  # x * scale + shift
 
     def _compute_statistics(self, x_BTD: Tensor, mask_BT: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance (D,) of the valid frames of all ranks.
+        """Mean and variance (D,) of the valid frames of all W ranks, where `mask_BT` is True.
 
-        Updates the running statistics, unless no rank has a valid frame.
+        Updates the running statistics; they keep their values if no rank has a valid frame.
         """
         # A weighted sum instead of x[mask]: no copy of the batch, and no synchronization of a GPU.
         weight_BT1 = mask_BT[..., None].to(x_BTD.dtype)
@@ -67,8 +70,8 @@ class MaskedBatchNorm(nn.Module):
         mean_D = (x_BTD * weight_BT1).sum((0, 1)) / count.clamp(min=1)
         squares_D = ((x_BTD - mean_D).square() * weight_BT1).sum((0, 1))
         if self.across_ranks is not None:
-            # Chan et al. 1979: the squares around the mean of all ranks are those around the mean
-            # of each rank, plus the squared distances of these means.
+            # Chan et al. 1979: the sum of squares around the mean of all ranks is the sum of those
+            # around the mean of each rank, plus the squared distances of these means.
             stacked = self.across_ranks(torch.cat([count[None], mean_D, squares_D]))
             counts_W1, means_WD, squares_WD = stacked.tensor_split((1, 1 + len(mean_D)), dim=1)
             count = counts_W1.sum()
@@ -123,6 +126,9 @@ class ConvolutionModule(nn.Module):
     def forward(self, x: Tensor, mask: Tensor, before: Tensor | None = None) -> Tensor:
         """The output for each frame; padded frames contain unspecified values.
 
+        The steps are pointwise convolution, GLU, mask, depthwise convolution, norm, activation and
+        pointwise convolution.
+
         Args:
             x: (B, T, D).
             mask: (B, T) bool, True = speech, False = padding.
@@ -133,16 +139,16 @@ class ConvolutionModule(nn.Module):
         is_speech_BT = mask
         is_causal = self.num_before > 0
         if is_causal:
-            # The inputs before are added here and not after the first layer, as in WeNet: the bias
-            # of that layer makes an input of the zeros before an utterance, too.
+            # As in WeNet, they are added before the first layer. So the zeros before an utterance
+            # are no zeros for the depthwise convolution: the first layer adds its bias to them.
             if before is None:
                 x = F.pad(x, (0, 0, self.num_before, 0))
             else:
                 x = torch.cat([before, x], dim=1)
             is_speech_BT = F.pad(mask, (self.num_before, 0), value=True)
         x_BTD = F.glu(_pointwise(self.pointwise_conv1, x), dim=-1)
-        # WeNet masks before the first layer. Its bias then fills the padding and changes the next
-        # convolution.
+        # WeNet masks before the first layer instead. The bias of that layer then fills the padding,
+        # and so changes the frames beside it in the depthwise convolution.
         x_BTD = x_BTD.masked_fill(~is_speech_BT[..., None], 0.0)
         x_BTD = self._depthwise(x_BTD)
         if isinstance(self.norm, MaskedBatchNorm):
@@ -253,7 +259,7 @@ class ConformerLayer(nn.Module):
         if conv_module is not None:
             self.norm_conv = nn.LayerNorm(size, eps=norm_eps)
             self.norm_final = nn.LayerNorm(size, eps=norm_eps)
-        self.ff_scale = 1.0 if feed_forward_macaron is None else 0.5
+        self.ff_scale = 1.0 if feed_forward_macaron is None else 0.5  # two halves
         self.residual = Residual(dropout_rate, normalize_before)
 
     def forward(
@@ -265,6 +271,9 @@ class ConformerLayer(nn.Module):
         cache: LayerMemory | None = None,
     ) -> Tensor:
         """The frames after this layer.
+
+        Half a feed-forward (if there is a second one), attention, convolution (if there is one) and
+        the other feed-forward are each added to x, by `residual`.
 
         Args:
             x: (B, T, D).

@@ -57,8 +57,8 @@ def random_factors(shape: torch.Size, dtype: torch.dtype, keep: float) -> Tensor
         dtype: of the factors; float32, bfloat16 or float16.
     Returns: a tensor with this shape, on the CPU.
     """
-    threshold = min(_RANGE, max(1, round(keep * _RANGE)))
-    bits = _BITS[dtype]
+    threshold = min(_RANGE, max(1, round(keep * _RANGE)))  # smaller random numbers are kept
+    bits = _BITS[dtype]  # NumPy has no bfloat16, so the kernel writes the bits of the factors
     kept_factor_bits = torch.tensor(_RANGE / threshold, dtype=dtype).view(bits)
     seed = int(torch.randint(torch.iinfo(torch.int64).max, ()))
     num_values = shape.numel()

@@ -88,7 +88,10 @@ class Residual(nn.Module):
     def forward(
         self, x: Tensor, norm: nn.Module, branch: Callable[[Tensor], Tensor], scale: float = 1.0
     ) -> Tensor:
-        """x (…, D) → (…, D)."""
+        """x (…, D) → (…, D): x plus `scale` times what the branch makes of it, after dropout.
+
+        `norm` is applied to the input of the branch, or to the sum if `normalize_before` is False.
+        """
         branch_input = norm(x) if self.normalize_before else x
         change = self.dropout(branch(branch_input))
         out = x.add(change, alpha=scale)
@@ -109,6 +112,7 @@ def run_layer(layer: nn.Module, *inputs: Tensor, recompute: bool) -> Tensor:
         layer,
         *inputs,
         use_reentrant=False,
+        # The contexts of the first and of the second computation.
         context_fn=lambda: (nullcontext(), _unchanged_buffers(layer)),
     )
 
@@ -131,7 +135,7 @@ def _unchanged_buffers(layer: nn.Module) -> Iterator[None]:
 def sinusoids(length: int, size: int, offset: int | Tensor = 0) -> Tensor:
     """The vectors of `length` positions from `offset` on, (length, size) float32.
 
-    Even columns are sines, odd ones cosines. Positions below 0 are those of cached frames that do
+    Columns 2 i and 2 i + 1 are sine and cosine of position / 10000^(2 i / size). Positions below 0 are those of cached frames that do
     not exist yet; they get the vector of position 0.
 
     offset: a number, or a 0-dim tensor.
@@ -168,7 +172,7 @@ class PositionalEncoding(nn.Module):
         Those from 0 on are rows of the table. Others are computed, and so are all while torch
         compiles.
         """
-        # torch.export would fix the greatest length of a table; that of a stream would grow.
+        # torch.export would fix the length of the table, and it would grow with each stream.
         if torch.compiler.is_compiling() or not _is_zero(offset):
             return sinusoids(length, self.size, offset).to(device)[None]
         if length > len(self._table_TD) or self._table_TD.device != device:

@@ -75,7 +75,9 @@ class Conv2dSubsampling(Subsampling):
         positional: PositionalEncoding,
         channels: int | None = None,
     ) -> None:
-        """Raises ValueError if there are too few features for the convolutions.
+        """The convolutions of `kind`, with new weights.
+
+        Raises ValueError if there are too few features for them.
 
         Args:
             kind: a key of `CONVOLUTIONS`.
@@ -86,7 +88,7 @@ class Conv2dSubsampling(Subsampling):
         super().__init__()
         self.kind = kind
         self.geometry = CONVOLUTIONS[kind]
-        num_bins = self.output_length(feature_dim)  # the kernels are the same in frequency
+        num_bins = self.output_length(feature_dim)  # the same kernels as in time
         if num_bins < 1:
             raise ValueError(
                 f"{kind} cannot subsample {feature_dim} features: none would be left; use more"
@@ -128,7 +130,7 @@ class Conv2dSubsampling(Subsampling):
         would take as long as the arithmetic. The bits are the same.
         """
         is_inference_on_cpu = x_B1TF.device.type == "cpu" and not torch.is_grad_enabled()
-        # torch.export would fix the number of utterances.
+        # While torch compiles, the loop would fix the number of utterances.
         if not is_inference_on_cpu or torch.compiler.is_compiling() or len(x_B1TF) < 2:
             return self.conv(x_B1TF)
         return torch.cat([self.conv(x_1TF[None]) for x_1TF in x_B1TF])

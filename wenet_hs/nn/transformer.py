@@ -46,9 +46,12 @@ class LayerCache:
     """(B, C, 2 D), filled up to the `num_nodes` of the cache."""
 
     def append(self, num_nodes: int, new_BRE: Tensor) -> Tensor:
-        """Writes new nodes after the first `num_nodes` ones; returns all of them, (B, S, 2 D).
+        """Writes keys and values of new nodes after those of the first `num_nodes` nodes.
 
-        If the capacity is too small, it is doubled at least.
+        If the memory has no room for them, it is replaced by one that is at least twice as large.
+
+        new_BRE: (B, R, 2 D), R new nodes for each of B utterances.
+        Returns: (B, num_nodes + R, 2 D), those of all nodes.
         """
         end = num_nodes + new_BRE.size(1)
         batch, capacity, width = self.units.shape
@@ -72,7 +75,10 @@ class TreeKVCache:
     """Nodes of each utterance so far, S."""
 
     def keep_utterances(self, rows: Tensor) -> None:
-        """Keeps only the utterances `rows` (B',), in that order."""
+        """Keeps only some utterances, in a new order.
+
+        rows: (B',), the present indices of those to keep. B' may be smaller than the present B.
+        """
         num_kept = len(rows)
         self.memory_bias = self.memory_bias[rows]
         for layer in self.layers:
@@ -82,13 +88,17 @@ class TreeKVCache:
             layer.units = layer.units[:num_kept]
 
     def keep_nodes(self, nodes: Tensor) -> None:
-        """Keeps only the nodes (B, S') of each utterance, in that order."""
+        """Keeps only some nodes of each utterance, in a new order.
+
+        nodes: (B, S'), the present indices of those to keep, for each of B utterances.
+        """
         batch, num_kept = nodes.shape
         utterances_B1 = torch.arange(batch, device=nodes.device)[:, None]
         for layer in self.layers:
             _, capacity, width = layer.units.shape
-            rows_P = (nodes + capacity * utterances_B1).flatten()
-            kept_PE = layer.units.flatten(0, 1).index_select(0, rows_P)
+            all_rows_PE = layer.units.flatten(0, 1)  # `capacity` rows per utterance
+            kept_rows_P = (capacity * utterances_B1 + nodes).flatten()
+            kept_PE = all_rows_PE.index_select(0, kept_rows_P)
             # In place, because new memory costs more.
             layer.units[:, :num_kept] = kept_PE.view(batch, num_kept, width)
         self.num_nodes = num_kept
@@ -122,7 +132,10 @@ class NewNodes:
     """(M,) the index of each node among the B · R slots; None if no slot is free."""
 
     def scatter(self, rows_MD: Tensor) -> Tensor:
-        """The vectors of nodes in their slots: (M, D) → (B, R, D), 0 in free slots."""
+        """Puts the vectors of nodes into their slots: (M, D) → (B, R, D), 0 in free slots.
+
+        There are M nodes, and R slots for each of B utterances.
+        """
         batch, num_slots, _ = self.visible.shape
         if self.slots is None:
             return rows_MD.view(batch, num_slots, -1)
@@ -131,7 +144,10 @@ class NewNodes:
         return rows_PD.view(batch, num_slots, -1)
 
     def gather(self, rows_BRD: Tensor) -> Tensor:
-        """The vectors of nodes from their slots: (B, R, D) → (M, D), without the free slots."""
+        """Takes the vectors of nodes out of their slots: (B, R, D) → (M, D), without free slots.
+
+        There are M nodes, and R slots for each of B utterances.
+        """
         rows_PD = rows_BRD.reshape(-1, rows_BRD.size(-1))
         if self.slots is None:
             return rows_PD
@@ -227,7 +243,10 @@ class TransformerDecoderLayer(nn.Module):
         return self.residual(x, self.norm3, self.feed_forward)
 
     def init_cache(self, memory: Tensor) -> LayerCache:
-        """The cache of this layer before the first unit, from memory (B, T, D)."""
+        """The cache of this layer before the first unit, from memory (B, T, D).
+
+        It contains keys and values of the memory, and none of units.
+        """
         units_attn = self.self_attn
         memory_attn = self.src_attn
         memory_weight, memory_bias = join_linear(memory_attn.linear_k, memory_attn.linear_v)
@@ -243,10 +262,14 @@ class TransformerDecoderLayer(nn.Module):
     ) -> Tensor:
         """The vectors of new nodes after this layer.
 
+        A node is a unit in the tree of the hypotheses of an utterance. Keys and values of earlier
+        nodes are in the cache, and so is the memory.
+
         Args:
             x: (M, D), the new nodes.
             nodes: where they are in the trees of hypotheses.
-            bias: (B, R, S + R), `mask_to_bias` of `nodes.visible`.
+            bias: (B, R, S + R), `mask_to_bias` of `nodes.visible`: the nodes that a node sees, of S
+                earlier ones and of those in the R slots of its utterance.
             cache: of all layers.
             layer: the cache of this layer, to which keys and values of the new nodes are added.
         Returns: (M, D).
@@ -352,7 +375,8 @@ class TransformerDecoder(nn.Module):
     def decode_step(self, cache: TreeKVCache, nodes: NewNodes) -> Tensor:
         """The hidden vectors of new nodes in the trees of hypotheses, (M, D).
 
-        `cache` gets the keys and values of the nodes, also in free slots.
+        A node is a unit after the units above it. Each of M new nodes has one of R slots of its
+        utterance. `cache` gets keys and values for all slots.
 
         Raises ValueError if `nodes.visible` does not fit the cached nodes.
         """
