@@ -20,8 +20,11 @@ logger = logging.getLogger(__name__)
 Length = TypeVar("Length", int, NDArray[np.int64])
 Frames = TypeVar("Frames", int, NDArray[np.int64], Tensor)
 
-_MOST_SAMPLES = 2.0**53
-"""Integers up to here are exact as floats. The duration in a data list may be any number."""
+_LARGEST_EXACT = 2.0**53
+"""Integers up to here are exact as floats.
+
+Durations are limited to it before they become integers, because a data list may state any number.
+"""
 _MEASURING_ERROR_S = 0.01
 """Segments are measured in frames of 10 ms, so they may be a little longer than they should be."""
 
@@ -84,7 +87,7 @@ class Frontend(ABC):
             durations_U: in seconds, as recorded.
             speed: the factor by which it is played faster: of all, or of each, (U,).
         """
-        samples_U = np.minimum(durations_U * self.rate / speed, _MOST_SAMPLES)
+        samples_U = np.minimum(durations_U * self.rate / speed, _LARGEST_EXACT)
         return self.length(np.rint(samples_U).astype(np.int64))
 
     def batch_lengths(
@@ -97,9 +100,9 @@ class Frontend(ABC):
         """
         if self.counts_frames:
             return self.count_frames(durations_U, speed)
-        seconds_U = np.minimum(durations_U / speed, _MOST_SAMPLES)
-        frames_U: NDArray[np.float64] = np.rint(100 * seconds_U)
-        return frames_U.astype(np.int64)
+        seconds_U = np.minimum(durations_U / speed, _LARGEST_EXACT)
+        frames_of_10_ms_U: NDArray[np.float64] = np.rint(100 * seconds_U)
+        return frames_of_10_ms_U.astype(np.int64)
 
     def warn_about_windows(self, where: str, durations_s: Collection[float], to_do: str) -> None:
         """Logs a warning with the number of clips that are cut into windows, if there are any.

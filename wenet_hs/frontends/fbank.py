@@ -55,9 +55,11 @@ class Fbank(Frontend):
         """Raises ConfigError where a window or the distance of windows is under two samples.
 
         Args:
-            num_mel_bins: at least 4.
+            rate: samples per second of the waveform.
+            num_mel_bins: features per frame, at least 4.
             dither: standard deviation of the noise added to each sample of each window, in 16-bit
                 steps (Kaldi's 1.0). It is only added if `compute` gets a generator.
+            profile: whose features are computed; see the class.
             dtype: of the computation, float32 or float64; the features are float32.
         """
         # Kaldi rounds down too.
@@ -79,6 +81,7 @@ class Fbank(Frontend):
             highest_hz -= _SHERPA_TOP_GAP_HZ
             self.mirrored = self.window // 2 - self.shift // 2
         self.frame_s = self.shift / rate
+        # A frame stands for the `shift` samples in the middle of its window.
         self.offset_s = ((self.window - self.shift) / 2 - self.mirrored) / rate
         self._fft_size = _next_power_of_two(self.window)
         hann_window_S = torch.hann_window(self.window, periodic=False, dtype=dtype)
@@ -91,10 +94,10 @@ class Fbank(Frontend):
         return 1000 * self.window / self.rate, 1000 * self.shift / self.rate
 
     def length(self, num_samples: Length) -> Length:
-        """As in `Frontend`.
+        """The number of frames of `num_samples` samples: a number, or an array of numbers (U,).
 
-        Profile `wenet`: the windows that are whole. Profile `sherpa`: the shifts whose middle is in
-        the audio, but 0 for audio that is shorter than a window.
+        Profile `wenet`: the windows that are whole. Profile `sherpa`, in which audio is mirrored:
+        the shifts whose middle is in the audio. Audio that is shorter than a window has 0 frames.
         """
         if self.mirrored:
             has_window = num_samples >= self.window
@@ -104,7 +107,10 @@ class Fbank(Frontend):
         return frames.clip(min=0) if isinstance(frames, np.ndarray) else max(0, frames)
 
     def compute(self, wave_N: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """As in `Frontend`; audio that is shorter than a window has no frames."""
+        """The frames of waveforms (…, N) → (…, T, F), after both ends are mirrored (`sherpa`).
+
+        Audio that is shorter than a window has no frames. With a generator noise is added.
+        """
         num_samples = wave_N.size(-1)
         if num_samples < self.window:
             return wave_N.new_empty(*wave_N.shape[:-1], 0, self.width)
@@ -127,6 +133,7 @@ class Fbank(Frontend):
         """
         if not self.mirrored:
             return end_N[..., :0]
+        # From the first sample of the waveform; window 0 begins at -mirrored.
         start_of_last_window = (self.length(num_samples) - 1) * self.shift - self.mirrored
         num_missing = start_of_last_window + self.window - num_samples
         return end_N[..., end_N.size(-1) - num_missing :].flip(-1)
@@ -134,7 +141,9 @@ class Fbank(Frontend):
     def compute_windows(self, wave_N: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """The frames (…, T, F) of all whole windows of a waveform (…, N), at least one window long.
 
-        Nothing is mirrored. Noise is added if there is a generator and `dither` is above 0.
+        Of each window of S samples: noise is added (if there is a generator and `dither` is above
+        0), the mean is subtracted, and the power of K frequencies becomes F logarithmic Mel
+        energies. Nothing is mirrored.
         """
         with torch.autocast(wave_N.device.type, enabled=False):  # autocast would round the products
             frames_TS = (wave_N.to(self._dtype) * INT16_SCALE).unfold(-1, self.window, self.shift)
@@ -148,8 +157,9 @@ class Fbank(Frontend):
                 )
                 frames_TS = frames_TS + noise_TS * self.dither
             frames_TS = frames_TS - frames_TS.mean(-1, keepdim=True)
-            spectrum_TK = torch.fft.rfft(self._weighted(frames_TS)).abs().square_()
-            energies_RF: Tensor = spectrum_TK.flatten(0, -2) @ self._mel_FK.to(wave_N.device).T
+            power_TK = torch.fft.rfft(self._weighted(frames_TS)).abs().square_()
+            power_RK = power_TK.flatten(0, -2)  # the frames of all waveforms, one after the other
+            energies_RF: Tensor = power_RK @ self._mel_FK.to(wave_N.device).T
         log_energies_RF = energies_RF.clamp_(min=_FLOOR).log_().float()
         return log_energies_RF.view(*frames_TS.shape[:-1], self.width)
 

@@ -22,17 +22,21 @@ class FbankStream:
         """Of the waveform so far, without mirrored samples."""
 
     def advance(self, samples: Tensor) -> Tensor:
-        """samples (N,) float32 in [-1, 1] → the frames that are complete now, (T, F)."""
+        """Adds samples to the waveform, and returns the frames whose windows are complete now.
+
+        samples: (N,) float32 in [-1, 1].
+        Returns: (T, F); T may be 0.
+        """
         had_frames = self._has_frames()
         self._pending_N = torch.cat([self._pending_N, samples])
         self._num_samples += len(samples)
-        if self._has_frames() and not had_frames:
+        if self._has_frames() and not had_frames:  # the first window is there
             mirrored_N = self._frontend.mirror_start(self._pending_N)
             self._pending_N = torch.cat([mirrored_N, self._pending_N])
         return self._compute_complete_windows()
 
     def finish(self) -> Tensor:
-        """The frames at the end of the waveform, (T, F)."""
+        """The frames at the end of the waveform, (T, F), after it is mirrored there."""
         if self._has_frames():
             mirrored_N = self._frontend.mirror_end(self._pending_N, self._num_samples)
             self._pending_N = torch.cat([self._pending_N, mirrored_N])

@@ -63,7 +63,10 @@ class WhisperMel(Frontend):
         self._mel_KF = slaney_mel_weights(num_mel_bins)
 
     def length(self, num_samples: Length) -> Length:
-        """As in `Frontend`: the frames of audio, and those of the silence after each window."""
+        """The number of frames of `num_samples` samples: a number, or an array of numbers (U,).
+
+        They are an even number of frames of audio, and those of the silence after each window.
+        """
         audio_frames = 2 * _divide_up(num_samples, 2 * _SHIFT)
         num_windows = _divide_up(audio_frames, self._audio_frames)
         return audio_frames + num_windows * self.silence_frames
@@ -72,13 +75,16 @@ class WhisperMel(Frontend):
         """The frames of audio among `total` frames, which is a value of `length`.
 
         `total` may be a number, or an array or tensor of numbers. The frames of silence are the
-        others.
+        others. All windows but the last have `WINDOW_FRAMES` frames, silence included.
         """
         num_windows = _divide_up(total, WINDOW_FRAMES)
         return total - num_windows * self.silence_frames
 
     def compute(self, wave_N: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """As in `Frontend`; `generator` is not used."""
+        """The frames of waveforms, (…, N) → (…, T, F), computed window by window.
+
+        `generator` is not used.
+        """
         num_samples = wave_N.size(-1)
         if num_samples == 0:
             return wave_N.new_empty(*wave_N.shape[:-1], 0, self.width)

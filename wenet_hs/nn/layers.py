@@ -135,8 +135,8 @@ def _unchanged_buffers(layer: nn.Module) -> Iterator[None]:
 def sinusoids(length: int, size: int, offset: int | Tensor = 0) -> Tensor:
     """The vectors of `length` positions from `offset` on, (length, size) float32.
 
-    Columns 2 i and 2 i + 1 are sine and cosine of position / 10000^(2 i / size). Positions below 0 are those of cached frames that do
-    not exist yet; they get the vector of position 0.
+    Columns 2 i and 2 i + 1 are sine and cosine of position / 10000^(2 i / size). Positions below 0
+    are those of cached frames that do not exist yet; they get the vector of position 0.
 
     offset: a number, or a 0-dim tensor.
     """

@@ -72,6 +72,7 @@ def _split_at_validations(curves: Curves) -> Iterator[_Interval]:
     training = curves.get("train", [])
     begin = 0
     for validation in curves.get("valid", []):
+        # After the last record up to the step of the validation.
         end = bisect_right(training, validation["step"], key=itemgetter("step"))
         yield _Interval(training[begin:end], validation)
         begin = end
@@ -123,8 +124,8 @@ def _losses_of(name: str, records: Sequence[Mapping[str, float]]) -> list[float]
 def is_overfitted(train_losses: Sequence[float], valid_losses: Sequence[float]) -> bool:
     """Whether a model is over-fitted at its last validation, by its losses.
 
-    The validation loss has then risen from its lowest value by `OVERFITTING_RISE`. Since that
-    value the training loss has fallen, to less than `OVERFITTING_SHARE` of the validation loss.
+    That is so if the validation loss is at least `OVERFITTING_RISE` times its lowest value, the
+    training loss has fallen since then, and it is below `OVERFITTING_SHARE` of the validation loss.
 
     Both arguments have one value per validation, in nats per target. With fewer than two the model
     is not over-fitted.
@@ -135,9 +136,9 @@ def is_overfitted(train_losses: Sequence[float], valid_losses: Sequence[float]) 
     valid_loss = valid_losses[-1]
     best = min(range(len(valid_losses)), key=valid_losses.__getitem__)
     has_risen = valid_loss >= OVERFITTING_RISE * valid_losses[best]
-    still_learns = train_loss < train_losses[best]
+    has_fallen = train_loss < train_losses[best]
     is_far_below = train_loss < OVERFITTING_SHARE * valid_loss
-    return has_risen and still_learns and is_far_below
+    return has_risen and has_fallen and is_far_below
 
 
 def is_model_overfitted(model_dir: Path, weights: Path) -> bool:

@@ -45,7 +45,9 @@ def write_progress(folder: Path, progress: ExperimentProgress) -> None:
 
 
 def read_progress(folder: Path) -> ExperimentProgress | None:
-    """The content of EXP/progress.json; None if there is none, or if no process writes it any more.
+    """The content of EXP/progress.json; None if there is none.
+
+    None also if it is older than `MAX_AGE_S`, because no process writes it any more then.
 
     Raises DataError if it is damaged.
     """

@@ -269,9 +269,11 @@ class RunRecord(_RecordPart):
         return None if self.first_weights is None else self.first_weights.name
 
     def state(self, model_dir: Path) -> RunState:
-        """The state of the training in this folder, which is running if a process has its lock.
+        """The state of the training in this folder.
 
-        Not to be called by the process that trains there.
+        It is running if a process has the lock of the folder, and otherwise as its end is recorded.
+        Without an end it was killed, or is unknown if no time of a start is recorded either. Not to
+        be called by the process that trains there.
         """
         if lock_holder(model_dir) is not None:
             return "running"

@@ -40,15 +40,17 @@ class UnitMatcher:
         units = list(units)
         self._composed = _Spellings("NFC", units)
         self._decomposed = _Spellings("NFD", units)
-        # False for a table with a letter in another form than NFC, as `e` and an accent for `é`.
+        # Whether each unit that is one code point in NFC is written so in the table. A table that has
+        # `e` and an accent for `é` is not.
         self._are_letters_composed = all(
             unit == spelling
             for spelling, unit in self._composed.unit_of.items()
             if len(spelling) == 1
         )
-        # Such a unit continues the letter before it, because it begins with a mark. A mark inside a
-        # unit belongs to a letter of this unit.
+        # Whether a unit begins with a mark, and so continues the letter before it. A mark inside a
+        # unit does not count: it belongs to a letter of this unit.
         self._has_parts_of_letters = any(_is_part_of_letter(unit[0]) for unit in units)
+        # The first code points of the units that have several.
         self._begins_of_long_units = frozenset(self._composed.long_spellings)
         has_special_units = bool(self._begins_of_long_units) or self._has_parts_of_letters
         self._has_plain_letters_only = self._are_letters_composed and not has_special_units
@@ -63,6 +65,7 @@ class UnitMatcher:
         may_have_long_units = not self._begins_of_long_units.isdisjoint(text)
         if may_have_long_units or not self._are_letters_composed:
             return False
+        # A code point that is no unit may be divided into parts that are units.
         return not self._has_parts_of_letters or self._composed.has_all_characters(text)
 
     def split(self, word: str) -> list[str]:
@@ -72,9 +75,10 @@ class UnitMatcher:
         return list(_divide_word(self, word).parts)
 
     def divide(self, word: str) -> Division:
-        """The division of a word in NFC that has fewer unknown parts: in NFC, or else in NFD.
+        """The division of a word, which is in NFC, with the fewest unknown parts.
 
-        With equally many it is that in NFC, whose parts are the letters that a reader sees.
+        If parts are unknown, the NFD of the word is divided too. With equally many unknown parts
+        the division of NFC counts, because its parts are the letters that a reader sees.
         """
         composed = self._divide_composed(word)
         if composed.num_unknown == 0 or not self._has_parts_of_letters:
@@ -85,8 +89,8 @@ class UnitMatcher:
     def _divide_composed(self, word: str) -> Division:
         """The longest unit at each position of a word in NFC.
 
-        A unit after which the marks are units too comes before a longer one. Where no unit is, the
-        code point is an unknown part.
+        A unit that is followed by a mark that is no unit is only taken if there is no other one.
+        Where no unit is, the code point is an unknown part.
         """
         spellings = self._composed
         parts = list[str]()
