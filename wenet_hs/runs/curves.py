@@ -59,7 +59,7 @@ def read_curves(path: Path) -> dict[str, list[dict[str, float]]]:
     return curves
 
 
-class _Interval(NamedTuple):
+class _ValidationInterval(NamedTuple):
     """The part of a training that ends with a validation."""
 
     training: Sequence[Mapping[str, float]]
@@ -67,14 +67,14 @@ class _Interval(NamedTuple):
     validation: Mapping[str, float]
 
 
-def _split_at_validations(curves: Curves) -> Iterator[_Interval]:
+def _split_at_validations(curves: Curves) -> Iterator[_ValidationInterval]:
     """Each validation, with the records of training since the one before it."""
     training = curves.get("train", [])
     begin = 0
     for validation in curves.get("valid", []):
         # After the last record up to the step of the validation.
         end = bisect_right(training, validation["step"], key=itemgetter("step"))
-        yield _Interval(training[begin:end], validation)
+        yield _ValidationInterval(training[begin:end], validation)
         begin = end
 
 

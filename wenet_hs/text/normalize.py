@@ -55,7 +55,7 @@ _END_OF_WORD = regex.compile(rf"{_AFTER_LETTER}{_APOSTROPHE_OR_LETTER}(?![\p{{L}
 
 
 @dataclass(frozen=True)
-class _Rule:
+class _SpellingRule:
     """A character that is no letter but belongs to the spelling of words, and how it is written."""
 
     pattern: str
@@ -64,53 +64,55 @@ class _Rule:
     """None: the character is kept."""
 
 
-_LanguageRules = tuple[_Rule, ...]
+_LanguageRules = tuple[_SpellingRule, ...]
 """The rules of a language. If several match a character, the first one counts."""
 
-_ELISION = _Rule(_AFTER_LETTER + _APOSTROPHE_OR_LETTER, "'")
+_ELISION = _SpellingRule(_AFTER_LETTER + _APOSTROPHE_OR_LETTER, "'")
 """An apostrophe inside a word (l'eau) or at its end (un po').
 
 At the end of a word it may be a closing quotation mark instead, see `_closing_quotes`.
 """
-_LETTER_APOSTROPHE = _Rule(_AFTER_LETTER + _APOSTROPHE_OR_LETTER + _BEFORE_LETTER, "ʼ")
+_LETTER_APOSTROPHE = _SpellingRule(_AFTER_LETTER + _APOSTROPHE_OR_LETTER + _BEFORE_LETTER, "ʼ")
 """An apostrophe inside a word is the letter ʼ: об'єкт."""
-_APOSTROPHE_IN_WORD = _Rule(_AFTER_LETTER_OR_TONE + _APOSTROPHE + _BEFORE_LETTER_OR_TONE, "'")
+_APOSTROPHE_IN_WORD = _SpellingRule(
+    _AFTER_LETTER_OR_TONE + _APOSTROPHE + _BEFORE_LETTER_OR_TONE, "'"
+)
 """An apostrophe inside a word, also beside the number or letter of a tone: tsa'3, ka1'a, ma˥'a."""
 _DEFAULT_RULES: _LanguageRules = (_APOSTROPHE_IN_WORD,)
 _HEBREW_RULES: _LanguageRules = (
     # Keyboards have neither geresh nor gershayim. Some people type two apostrophes for gershayim;
     # the second of them is removed.
-    _Rule(
+    _SpellingRule(
         r"(?<=\p{Hebr})[\"“”״](?=\p{Hebr})|"
         r"(?<=\p{Hebr})'(?='\p{Hebr})",
         "״",
     ),
-    _Rule(rf"(?<=\p{{Hebr}})[{APOSTROPHES}׳](?=\p{{Hebr}})", "׳"),
+    _SpellingRule(rf"(?<=\p{{Hebr}})[{APOSTROPHES}׳](?=\p{{Hebr}})", "׳"),
     *_DEFAULT_RULES,
 )
 _RULES: dict[str, _LanguageRules] = {
     "be": (_LETTER_APOSTROPHE,),
-    "ca": (_Rule(r"(?<=l)[·•∙‧⋅・](?=l)", "·"), _Rule(r"ŀ(?=ŀ*l)", "l·"), _ELISION),
+    "ca": (_SpellingRule(r"(?<=l)[·•∙‧⋅・](?=l)", "·"), _SpellingRule(r"ŀ(?=ŀ*l)", "l·"), _ELISION),
     "fr": (_ELISION,),
     "he": _HEBREW_RULES,
     "it": (_ELISION,),
-    "oc": (_Rule(r"(?<=[ns])·(?=h)", "·"), _ELISION),
+    "oc": (_SpellingRule(r"(?<=[ns])·(?=h)", "·"), _ELISION),
     "uk": (_LETTER_APOSTROPHE,),
     # oʻ and gʻ are letters of the alphabet (U+02BB). Any other apostrophe in a word is the tutuq
     # belgisi (U+02BC).
-    "uz": (_Rule(f"(?<=[og]){_APOSTROPHE_OR_LETTER}", "ʻ"), _LETTER_APOSTROPHE),
+    "uz": (_SpellingRule(f"(?<=[og]){_APOSTROPHE_OR_LETTER}", "ʻ"), _LETTER_APOSTROPHE),
     "yi": _HEBREW_RULES,
 }
 """ISO 639-1 → the rules of the language, if it has other ones than `_DEFAULT_RULES`."""
 _RULES_OF_ALL_LANGUAGES: _LanguageRules = (
     # ZERO WIDTH (NON-)JOINER belongs to the spelling after a virama and between the letters of
     # these scripts; before a virama too, as in Bengali র‍্যাব.
-    _Rule(
+    _SpellingRule(
         r"(?<=\p{M})[\u200C\u200D]|"
         rf"(?<=[{_JOINING_SCRIPTS}])[\u200C\u200D](?=[\p{{L}}\p{{M}}])",
         None,
     ),
-    _Rule(r"(?<=\p{Hebr})[׳״](?=\p{Hebr})", None),  # geresh and gershayim
+    _SpellingRule(r"(?<=\p{Hebr})[׳״](?=\p{Hebr})", None),  # geresh and gershayim
 )
 """They come after the rules of the language."""
 _DOTLESS_I = ("tr", "az", "crh", "gag")

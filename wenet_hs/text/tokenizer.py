@@ -428,7 +428,7 @@ def check_units(kind: str, table: UnitTable, path: Path | str) -> None:
     Tables for characters and for phones are recognised, by `_CHARACTER_RULES` and `_PHONE_RULES`.
     A table for any other kind is not checked.
     """
-    rules: _Rules = ()
+    rules: _UnitRules = ()
     if kind == "char":
         rules = _CHARACTER_RULES
     elif kind == "phone":
@@ -449,7 +449,7 @@ class _UnitFault:
     to_do: str
 
 
-_Rules = tuple[Callable[[str, UnitTable], _UnitFault | None], ...]
+_UnitRules = tuple[Callable[[str, UnitTable], _UnitFault | None], ...]
 """Each rule gets a unit and its table; None: the unit does not show that the table is wrong."""
 
 
@@ -507,8 +507,8 @@ def _has_space(table: UnitTable) -> bool:
     return table.id_of(SPACE) is not None
 
 
-_CHARACTER_RULES: _Rules = (_find_other_space, _find_bpe_piece, _find_several_letters)
-_PHONE_RULES: _Rules = (_find_space,)
+_CHARACTER_RULES: _UnitRules = (_find_other_space, _find_bpe_piece, _find_several_letters)
+_PHONE_RULES: _UnitRules = (_find_space,)
 
 
 # ---- training of BPE models

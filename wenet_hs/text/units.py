@@ -160,7 +160,7 @@ def _missing_unit_error(path: Path | str, name: str, names_elsewhere: str) -> Da
     return DataError(path, f"no unit {name}", to_do)
 
 
-class _Line(NamedTuple):
+class _UnitLine(NamedTuple):
     """A line of a unit table."""
 
     unit: str
@@ -202,7 +202,7 @@ def _read_units(path: Path | str) -> tuple[str, ...]:
     return tuple(unit_of_id[unit_id] for unit_id in range(len(unit_of_id)))
 
 
-def _parse_line(text: str) -> _Line | None:
+def _parse_line(text: str) -> _UnitLine | None:
     """The unit and the id in a line `unit id`; None if it is not such a line.
 
     A unit may itself be white space (U+3000), so the line is split only at its last space, or at
@@ -213,7 +213,7 @@ def _parse_line(text: str) -> _Line | None:
     is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
     if not unit or " " in unit or not is_number:
         return None
-    return _Line(unit, int(digits))
+    return _UnitLine(unit, int(digits))
 
 
 def _check_no_id_is_missing(path: Path | str, line_of_id: Mapping[int, int]) -> None:
