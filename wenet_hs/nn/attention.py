@@ -102,8 +102,8 @@ class MultiHeadAttention(nn.Module):
 
         It is slower than `forward`. The arguments are the same; positions are not used.
 
-        Returns: (B, L, D), and (B, H, L, S) float32, the weights before dropout. They are 0 where
-            `mask` is False.
+        Returns: (B, L, D), and (B, H, L, S) float32, the weights of each of H heads before dropout.
+            They are 0 where `mask` is False.
         """
         keys_BHSK = self._split_heads(self.linear_k(memory))
         values_BHSK = self._split_heads(self.linear_v(memory))

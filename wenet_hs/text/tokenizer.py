@@ -161,7 +161,7 @@ class CharTokenizer(Tokenizer):
         self._matcher = UnitMatcher(self._ids)
 
     def split(self, text: str) -> list[str]:
-        """As in `Tokenizer`; each space of the text is one `▁`."""
+        """The units of a transcript in NFC; each space of the text is one `▁`."""
         text = unicodedata.normalize("NFC", text)
         text_with_space_units = text.replace(" ", SPACE)
         if self._matcher.are_code_points(text_with_space_units):  # this is most often so, and fast
@@ -178,7 +178,7 @@ class CharTokenizer(Tokenizer):
         return unicodedata.normalize("NFC", text)
 
     def ids_of(self, unit: str) -> list[int]:
-        """As in `Tokenizer`.
+        """The ids that write one unit, such as a letter; empty if the table does not have it.
 
         A letter that the table has as several units, such as `e` and an accent, has their ids.
         """
@@ -200,15 +200,12 @@ class PhoneTokenizer(Tokenizer):
 class _Segmentation(NamedTuple):
     """A division of the first letters of a text into words."""
 
-    num_unknown: int
-    """Letters that are in no word of the table."""
-    num_words: int
-    """Words of the table, and unknown letters."""
-    words: tuple[str, ...]
+    cost: tuple[int, int]
+    """Letters that are in no word of the table, and words, to which these letters count.
 
-    def cost(self) -> tuple[int, int]:
-        """The smaller one is better: first the unknown letters count, then the words."""
-        return self.num_unknown, self.num_words
+    The smaller one is better: first the letters are compared, then the words.
+    """
+    words: tuple[str, ...]
 
 
 class SegmentingTokenizer(PhoneTokenizer):
@@ -219,7 +216,7 @@ class SegmentingTokenizer(PhoneTokenizer):
     """
 
     def split(self, text: str) -> list[str]:
-        """As in `Tokenizer`."""
+        """The words of a transcript, also of its parts in scripts without spaces between words."""
         units = list[str]()
         for word in super().split(text):
             if self._id_of_text(word) is not None:
@@ -234,7 +231,7 @@ class SegmentingTokenizer(PhoneTokenizer):
         return units
 
     def _set_table(self, table: UnitTable) -> None:
-        """As in `Tokenizer`; `_longest` is the length of the longest word without spaces."""
+        """Sets the table and `_longest`, the length of the longest word in scripts without spaces."""
         super()._set_table(table)
         lengths = [len(unit) for unit in table.units if _NO_SPACES.match(unit)]
         self._longest = max(lengths, default=1)
@@ -245,25 +242,23 @@ class SegmentingTokenizer(PhoneTokenizer):
         Of equally good divisions the one whose last word is longest counts.
         """
         letters = regex.findall(r"\X", text)  # each with its marks
-        # best[n] is the best division of the first n letters.
-        best = [_Segmentation(num_unknown=0, num_words=0, words=())]
+        divisions = [_Segmentation(cost=(0, 0), words=())]  # divisions[n]: of the first n letters
         for end in range(1, len(letters) + 1):
-            candidates = []
+            best: _Segmentation | None = None
             for begin in range(max(0, end - self._longest), end):
                 word = "".join(letters[begin:end])
                 is_unknown = self._id_of_text(word) is None
                 is_one_letter = begin == end - 1
                 if is_unknown and not is_one_letter:
                     continue
-                before = best[begin]
-                candidate = _Segmentation(
-                    num_unknown=before.num_unknown + is_unknown,
-                    num_words=before.num_words + 1,
-                    words=(*before.words, word),
-                )
-                candidates.append(candidate)
-            best.append(min(candidates, key=_Segmentation.cost))
-        return best[-1].words
+                before = divisions[begin]
+                num_unknown, num_words = before.cost
+                cost = (num_unknown + is_unknown, num_words + 1)
+                if best is None or cost < best.cost:
+                    best = _Segmentation(cost, (*before.words, word))
+            assert best is not None  # one letter is always a word
+            divisions.append(best)
+        return divisions[-1].words
 
 
 class BpeTokenizer(Tokenizer):
@@ -291,7 +286,11 @@ class BpeTokenizer(Tokenizer):
         super().__init__(table)  # last, because `_set_table` uses the pieces
 
     def _set_table(self, table: UnitTable) -> None:
-        """As in `Tokenizer`; `_is_mixed` says whether Chinese characters are split as by WeNet."""
+        """Sets the table and what is computed from it.
+
+        `_is_mixed`: whether the table has Chinese characters that the model does not have. Marked
+        units are those that are no pieces of the model.
+        """
         super()._set_table(table)
         self.marked_units = [unit for unit in table.marked_units if unit not in self._pieces]
         self._is_mixed = any(
@@ -299,7 +298,7 @@ class BpeTokenizer(Tokenizer):
         )
 
     def split(self, text: str) -> list[str]:
-        """As in `Tokenizer`; a marked unit stays whole."""
+        """The units of a transcript in NFC; a marked unit, as `<noise>`, stays whole."""
         text = unicodedata.normalize("NFC", text)
         split_unmarked = self._split_mixed if self._is_mixed else self._split_by_model
         return self._split_around_marked(text, split_unmarked)
@@ -454,8 +453,12 @@ _UnitRules = tuple[Callable[[str, UnitTable], _UnitFault | None], ...]
 
 
 def _find_other_space(unit: str, table: UnitTable) -> _UnitFault | None:
-    """A table without `▁` and `<space>` has the space of another toolkit, such as `|`."""
-    if _has_space(table) or unit.lower() not in ("|", "[space]", "<space>"):
+    """The fault of a unit that is the space of another toolkit, such as `|`; None for other units.
+
+    It is no fault in a table that has `▁` or `<space>` too.
+    """
+    is_other_space = unit.lower() in ("|", "[space]", "<space>")
+    if not is_other_space or _has_space(table):
         return None
     return _UnitFault(
         "is the space of other toolkits, which is a letter for tokenizer: char",
@@ -464,9 +467,14 @@ def _find_other_space(unit: str, table: UnitTable) -> _UnitFault | None:
 
 
 def _find_bpe_piece(unit: str, table: UnitTable) -> _UnitFault | None:
-    """A unit has `▁` beside letters, as `▁la`, or is a byte, as `<0xC3>`. Marked units may have it."""
-    has_boundary_of_word = SPACE in unit and unit != SPACE and unit not in table.marked_units
-    if not has_boundary_of_word and not _BYTE.fullmatch(unit):
+    """The fault of a unit that is a piece of BPE; None for other units.
+
+    Such a piece has `▁` beside letters, as `▁la`, or is a byte, as `<0xC3>`. A marked unit, as
+    `<a▁b>`, is no piece.
+    """
+    has_boundary_of_word = SPACE in unit and unit != SPACE
+    is_piece = has_boundary_of_word or _BYTE.fullmatch(unit) is not None
+    if not is_piece or unit in table.marked_units:
         return None
     return _UnitFault(
         "is a piece of BPE, not a character",
@@ -475,15 +483,15 @@ def _find_bpe_piece(unit: str, table: UnitTable) -> _UnitFault | None:
 
 
 def _find_several_letters(unit: str, table: UnitTable) -> _UnitFault | None:
-    """A unit has several letters, as `aɪ` or `casa`, in a table without a space.
+    """The fault of a unit of several letters in a table without a space; None for other units.
 
-    Transcripts of phones and words have their spaces between units, so the table has none.
-    Special and marked units do not count. A letter with its marks is one letter.
+    It is a phone, as `aɪ`, or a word: their table has no space, because their transcripts have
+    spaces between units. A letter with its marks is one letter. Special and marked units are not
+    text, so they are no fault.
     """
-    if _has_space(table) or unit in (*SPECIAL_UNITS, SOS, EOS, *table.marked_units):
-        return None
+    is_text = unit not in (*SPECIAL_UNITS, SOS, EOS, *table.marked_units)
     is_one_letter = regex.fullmatch(r"\X", unit) is not None
-    if is_one_letter:
+    if not is_text or is_one_letter or _has_space(table):
         return None
     return _UnitFault(
         f"has several letters, and the table has no space {SPACE}, "
@@ -493,7 +501,7 @@ def _find_several_letters(unit: str, table: UnitTable) -> _UnitFault | None:
 
 
 def _find_space(unit: str, table: UnitTable) -> _UnitFault | None:
-    """A table for phones has the unit `▁`."""
+    """The fault of the unit `▁`, which is no phone; None for other units."""
     if unit != SPACE:
         return None
     return _UnitFault(
