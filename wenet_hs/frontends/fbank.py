@@ -142,8 +142,8 @@ class Fbank(Frontend):
         """The frames (…, T, F) of all whole windows of a waveform (…, N), at least one window long.
 
         Of each window of S samples: noise is added (if there is a generator and `dither` is above
-        0), the mean is subtracted, and the power of K frequencies becomes F logarithmic Mel
-        energies. Nothing is mirrored.
+        0), the mean is subtracted, and pre-emphasis and Povey window are applied. The power of K
+        frequencies then becomes F logarithmic Mel energies. Nothing is mirrored.
         """
         with torch.autocast(wave_N.device.type, enabled=False):  # autocast would round the products
             frames_TS = (wave_N.to(self._dtype) * INT16_SCALE).unfold(-1, self.window, self.shift)

@@ -246,6 +246,7 @@ class ConformerLayer(nn.Module):
         normalize_before: bool = True,
         norm_eps: float = 1e-5,
     ) -> None:
+        """A layer of these parts, with a new norm for each; all have WeNet's names."""
         super().__init__()
         size = self_attn.linear_q.in_features
         self.self_attn = self_attn
@@ -311,6 +312,7 @@ class TransformerEncoderLayer(nn.Module):
         normalize_before: bool = True,
         norm_eps: float = 1e-5,
     ) -> None:
+        """A layer of these parts, with a new norm for each; all have WeNet's names."""
         super().__init__()
         size = self_attn.linear_q.in_features
         self.self_attn = self_attn

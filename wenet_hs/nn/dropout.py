@@ -36,15 +36,17 @@ class Dropout(nn.Dropout):
         return super().forward(input)
 
     def _should_use_own_generator(self, input: Tensor) -> bool:
-        """Whether dropout changes the tensor, and the tensor is large and on a CPU.
+        """Whether our generator is used: if dropout changes a tensor that is large and on a CPU.
 
-        Not while torch compiles, which cannot compile our generator.
+        It is not used while torch compiles, which cannot compile it, nor for other types than
+        those of `_BITS`.
         """
         has_effect = self.training and 0 < self.p < 1
         if not has_effect or input.device.type != "cpu":
             return False
-        is_large = input.numel() >= MANY_VALUES and input.dtype in _BITS
-        return is_large and not torch.compiler.is_compiling()
+        is_large = input.numel() >= MANY_VALUES
+        has_known_type = input.dtype in _BITS
+        return is_large and has_known_type and not torch.compiler.is_compiling()
 
 
 def random_factors(shape: torch.Size, dtype: torch.dtype, keep: float) -> Tensor:
@@ -81,8 +83,9 @@ def _compiled_fill() -> Callable[..., None]:
 def _fill(out: Any, seed: Any, threshold: Any, kept: Any) -> None:
     """Sets values of `out` to `kept` if their random number is below `threshold`, else to 0.
 
-    The random numbers are the four 16-bit parts of the hash of the index of a group of four values
-    (splitmix64). `out` has a multiple of four values. `kept` and the values are the bits of floats.
+    Each group of four values has one hash, of its index and `seed` (splitmix64). The four 16-bit
+    parts of the hash are the random numbers. The length of `out` is a multiple of four. `kept` and
+    the values are the bits of floats.
     """
     for group in range(len(out) // 4):
         mixed = seed + np.uint64(group) * np.uint64(0x9E3779B97F4A7C15)

@@ -117,7 +117,10 @@ class Conv2dSubsampling(Subsampling):
     def forward(
         self, features: Tensor, offset: int | Tensor = 0, cached: int = 0
     ) -> tuple[Tensor, Tensor]:
-        """As in `Subsampling`."""
+        """The encoder frames (B, T', D) of features (B, T, F), and their positions.
+
+        `offset` and `cached` are those of `PositionalEncoding.forward`, in encoder frames.
+        """
         x_BCTF = self._convolve(features[:, None])
         x_BTE = x_BCTF.transpose(1, 2).flatten(2)
         project = self.out if self.kind == "conv2d" else self.linear

@@ -199,6 +199,7 @@ class TransformerDecoderLayer(nn.Module):
         normalize_before: bool = True,
         norm_eps: float = 1e-5,
     ) -> None:
+        """A layer of these parts, with a new norm for each; `src_attn` attends to the memory."""
         super().__init__()
         size = self_attn.linear_q.in_features
         self.self_attn = self_attn

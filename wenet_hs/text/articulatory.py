@@ -161,7 +161,7 @@ def nearest_phones(units: Sequence[str], known: Sequence[str]) -> list[int | Non
     known_vectors = vectors[: len(known)]
     nearest = list[int | None]()
     for vector in vectors[len(known) :]:
-        distances = np.linalg.norm(known_vectors - vector, axis=1)
+        distances = np.linalg.norm(known_vectors - vector, axis=1)  # NaN if a vector is missing
         has_distance = not np.isnan(distances).all()
         nearest.append(int(np.nanargmin(distances)) if has_distance else None)
     return nearest
@@ -184,9 +184,11 @@ def phone_features(
     for index, unit in enumerate(units):
         phone = _read_phone(unit, table)
         if phone is not None:
+            # The contour is half the difference between end and start.
             ends_2VK[:, index] = (phone.mean - phone.contour, phone.mean + phone.contour)
+    unscaled_2VK = ends_2VK / np.sqrt(table.weights)
     # A diphthong counts as a vowel from start to end, so its two ends may exceed the range.
-    starts_VK, ends_VK = np.clip(ends_2VK / np.sqrt(table.weights), -1, 1)
+    starts_VK, ends_VK = np.clip(unscaled_2VK, -1, 1)
     return starts_VK, ends_VK, table.weights
 
 
@@ -286,6 +288,7 @@ def _read_symbol(symbol: str, known_letters: frozenset[str]) -> _Symbol | None:
     but no letter.
     """
     decomposed = unicodedata.normalize("NFD", symbol)
+    # In the spelling of the table; its letters may have to be decomposed again.
     text = unicodedata.normalize("NFD", decomposed.translate(_OTHER_SPELLINGS))
     letters: list[_Letter] = []
     diacritics_before_letter: list[_Diacritic] = []

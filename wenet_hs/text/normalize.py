@@ -223,7 +223,7 @@ def _normalize_once(
             is_removed = piece != character and not character.isspace()
             if is_removed:
                 removed[character] += 1
-        elif character.isupper():
+        elif character.isupper():  # only if the case is kept
             piece = piece.upper()
         pieces.append(piece)
     words = "".join(pieces).split()

@@ -161,10 +161,11 @@ class CharTokenizer(Tokenizer):
         self._matcher = UnitMatcher(self._ids)
 
     def split(self, text: str) -> list[str]:
-        """The units of a transcript in NFC; each space of the text is one `▁`."""
+        """The units of a transcript: the longest ones of the table; each space is one `▁`."""
         text = unicodedata.normalize("NFC", text)
         text_with_space_units = text.replace(" ", SPACE)
-        if self._matcher.are_code_points(text_with_space_units):  # this is most often so, and fast
+        # Most tables have letters only. The units are then code points, which is fast.
+        if self._matcher.are_code_points(text_with_space_units):
             return list(text_with_space_units)
         first_word, *more_words = text.split(" ")
         units = self._matcher.split(first_word)
@@ -239,7 +240,8 @@ class SegmentingTokenizer(PhoneTokenizer):
     def _segment(self, text: str) -> Sequence[str]:
         """The words of a text without spaces, and its letters that are in no word, in order.
 
-        Of equally good divisions the one whose last word is longest counts.
+        The division has the fewest letters that are in no word, and then the fewest words. Of
+        equally good divisions it is the one whose last word is longest.
         """
         letters = regex.findall(r"\X", text)  # each with its marks
         divisions = [_Segmentation(cost=(0, 0), words=())]  # divisions[n]: of the first n letters
@@ -276,10 +278,14 @@ class BpeTokenizer(Tokenizer):
     """
 
     def __init__(self, table: UnitTable, model: Path | str) -> None:
-        """Raises DataError if the model is missing or is not one."""
+        """The tokenizer of a sentencepiece model in a file.
+
+        Raises DataError if the file is missing or is no such model.
+        """
         self.processor = _load_sentencepiece(model)
         self._pieces = frozenset(bpe_units(self.processor.serialized_model_proto()))
         self._characters = frozenset("".join(self._pieces)) | {" "}
+        # Respells letters that the model does not have with characters that it has.
         self._character_matcher = UnitMatcher(_nfc_last(self._characters))
         has_upper_case = any(piece != piece.lower() for piece in self._pieces)
         self._to_case = str.upper if has_upper_case else str  # `str` changes nothing
@@ -567,7 +573,8 @@ def train_bpe(lines: Iterable[str], vocab_size: int) -> bytes:
 
     It is deterministic and does not normalize the text (NFKC).
 
-    `lines`: of `cut_lines`. Raises ConfigError if they give fewer pieces, or need more.
+    `lines`: of `cut_lines`. Raises ConfigError if they give fewer pieces, or need more, or if
+        `vocab_size` is below 1.
     """
     if vocab_size < 1:
         raise ConfigError(f"--vocab_size {vocab_size}", "must be above 0")
