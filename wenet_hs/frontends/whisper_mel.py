@@ -99,11 +99,12 @@ class WhisperMel(Frontend):
     def _compute_window(self, audio_N: Tensor) -> Tensor:
         """The features (…, T, F) of a window of audio (…, N) and the silence after it.
 
-        They are (log10 of the Mel energies + 4) / 4, after the logarithms are limited from below.
+        They are (log10 of the Mel energies + 4) / 4, after the logarithms are limited from below, in
+        relation to the greatest one.
 
-        Zeros at the end change no frame before them, for two reasons. The silence, which is
-        reflected at its end, is longer than half a window of the Fourier transform. The greatest
-        energy is never in the silence unless all is silent.
+        More zeros after the silence would change no frame before them, for two reasons. The
+        silence, which is reflected at its end, is longer than half a window of the Fourier
+        transform. The greatest energy is never in the silence unless all is silent.
         """
         num_samples = self.length(audio_N.size(-1)) * _SHIFT
         padded_N = pad(audio_N, (0, num_samples - audio_N.size(-1)))

@@ -149,7 +149,7 @@ class MultiHeadAttention(nn.Module):
         if mask is not None:
             mask_BHLS = mask[:, None] if mask.dim() == 3 else mask
             mask = mask_BHLS.expand(-1, -1, query_BHLK.size(2), -1)
-        num_zeros = 0  # that are added to the width of a head
+        num_zeros = 0  # that are added to the width of a head, for the kernels of a GPU
         if is_gpu(query_BHLK.device):
             num_zeros = -self.head_size % HEAD_SIZE_MULTIPLE
         if num_zeros > 0:
@@ -214,10 +214,14 @@ class RelPositionAttention(MultiHeadAttention):
         mask: Tensor | None,
         positions: Tensor | None,
     ) -> Tensor:
-        """As in `MultiHeadAttention`, with `positions` (1, S, D) of the keys, which must be given.
+        """The attention of queries (B, L, D) that are not projected yet, without `linear_out`.
 
-        In the formula of the class: query_BHLK is q+u, positions_1HSK is p, and bias_BHLS is
-        (v-u)·p / √K, or -inf for a key that the query does not see.
+        The score of query q and key k is ((q+u)·(k+p) + (v-u)·p) / √K, where p embeds the position
+        of the key, and u and v are learned. Here query_BHLK is q+u, positions_1HSK is p, and
+        bias_BHLS is (v-u)·p / √K, or -inf for a key that the query does not see.
+
+        positions: (1, S, D) of the keys; they must be given.
+        Returns: (B, L, D).
         """
         assert positions is not None
         positions_1HSK = self._split_heads(self.linear_pos(positions))

@@ -282,7 +282,7 @@ def _read_symbol(symbol: str, known_letters: frozenset[str]) -> _Symbol | None:
     """The letters of a symbol with their diacritics, and its tone letters.
 
     A diacritic belongs to the letter before it, or to the first letter if it is before that one.
-    The characters of `_NASALS` are letters at the beginning, and diacritics elsewhere.
+    The small nasals of `_NASALS` (`ⁿ`) are letters at the beginning, and diacritics elsewhere.
 
     None if the symbol has any other character, has neither a letter nor a tone, or has diacritics
     but no letter.

@@ -77,8 +77,9 @@ class UnitMatcher:
     def divide(self, word: str) -> Division:
         """The division of a word, which is in NFC, with the fewest unknown parts.
 
-        If parts are unknown, the NFD of the word is divided too. With equally many unknown parts
-        the division of NFC counts, because its parts are the letters that a reader sees.
+        If parts are unknown, and the table has marks as units, the NFD of the word is divided too.
+        With equally many unknown parts the division of NFC counts, because its parts are the
+        letters that a reader sees.
         """
         composed = self._divide_composed(word)
         if composed.num_unknown == 0 or not self._has_parts_of_letters:
