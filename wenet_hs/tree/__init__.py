@@ -2,9 +2,10 @@
 """Trees over the output units: built from frequencies or neighbours, and saved as `tree.json`.
 
 A builder (`huffman.py`, `brown.py`) computes the children of each inner node from the frequencies
-or the neighbours of the units, or they are read from a file (`nested.py`, `original.py`). `fields.py`
-checks that they form one tree. The value `Tree` or `NaryTree` (`tree.py`, both based on
-`unit_tree.py`) numbers nodes and edges, computes paths, codes and code lengths, and writes the file.
+or the neighbours of the units, or they are read from a file (`nested.py`, `original.py`).
+`fields.py` checks that they form one tree. The value `Tree` or `NaryTree` (`tree.py`, both based on
+`unit_tree.py`) numbers nodes and edges, computes paths, codes and code lengths, and writes the
+file.
 
 Errors, atomic writes and the compilation of kernels stand here too, because all rooms use them.
 This room and `wenet_hs.heads` use only each other, numpy, numba, torch and the standard library.

@@ -18,15 +18,15 @@ terms of their rows and columns. Where two cells x and y become one cell x + y, 
 h(x) + h(y) - h(x + y); where two sums do, it is the negative of that.
 
 The losses of all pairs a < b are kept, and each merge updates them. For a pair without i and j only
-the terms in the columns and rows of i and j change. When a unit joins, its column leaves that of the
-rest, which is the reverse change.
+the terms in the columns and rows of i and j change. When a unit joins, its column leaves that of
+the rest, which is the reverse change.
 
 Values of h are fixed-point integers, whose sums are exact in any order. For small n, h is n times a
 sum of logarithms of primes, so that ties such as h(4) = 4·h(2) are exact.
 
 Dimension key: V units, M units that occur in bigrams, B different bigrams; C slots of classes, of
-which the first ones are in use. A unit's rank 0…M-1 is its position in the order of falling frequency,
-in which units join.
+which the first ones are in use. A unit's rank 0…M-1 is its position in the order of falling
+frequency, in which units join.
 """
 
 import math
@@ -104,8 +104,8 @@ def brown_children(sequences: Sequence[Sequence[int]], frequencies: NDArray[np.f
     Inner nodes 0…V-2 are numbered breadth first, and V-1+i is the leaf of unit i.
 
     The less frequent of two classes is on the left; of equal frequencies, the class with the lowest
-    unit id. Of equal losses, the pair with the lowest unit id in it is merged, then the one with the
-    lowest id in its other class.
+    unit id. Of equal losses, the pair with the lowest unit id in it is merged, then the one with
+    the lowest id in its other class.
 
     Bigrams with a unit of frequency 0 are left out. Units that are in no bigram then are placed by
     their frequency (`add_unplaced`).
@@ -140,7 +140,7 @@ def brown_children(sequences: Sequence[Sequence[int]], frequencies: NDArray[np.f
 def _bigrams_of_frequent_units(
     sequences: Sequence[Sequence[int]], frequencies: NDArray[np.float64]
 ) -> tuple[Ints, Ints]:
-    """The first and the second unit id of each bigram, in two arrays; repeated bigrams are repeated.
+    """The first and the second unit id of each bigram, in two arrays, as often as it occurs.
 
     Bigrams with a unit of frequency 0 are left out.
     """
@@ -341,8 +341,8 @@ def _set_counts(
 def _find_representative(parents: Ints, rank: int) -> int:
     """The representative of the class of a rank that has joined (union-find).
 
-    `parents` leads from each rank, in one or more steps, to the representative of its class, which is
-    its own parent. The path is halved for the next search.
+    `parents` leads from each rank, in one or more steps, to the representative of its class, which
+    is its own parent. The path is halved for the next search.
     """
     while parents[rank] != rank:
         parents[rank] = parents[parents[rank]]
@@ -354,8 +354,8 @@ def _find_representative(parents: Ints, rank: int) -> int:
 def _update_losses_for_new_class(classes: _Classes, new: int) -> None:
     """Set the losses of all pairs with the class in slot `new`, and update those of other pairs.
 
-    `new` is the last slot in use, and its counts are set. The bigrams of other classes with it leave
-    `rest`, the bigrams with units that have not joined.
+    `new` is the last slot in use, and its counts are set. The bigrams of other classes with it
+    leave `rest`, the bigrams with units that have not joined.
 
     The loss of classes a and b has terms within the pair, and for each third class c the loss of
     joining n(a, c) and n(b, c), in both directions.
@@ -384,12 +384,12 @@ def _update_losses_for_new_class(classes: _Classes, new: int) -> None:
 def _merge_into(classes: _Classes, i: int, j: int, num_classes: int) -> None:
     """Merge the class in slot j into that in slot i, and update the losses of all pairs without j.
 
-    i < j are two of the first `num_classes` slots, which are in use. The counts, weight and lowest id
-    of class i become those of both.
+    i < j are two of the first `num_classes` slots, which are in use. The counts, weight and lowest
+    id of class i become those of both.
 
-    The loss of i with another class b has terms within the pair, and for each other class c the loss
-    of joining n(i, c) and n(b, c), in both directions. After the merge n(i, c) + n(j, c) replaces
-    n(i, c), and c = j is no other class any more.
+    The loss of i with another class b has terms within the pair, and for each other class c the
+    loss of joining n(i, c) and n(b, c), in both directions. After the merge n(i, c) + n(j, c)
+    replaces n(i, c), and c = j is no other class any more.
     """
     terms = classes.terms
     losses = classes.losses
@@ -446,9 +446,9 @@ def _join_columns(
 ) -> None:
     """Update the losses of all pairs without i and j when two columns x and y become one, x + y.
 
-    A column (C,) has one count per class: its bigrams with one class. To the loss of classes a and b
-    it contributes h(x[a]) + h(x[b]) - h(x[a] + x[b]), with h(n) = n·log n. The contribution of x + y,
-    minus those of x and y, is added to the loss.
+    A column (C,) has one count per class: its bigrams with one class. To the loss of classes a and
+    b it contributes h(x[a]) + h(x[b]) - h(x[a] + x[b]), with h(n) = n·log n. The contribution of
+    (x + y), minus those of x and y, is added to the loss.
 
     A pair changes only if y is not zero for one of its two classes. So y should be the column with
     more zeros, as that of the class that joined later usually is.
@@ -530,8 +530,8 @@ def _term(terms: _Terms, n: int) -> int:
 def _best_pair(losses: Ints, lowest_id: Ints, num_classes: int) -> tuple[int, int]:
     """The two slots i < j, below `num_classes`, whose merge has the least loss.
 
-    Of equal losses, the pair with the lowest unit id in it is taken, then the one with the lowest id
-    in its other class.
+    Of equal losses, the pair with the lowest unit id in it is taken, then the one with the lowest
+    id in its other class.
     """
     least = np.iinfo(np.int64).max  # above all losses
     best_i = best_j = 0

@@ -28,11 +28,12 @@ SHARED_KERNELS = ("heads/kernels/*.py", "tree/*.py")
 def njit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Compile a kernel with `numba.njit` and cache the machine code on disk.
 
-    The cache is beside the source or in the user's cache folder. If both are read-only, it is in the
-    temporary folder. If that is impossible too, each process compiles again, and a warning is
+    The cache is beside the source or in the user's cache folder. If both are read-only, it is in
+    the temporary folder. If that is impossible too, each process compiles again, and a warning is
     logged. The environment variable NUMBA_CACHE_DIR names another folder.
 
-    `options` are numba's. With options only, as in `@njit(parallel=True)`, the result is a decorator.
+    `options` are numba's. With options only, as in `@njit(parallel=True)`, the result is a
+    decorator.
     """
     if function is None:
         return lambda decorated: njit(decorated, **options)

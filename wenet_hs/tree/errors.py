@@ -89,6 +89,6 @@ def refuse_faults(path: Path | str, faults: Sequence[str]) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """The text of an exception on one line: its first 120 characters, or its class without a text."""
+    """The text of an exception on one line of at most 120 characters; without a text, its class."""
     text = " ".join(str(error).split())
     return text[:_MAX_LINE] or type(error).__name__

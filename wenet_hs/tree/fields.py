@@ -30,8 +30,8 @@ _TO_DO = "build the tree again, or see docs/heads.md for the format"
 def check_frequencies(frequencies: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
     """Return a copy as a float64 array (V,), V ≥ 1.
 
-    Raise ValueError if it is not one list of numbers, a value is negative or not finite, or their sum
-    is too large for a float64.
+    Raise ValueError if it is not one list of numbers, a value is negative or not finite, or their
+    sum is too large for a float64.
     """
     array = np.array(frequencies, dtype=np.float64)
     if array.ndim != 1:
@@ -43,9 +43,8 @@ def check_frequencies(frequencies: Sequence[float] | NDArray[np.float64]) -> NDA
     is_valid = np.isfinite(array) & (array >= 0)
     if not is_valid.all():
         unit_id = int(np.argmin(is_valid))
-        raise ValueError(
-            f"frequencies: unit {unit_id} has {array[unit_id]}; each must be finite and not negative"
-        )
+        fault = f"unit {unit_id} has {array[unit_id]}"
+        raise ValueError(f"frequencies: {fault}; each must be finite and not negative")
     try:
         math.fsum(array)
     except OverflowError as error:
@@ -63,9 +62,8 @@ def check_names(kind: str, units: tuple[str, ...], num_frequencies: int) -> None
             f"kind: {str(kind)[:40]!r} is not the name of a kind; expected one such as 'huffman'"
         )
     if len(units) != num_frequencies:
-        raise ValueError(
-            f"units: {len(units)} names for {num_frequencies} frequencies; there must be one per unit"
-        )
+        fault = f"{len(units)} names for {num_frequencies} frequencies"
+        raise ValueError(f"units: {fault}; there must be one per unit")
     for unit_id, unit in enumerate(units):
         if not isinstance(unit, str) or not unit:
             raise ValueError(
@@ -75,9 +73,8 @@ def check_names(kind: str, units: tuple[str, ...], num_frequencies: int) -> None
         repeated, _ = Counter(units).most_common(1)[0]
         first = units.index(repeated)
         second = units.index(repeated, first + 1)
-        raise ValueError(
-            f"units: {repr(repeated)[:60]} is both unit {first} and unit {second}; names must differ"
-        )
+        fault = f"{repr(repeated)[:60]} is both unit {first} and unit {second}"
+        raise ValueError(f"units: {fault}; names must differ")
     try:
         "".join(units).encode("utf-8")
     except UnicodeEncodeError as error:
@@ -91,8 +88,8 @@ def check_children(offsets: NDArray[np.int64], children: NDArray[np.int64], num_
 
     Args:
         offsets: (I+1,) where the row of each inner node starts in `children`, and at last E.
-        children: (E,) the children of all inner nodes. Inner nodes are 0…I-1, and the leaf of unit i
-            is I+i.
+        children: (E,) the children of all inner nodes. Inner nodes are 0…I-1, and the leaf of unit
+            i is I+i.
         num_units: V.
     """
     _check_offsets(offsets, num_edges=len(children))
@@ -157,9 +154,8 @@ def _check_each_node_once(children: NDArray[np.int64], parents: NDArray[np.int64
     num_uses = np.bincount(children, minlength=num_edges + 1)
     if (num_uses[1:] != 1).any():
         node = int(np.argmax(num_uses))  # one node is missing, so another is there twice
-        raise ValueError(
-            f"children: node {node} is a child {num_uses[node]} times; each must be one exactly once"
-        )
+        fault = f"node {node} is a child {num_uses[node]} times"
+        raise ValueError(f"children: {fault}; each must be one exactly once")
 
 
 def _check_breadth_first(
@@ -274,7 +270,8 @@ def _check_field_names(fields: dict[str, Any], path: Path | str) -> None:
 def _check_writable(options: dict[str, Any], path: Path | str) -> None:
     """Raise DataError for values that json reads but that could not be written again.
 
-    These are numbers that are not finite (1e999 is read as infinity), and halves of a surrogate pair.
+    These are numbers that are not finite (1e999 is read as infinity), and halves of a surrogate
+    pair.
     """
     try:
         text = json.dumps(options, ensure_ascii=False, allow_nan=False)
@@ -335,5 +332,5 @@ def _is_finite_number(value: Any) -> bool:
 
 
 def _field_error(path: Path | str, where: str, expected: str, value: Any) -> DataError:
-    """The error of a field whose value is not what was expected; the value is cut to 40 characters."""
+    """The error of a field with an unexpected value, of which 40 characters are quoted."""
     return DataError(f"{path}: {where}", f"{expected}, found {repr(value)[:40]}", _TO_DO)

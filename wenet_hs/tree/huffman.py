@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Children of binary trees from frequencies, or from an order of the units, as arrays.
 
-Huffman's tree (with and without a limit of depth), Fano's tree, the balanced tree, and the placement
-of units that a tree does not have yet.
+Huffman's tree (with and without a limit of depth), Fano's tree, the balanced tree, and the
+placement of units that a tree does not have yet.
 
 A tree under construction is an array of rows (N, 2), the two children of each inner node, in any
 order of the nodes. A value below V is the leaf of that unit, and V+n is the node of row n.
@@ -90,8 +90,8 @@ def limited_children(frequencies: NDArray[np.float64], max_depth: int) -> Ints:
     """The children (N, 2) in the tree of depth ≤ `max_depth` with the least mean code length.
 
     Inner nodes 0…N-1 are numbered breadth first, and N+i is the leaf of unit i. At every node the
-    less probable child is the left one; equal weights are ordered as in Huffman's tree. V units must
-    fit that depth (`least_depth`).
+    less probable child is the left one; equal weights are ordered as in Huffman's tree. V units
+    must fit that depth (`least_depth`).
     """
     units = np.argsort(frequencies, kind="stable")  # the rarest first
     # Scaling by a power of two is exact, and then no sum of packages can overflow.
@@ -132,8 +132,8 @@ def code_lengths(weights: NDArray[np.float64], max_depth: int) -> Ints:
         firsts = items_M[0 : 2 * num_packages : 2]
         seconds = items_M[1 : 2 * num_packages : 2]
         packages = firsts + seconds
-        # The items of the next level are the units and these packages, sorted by weight. Both are in
-        # ascending order; a unit comes before a package of equal weight.
+        # The items of the next level are the units and these packages, sorted by weight. Both are
+        # in ascending order; a unit comes before a package of equal weight.
         num_units_before = np.searchsorted(weights, packages, side="right")
         positions = num_units_before + np.arange(num_packages)
         is_unit_M = np.ones(num_units + num_packages, dtype=bool)
@@ -156,7 +156,7 @@ def code_lengths(weights: NDArray[np.float64], max_depth: int) -> Ints:
 
 
 def balanced_children(order: Ints) -> Ints:
-    """The children (N, 2) of the tree that repeatedly halves `order` (V,), a permutation of the units.
+    """The children (N, 2) of the tree that repeatedly halves an order (V,) of the unit ids.
 
     Inner nodes 0…N-1 are numbered breadth first, and N+i is the leaf of unit i. The left half gets
     the extra unit of an odd number, so all codes have ⌊log2 V⌋ or ⌈log2 V⌉ bits.
@@ -179,16 +179,16 @@ def fano_children(frequencies: NDArray[np.float64]) -> Ints:
     never occur are halved.
     """
     order = np.argsort(-frequencies, kind="stable")
-    # mass_from[i] is the mass of the units from position i to the end, so mass_from[V] is 0. The sum
-    # starts at the rarest unit, so that small masses are not lost in large ones.
+    # mass_from[i] is the mass of the units from position i to the end, so mass_from[V] is 0. The
+    # sum starts at the rarest unit, so that small masses are not lost in large ones.
     mass_from = np.cumsum([0.0, *frequencies[order][::-1]])[::-1].tolist()
     ascending = [-mass for mass in mass_from]  # for `bisect_left`
 
     def cut_at_half_of_the_mass(begin: int, end: int) -> int:
         """Where the right part of the range begin…end-1 of the units begins.
 
-        `mass_from[i]` is the mass of the units from i to the last. It falls, and `ascending` has its
-        negative values. A range without mass is halved.
+        `mass_from[i]` is the mass of the units from i to the last. It falls, and `ascending` has
+        its negative values. A range without mass is halved.
         """
         mass_at_begin = mass_from[begin]
         mass_at_end = mass_from[end]
@@ -208,8 +208,8 @@ def _split_from_the_top(order: Ints, find_cut: Callable[[int, int], int]) -> Int
     """The children (N, 2) of the tree that cuts `order` (V,) in two, and the parts again and again.
 
     A range begin…end-1 of two or more units is an inner node; `find_cut` returns where its right
-    part begins, between begin + 1 and end - 1. Inner nodes 0…N-1 are numbered breadth first, and N+i
-    is the leaf of unit i.
+    part begins, between begin + 1 and end - 1. Inner nodes 0…N-1 are numbered breadth first, and
+    N+i is the leaf of unit i.
     """
     num_inner = len(order) - 1
     ranges = [(0, len(order))] if num_inner else []  # the range at index n is inner node n
@@ -252,8 +252,8 @@ def two_levels(order: Ints, sizes: Ints) -> tuple[Ints, Ints]:
     are below them. A class of one unit is a leaf of the root. A single class is a flat tree, whose
     units are the root's children. A single unit has no inner node.
 
-    Node 0 is the root, nodes 1…I-1 are the classes of two or more units, and I+i is the leaf of unit
-    i. The row of inner node n is children[offsets[n]:offsets[n+1]].
+    Node 0 is the root, nodes 1…I-1 are the classes of two or more units, and I+i is the leaf of
+    unit i. The row of inner node n is children[offsets[n]:offsets[n+1]].
     """
     if len(order) == 1:
         return np.zeros(1, dtype=np.int64), order[:0]
@@ -288,8 +288,8 @@ def add_unplaced(rows: Ints, placed: Ints, frequencies: NDArray[np.float64]) -> 
     `huffman_children`.
 
     Args:
-        rows: (S-1, 2) the children in the given tree, where a value below V is a unit and V+n is the
-            node of row n; the last row is the root.
+        rows: (S-1, 2) the children in the given tree, where a value below V is a unit and V+n is
+            the node of row n; the last row is the root.
         placed: (S,) ids of the units in the given tree, S ≥ 0.
         frequencies: (V,) finite, ≥ 0.
     """

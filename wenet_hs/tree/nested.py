@@ -19,9 +19,10 @@ NESTED = "nested"
 
 
 def read_nested_tree(path: Path, units: Sequence[str]) -> Tree | NaryTree:
-    """The tree in a JSON file of nested lists, as `nested_tree` builds it; its options name the file.
+    """The `nested_tree` of the lists in a JSON file, whose name the tree records in its options.
 
-    Raises DataError with one line if the file is not JSON, or its lists are not one tree over `units`.
+    Raises DataError with one line if the file is not JSON, or its lists are not one tree over
+    `units`.
     """
     try:
         lists = json.loads(read_utf8(path))
@@ -91,7 +92,7 @@ def _check_no_cycle(root: Any, where: Path | str) -> None:
 
 
 def _lists_breadth_first(root: Any, where: Path | str) -> list[list[Any]]:
-    """All lists of a nested list: first the root, then its lists, then the lists in these, and so on.
+    """All lists of a nested list: the root, then the lists in it, then the lists in these, ….
 
     Raises DataError if a value is neither a list nor a text, or a list has fewer than two members.
     """

@@ -191,7 +191,8 @@ def _frequencies_of_leaves(leaves: Sequence[dict[str, Any]], num_units: int) -> 
 def write_original_tree(tree: Tree, folder: Path | str) -> None:
     """Write `tree_struct`, `tree_info` and the three tables of paths of the original's tree folder.
 
-    Other files in the folder stay. Raises DataError if the tree is too deep for the tables of paths, or to be nested.
+    Other files in the folder stay. Raises DataError if the tree is too deep for the tables of
+    paths, or to be nested.
     """
     folder = Path(folder)
     numbers = _original_numbers(tree)
@@ -223,8 +224,8 @@ def _original_numbers(tree: Tree) -> NDArray[np.int64]:
     The original numbers inner nodes in preorder: a node, all nodes below its left child, all nodes
     below its right child. Leaves have the same numbers as here.
     """
-    # In preorder, nodes are ordered by the leaves to the left of them. Nodes with the same number of
-    # these are on one path, and the upper one, which comes first, has the lower number here.
+    # In preorder, nodes are ordered by the leaves to the left of them. Nodes with the same number
+    # of these are on one path, and the upper one, which comes first, has the lower number here.
     first_leaves = tree.first_leaves()[: tree.num_inner]
     in_preorder = np.argsort(first_leaves, kind="stable")
     inner = np.argsort(in_preorder)  # the inverse permutation: the position of each node
@@ -265,7 +266,7 @@ def is_original(state: Mapping[str, Tensor]) -> bool:
 
 
 def saved_tree(state: Mapping[str, Tensor], num_units: int, where: str) -> Tree:
-    """The tree of a checkpoint as a `Tree`; its units are named by their ids, all frequencies are 1.
+    """The tree of a checkpoint; its units are named by their ids, and all frequencies are 1.
 
     Raises CheckpointError, whose message begins with `where`, if it is not a tree over `num_units`
     units.

@@ -82,7 +82,12 @@ class Tree(UnitTree):
         units: UnitNames = None,
         options: TreeOptions = None,
     ) -> "Tree":
-        """The tree whose children (V-1, 2) a function computes from the checked frequencies (V,)."""
+        """The tree whose children a function computes from the frequencies (V,).
+
+        `children_of` is called with the frequencies, after they were checked, and returns (V-1, 2)
+        the left and the right child of each inner node. Raises ValueError on wrong frequencies,
+        names or children.
+        """
         weights = check_frequencies(frequencies)
         names = _names_or_ids(units, len(weights))
         return cls(kind, names, children_of(weights), weights, dict(options or {}))
@@ -91,7 +96,7 @@ class Tree(UnitTree):
     def huffman(
         cls, frequencies: Frequencies, units: UnitNames = None, max_depth: int | None = None
     ) -> "Tree":
-        """Huffman's tree of the paper's appendix A: the rarer of two merged nodes is the left child.
+        """Huffman's tree (the paper's appendix A): the rarer of two merged nodes is the left child.
 
         Ties are resolved by unit id, leaves before merged nodes, older merged nodes first. So units
         that never occur form a balanced subtree. If the tree is deeper than `max_depth`, the tree
@@ -113,9 +118,9 @@ class Tree(UnitTree):
 
     @classmethod
     def fano(cls, frequencies: Frequencies, units: UnitNames = None) -> "Tree":
-        """Shannon-Fano: units by falling frequency, split repeatedly into halves of about equal mass.
+        """Shannon-Fano: units by falling frequency, split repeatedly.
 
-        Equally frequent units are ordered by id.
+        The two parts have about equal mass. Equally frequent units are ordered by id.
         """
         return cls.build("fano", fano_children, frequencies, units)
 
@@ -181,8 +186,8 @@ class Tree(UnitTree):
         nodes = np.zeros((num_units, self.depth), dtype=np.int64)
         turns = np.zeros((num_units, self.depth), dtype=np.int8)
         depths = self.depths()
-        # All units climb together from their leaves to the root, which is column 0. A unit at depth d
-        # begins in column d-1.
+        # All units climb together from their leaves to the root, which is column 0. A unit at depth
+        # d begins in column d-1.
         reached = self.num_inner + np.arange(num_units)
         for column in reversed(range(self.depth)):
             units = np.flatnonzero(depths > column)
@@ -249,7 +254,7 @@ class NaryTree(UnitTree):
 
     @classmethod
     def from_binary(cls, tree: Tree, num_classes: int | None = None) -> "NaryTree":
-        """The n-ary tree of two levels whose classes are C branches of a binary tree (Goodman 2001).
+        """The tree of two levels whose classes are C branches of a binary tree (Goodman 2001).
 
         Beginning at the root, the most probable branch is replaced by its two children until there
         are C branches. They become the root's children, from left to right, with their leaves
@@ -297,7 +302,7 @@ class NaryTree(UnitTree):
         return cls(CLASSES, names, children, weights, options, offsets)
 
     def binary(self) -> Tree:
-        """The binary tree in which each node becomes Huffman's tree over its children's frequencies.
+        """The binary tree in which each node is replaced by Huffman's tree over its children.
 
         Its kind is that of this tree and `_binary`, such as "classes_binary". In a node of two
         children the less frequent child is on the left.
@@ -363,7 +368,10 @@ def _check_unit_ids(sequences: Sequence[Sequence[int]], num_units: int) -> None:
 
 
 def _checked_num_classes(num_classes: int | None, num_units: int) -> int:
-    """The number of classes; by default √V rounded, at least 2. Raises ValueError if it is below 1."""
+    """The number of classes; without one √V, rounded and at least 2.
+
+    Raises ValueError if it is below 1.
+    """
     if num_classes is None:
         return max(2, round(math.sqrt(num_units)))
     if num_classes < 1:

@@ -152,7 +152,7 @@ class UnitTree:
         return list(self.children.reshape(-1)[start:end].tolist())
 
     def code(self, node: int) -> str:
-        """The child indexes on the path to a node: "0110" in a binary tree, "12.0.3" in another one.
+        """The child indexes on the path to a node: "0110" in a binary tree, else "12.0.3".
 
         Index 0 is the left child. The code of the root is "".
         """

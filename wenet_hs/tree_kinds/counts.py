@@ -97,7 +97,10 @@ def _check_number_of_unknown(num_unknown: float, total: float) -> None:
     """
     if num_unknown >= MOST_UNKNOWN * total:
         share = f"{num_unknown:,.0f} of {total:,.0f} units ({num_unknown / total:.0%})"
-        to_do = "give the --units that were made from this data and their --tokenizer, or a smaller --min_count"
+        to_do = (
+            "give the --units that were made from this data and their --tokenizer, "
+            "or a smaller --min_count"
+        )
         raise DataError(f"{share} of the transcripts are not in the unit table", to_do=to_do)
     if num_unknown == 0:
         return

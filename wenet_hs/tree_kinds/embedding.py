@@ -65,8 +65,8 @@ def read_embeddings(path: Path | str, units: Sequence[str]) -> NDArray[np.float6
 def _read_vectors(path: Path, wanted: set[str]) -> dict[str, NDArray[np.float64]]:
     """The vectors of the wanted names in a file of word2vec's text.
 
-    The file is read line by line, because it may have millions of vectors. Raises DataError with the
-    line of the first fault.
+    The file is read line by line, because it may have millions of vectors. Raises DataError with
+    the line of the first fault.
     """
     vector_of: dict[str, NDArray[np.float64]] = {}
     num_expected: int | None = None  # vectors, as the first line says
@@ -232,9 +232,8 @@ def ward_children(
     """
     rows_VF = np.asarray(vectors, dtype=np.float64)
     if rows_VF.ndim != 2 or len(rows_VF) != len(frequencies):
-        raise ValueError(
-            f"vectors: shape {rows_VF.shape} for {len(frequencies)} units; expected one row per unit"
-        )
+        fault = f"shape {rows_VF.shape} for {len(frequencies)} units"
+        raise ValueError(f"vectors: {fault}; expected one row per unit")
     unit_ids = _units_with_vector(rows_VF)
     if len(unit_ids) > MAX_VECTORS:
         fault = f"{len(unit_ids):,} units have one, clustering takes at most {MAX_VECTORS:,}"
@@ -286,7 +285,7 @@ def _directions(rows_SF: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class _Cluster(NamedTuple):
-    """A cluster of units; of two that are merged, the first in ascending order is the left child."""
+    """A cluster of units; when two are merged, the one that sorts first is the left child."""
 
     weight: float
     """The frequency of its units."""
@@ -313,7 +312,8 @@ def _ward_rows(
     if rows_SF.shape[1] == 0:
         rows_SF = np.zeros((len(rows_SF), 1))  # without features, all are identical
     # Merge n joins two clusters and becomes cluster S+n; the clusters below S are the units.
-    # `linkage` gets the distances. Given vectors, it may take a square matrix for distances and warn.
+    # `linkage` gets the distances. Given vectors, it may take a square matrix for distances and
+    # warn.
     merges = linkage(pdist(rows_SF), method="ward")
     pairs = merges[:, :2].astype(np.int64)
     is_identical = merges[:, 2] == 0  # at distance 0; these merges come first

@@ -51,7 +51,10 @@ class TreeSource:
     """The options of the kind that were given, by name."""
 
     def tree(self, kind: str, children_of: Callable[[Floats], Ints], **options: Any) -> Tree:
-        """The binary tree whose children (V-1, 2) a function computes from the checked frequencies."""
+        """The binary tree whose children a function computes, as in `Tree.build`.
+
+        `options` are recorded in the tree.
+        """
         return Tree.build(kind, children_of, self.frequencies, self.units, options)
 
 
@@ -113,8 +116,8 @@ def required_input(kind: str, options: Mapping[str, Any]) -> str:
 def check_kind_options(kind: str, options: Mapping[str, Any], num_units: int) -> None:
     """Raise ConfigError for an unknown kind, or options that do not go with it.
 
-    An option may be one that the kind does not use, have a value out of range, or contradict another
-    option.
+    An option may be one that the kind does not use, have a value out of range, or contradict
+    another option.
     """
     if kind not in KINDS:
         raise ConfigError("--kind", f"must be one of {', '.join(KINDS)}, got {kind!r}")
@@ -161,7 +164,7 @@ def _check_sources_of_vectors(options: Mapping[str, Any]) -> None:
 
 
 def binary_kind(kind: str, options: Mapping[str, Any]) -> str:
-    """The kind of the binary tree that is built first: KIND of `--by top-of KIND`, or the kind itself.
+    """The kind of the tree that is built first: KIND of `--by top-of KIND`, or the kind itself.
 
     Raises ConfigError if `--by` is neither of `frequency` and `top-of` with a binary kind.
     """
@@ -255,8 +258,8 @@ def _brown(source: TreeSource) -> Tree:
     """Brown's tree of the transcripts, each with the end of sentence at its begin and at its end.
 
     The first one is the end of the sentence before. Without it, nothing would follow the end of
-    sentence. Then its merges would lose nothing, and it would get a long code (UCLA's phones: 9 bits
-    instead of 2).
+    sentence. Then its merges would lose nothing, and it would get a long code (UCLA's phones: 9
+    bits instead of 2).
     """
     sequences = [[*sequence[-1:], *sequence] for sequence in source.sequences or ()]
     return Tree.brown(sequences, source.frequencies, source.units)
@@ -324,7 +327,10 @@ KINDS["articulatory"] = TreeKind(
 
 
 def _classes(source: TreeSource) -> NaryTree:
-    """Bins of units, or the top of the binary tree that `by` names, built with the other options."""
+    """Bins of units, or the top of the binary tree that `by` names.
+
+    The binary tree is built with the other options.
+    """
     options = dict(source.options)
     by = options.pop("by", BINS)
     num_classes = options.pop("num_classes", None)

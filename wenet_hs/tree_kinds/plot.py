@@ -101,7 +101,7 @@ class TreeLayout:
 
 
 def tree_svg(tree: UnitTree, *, max_leaves: int = 60) -> str:
-    """The drawing as one `<svg>` element, in the colour of the surrounding text (`currentColor`)."""
+    """The drawing as one `<svg>` element, in the colour of the text around it (`currentColor`)."""
     layout = layout_tree(tree, max_leaves=max_leaves)
     return _render_template(
         "tree.svg", layout=layout, width=f"{layout.width:.0f}", height=f"{layout.height:.0f}"
@@ -126,8 +126,8 @@ def _render_template(template: str, **values: Any) -> str:
 def tree_png(tree: UnitTree, *, max_leaves: int = 60) -> bytes:
     """The drawing as a PNG file, dark on white, at twice the resolution; no display is needed.
 
-    A very large drawing has a lower resolution. Fonts for all scripts are taken from this machine. A
-    character without a font is written as U+….
+    A very large drawing has a lower resolution. Fonts for all scripts are taken from this machine.
+    A character without a font is written as U+….
     """
     # Matplotlib takes half a second to import.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -191,7 +191,7 @@ def _replace_characters(text: str, missing: frozenset[str]) -> str:
 
 
 def _choose_fonts(labels: Iterable[str]) -> tuple[list[str], frozenset[str]]:
-    """The font families that have the characters of the labels, and the characters that no font has.
+    """The font families that have the characters of the labels, and characters that none has.
 
     DejaVu Sans and Noto Sans come first, then the others by name. Fonts are opened only until all
     characters are found. Without any character, the families are the first two that are installed.
@@ -227,8 +227,8 @@ def _choose_fonts(labels: Iterable[str]) -> tuple[list[str], frozenset[str]]:
 class _OpenedTree:
     """The part of a tree that is drawn.
 
-    Its nodes are nodes of the tree, and negative numbers (`_rest_of`), which stand for the children of
-    a node that are not drawn.
+    Its nodes are nodes of the tree, and negative numbers (`_rest_of`), which stand for the children
+    of a node that are not drawn.
     """
 
     children: dict[int, list[int]]
@@ -326,10 +326,11 @@ def _open_branches(tree: UnitTree, max_leaves: int) -> _OpenedTree:
     """Open the most probable branches of a tree until it has `max_leaves` rows, or all its units.
 
     The first branch is the root, and the most probable closed branch is opened next. Of a node with
-    more children than there is room for, the most probable are drawn, and one more row stands for the
-    others. A node stays closed if there is no room for two rows.
+    more children than there is room for, the most probable are drawn, and one more row stands for
+    the others. A node stays closed if there is no room for two rows.
     """
-    # A wide node of a large tree gets a part of the rows, so that some of its children are opened too.
+    # A wide node of a large tree gets a part of the rows, so that some of its children are opened
+    # too.
     is_whole = tree.num_units <= max_leaves
     max_children_of_node = max_leaves if is_whole else max(2, max_leaves // 3)
     opened = _OpenedTree(children={}, hidden={})
