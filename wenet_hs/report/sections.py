@@ -18,7 +18,7 @@ from wenet_hs.report.page_table import (
     format_number,
     format_setting,
 )
-from wenet_hs.report.plots import Dot, Line, interval_chart, scatter_chart
+from wenet_hs.report.plots import Dot, Series, interval_chart, scatter_chart
 from wenet_hs.results.experiment import ExperimentResults
 from wenet_hs.results.input_files import InputFile, read_input_files
 from wenet_hs.results.report_data import ReportData
@@ -134,7 +134,7 @@ def lengths_section(data: ReportData) -> dict[str, Any]:
     """
     metric = data.shown[0].report.rules.metric
     unit = f"{UNIT_NAMES[metric]}s"
-    dots, clouds, num_clipped = list[Dot](), list[Line](), 0
+    dots, clouds, num_clipped = list[Dot](), list[Series](), 0
     for index, experiment, report in data.shown:
         for name, score in by_length(report).by[LENGTH].groups.items():
             label = f"{experiment.name}, {name} {unit}, {score.utterances:,} utterances"
@@ -147,7 +147,7 @@ def lengths_section(data: ReportData) -> dict[str, Any]:
         ]
         num_clipped += sum(rate > MAX_RATE for _, rate in points)
         clouds.append(
-            Line(points=[(length, min(MAX_RATE, rate)) for length, rate in points], colour=index)
+            Series(points=[(length, min(MAX_RATE, rate)) for length, rate in points], colour=index)
         )
     label = f"Error rate of each utterance by its length in {unit}"
     return {
