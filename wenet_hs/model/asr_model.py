@@ -226,9 +226,9 @@ class AsrModel(nn.Module):
         return usual_mode(self.supported_modes())
 
     def restrict(self, source_of: Mapping[int, int], num_units: int | None = None) -> "AsrModel":
-        """A model for decoding that gives probability 0 to all but some units.
+        """A model for decoding whose heads give probability 0 to all but some units.
 
-        It shares its encoder and decoder with this model and is in evaluation mode. <eos> is always
+        It shares its encoder and decoder with this model, and is in evaluation mode. <eos> is always
         kept in the heads of the decoder, and blank in that of CTC. Other special units are kept
         only if `source_of` has them.
 
@@ -280,7 +280,7 @@ class AsrModel(nn.Module):
         return memory, memory_lengths
 
     def forward(self, batch: "Batch") -> Losses:
-        """The losses of a batch. A branch of weight 0 is not computed; its losses are 0."""
+        """The losses of a batch. A branch of weight 0 is not computed."""
         weights = self.loss_weights
         asked_layers: tuple[int, ...] = ()
         if self.training and weights.interctc:
@@ -288,41 +288,24 @@ class AsrModel(nn.Module):
         memory, memory_lengths, layer_outputs = self.encoder(
             batch.features, batch.feature_lengths, asked_layers
         )
-        if weights.ctc < 1:
-            of_decoder = self._attention_losses(memory, memory_lengths, batch)
-        else:
-            of_decoder = _AttentionLosses(
-                attention=_zero_loss(memory),
-                guide=_zero_loss(memory),
-                num_correct=_zero_count(memory),
-                nll=torch.full((), math.nan, device=memory.device),
-            )
-        if weights.ctc > 0:
-            of_ctc = self._ctc_losses(memory, memory_lengths, layer_outputs, batch)
-        else:
-            of_ctc = _CtcLosses(
-                ctc=_zero_loss(memory),
-                weighted=_zero_loss(memory),
-                num_blank=_zero_count(memory),
-                num_frames=_zero_count(memory),
-                best_units=None,
-            )
+        attention_losses = self._attention_losses(memory, memory_lengths, batch)
+        ctc_losses = self._ctc_losses(memory, memory_lengths, layer_outputs, batch)
         total = (
-            weights.ctc * of_ctc.weighted
-            + (1 - weights.ctc) * of_decoder.attention
-            + weights.guide * of_decoder.guide
+            weights.ctc * ctc_losses.weighted
+            + (1 - weights.ctc) * attention_losses.attention
+            + weights.guide * attention_losses.guide
         )
         return Losses(
             total=total,
-            attention=of_decoder.attention,
-            ctc=of_ctc.ctc,
-            guide=of_decoder.guide,
+            attention=attention_losses.attention,
+            ctc=ctc_losses.ctc,
+            guide=attention_losses.guide,
             num_targets=batch.num_targets,
-            num_correct=of_decoder.num_correct,
-            nll=of_decoder.nll,
-            num_blank=of_ctc.num_blank,
-            num_frames=of_ctc.num_frames,
-            best_units=of_ctc.best_units,
+            num_correct=attention_losses.num_correct,
+            nll=attention_losses.nll,
+            num_blank=ctc_losses.num_blank,
+            num_frames=ctc_losses.num_frames,
+            best_units=ctc_losses.best_units,
         )
 
     def _attention_losses(
@@ -330,24 +313,30 @@ class AsrModel(nn.Module):
     ) -> _AttentionLosses:
         """The losses of the decoder in both directions, and metrics of the left-to-right one.
 
-        The metrics are computed in evaluation, and in training if `loss_weights.with_metrics`;
+        If CTC has all weight, the decoder is not computed: nll is NaN, the other values are 0. The
+        metrics are computed in evaluation, and in training if `loss_weights.with_metrics`;
         otherwise nll is NaN and num_correct is 0. The guided attention penalty is computed in
-        training if it has a weight.
+        training if it has a weight, and is 0 otherwise.
 
         Args:
             memory: (B, T', D), the output of the encoder.
             memory_lengths: (B,) in T'.
         """
         weights = self.loss_weights
-        smoothing = weights.smoothing, weights.smoothing_kind
+        if weights.ctc >= 1:
+            return _AttentionLosses(
+                attention=_zero_loss(memory),
+                guide=_zero_loss(memory),
+                num_correct=_zero_count(memory),
+                nll=torch.full((), math.nan, device=memory.device),
+            )
         decoder, head = self.left
-        labels, lengths = batch.targets, batch.target_lengths
+        smoothing = weights.smoothing, weights.smoothing_kind
         is_guided = bool(self.training and weights.guide)
-        attention_weights: list[Tensor] | None = [] if is_guided else None  # the decoder fills it
-        units_in, targets = with_sos_eos(labels, lengths, self.special)
-        hidden = decoder(memory, memory_lengths, units_in, lengths + 1, weights=attention_weights)
-        hidden_ND = _select(hidden, batch.target_rows)
-        targets_N = _select(targets, batch.target_rows)
+        attention_weights: list[Tensor] | None = [] if is_guided else None
+        hidden_ND, targets_N = self._run_decoder(
+            decoder, batch.targets, memory, memory_lengths, batch, attention_weights
+        )
         if weights.with_metrics or not self.training:
             loss_N, nll_N, is_best_N = head.loss_and_metrics(hidden_ND, targets_N, *smoothing)
             attention = loss_N.sum()
@@ -359,19 +348,40 @@ class AsrModel(nn.Module):
             num_correct = _zero_count(memory)
         if weights.reverse and self.right is not None:
             right_decoder, right_head = self.right
-            reversed_labels = reverse_labels(labels, lengths)
-            units_in, targets = with_sos_eos(reversed_labels, lengths, self.special)
-            hidden = right_decoder(memory, memory_lengths, units_in, lengths + 1)
-            hidden_ND = _select(hidden, batch.target_rows)
-            targets_N = _select(targets, batch.target_rows)
+            reversed_labels = reverse_labels(batch.targets, batch.target_lengths)
+            hidden_ND, targets_N = self._run_decoder(
+                right_decoder, reversed_labels, memory, memory_lengths, batch
+            )
             right_loss = right_head.loss(hidden_ND, targets_N, *smoothing).sum()
             attention = attention * (1 - weights.reverse) + right_loss * weights.reverse
         guide = _zero_loss(memory)
         if attention_weights:
+            unit_lengths = batch.target_lengths + 1  # with <sos>
             guide = guided_attention_loss(
-                attention_weights, memory_lengths, lengths + 1, width=weights.guide_width
+                attention_weights, memory_lengths, unit_lengths, width=weights.guide_width
             )
         return _AttentionLosses(attention=attention, guide=guide, num_correct=num_correct, nll=nll)
+
+    def _run_decoder(
+        self,
+        decoder: TransformerDecoder,
+        labels: Tensor,
+        memory: Tensor,
+        memory_lengths: Tensor,
+        batch: "Batch",
+        attention_weights: list[Tensor] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """The hidden states (N, D) and the targets (N,) at the N positions without padding.
+
+        Args:
+            labels: (B, L), those of the batch or those of its utterances reversed.
+            memory: (B, T', D), and memory_lengths: (B,) in T'.
+            attention_weights: a list to which the decoder appends its weights per layer; or None.
+        """
+        units_in, targets = with_sos_eos(labels, batch.target_lengths, self.special)
+        input_lengths = batch.target_lengths + 1  # with <sos>
+        hidden = decoder(memory, memory_lengths, units_in, input_lengths, weights=attention_weights)
+        return _select(hidden, batch.target_rows), _select(targets, batch.target_rows)
 
     def _ctc_losses(
         self,
@@ -380,15 +390,24 @@ class AsrModel(nn.Module):
         layer_outputs: Mapping[int, Tensor],
         batch: "Batch",
     ) -> _CtcLosses:
-        """The CTC losses of the memory (B, T', D) and of inner encoder layers.
+        """The CTC losses of the memory and of inner encoder layers.
 
         In evaluation also the best unit of each frame, and how many frames are blank; in training
-        both numbers of frames are 0.
+        there are no best units, and both numbers of frames are 0. If the decoder has all weight,
+        CTC is not computed, and all values are 0.
 
         Args:
-            memory_lengths: (B,) in T'.
+            memory: (B, T', D), and memory_lengths: (B,) in T'.
             layer_outputs: outputs of inner layers, (B, T', D) by number; at most one, in training.
         """
+        if self.loss_weights.ctc <= 0:
+            return _CtcLosses(
+                ctc=_zero_loss(memory),
+                weighted=_zero_loss(memory),
+                num_blank=_zero_count(memory),
+                num_frames=_zero_count(memory),
+                best_units=None,
+            )
         share = self.loss_weights.interctc
         labels = batch.targets, batch.target_lengths
         ctc = self.ctc.loss(memory, memory_lengths, *labels)

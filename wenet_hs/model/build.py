@@ -91,7 +91,7 @@ def build_model(
             units.
         ctc_tree: the same for `ctc_conf.head`.
         cmvn: statistics for `encoder.global_cmvn`, or None.
-        pretrained: for `encoder: pretrained`.
+        pretrained: the description of the encoder, for `encoder: pretrained`.
 
     Raises ConfigError if a setting does not fit, DataError if cmvn does not.
     """
@@ -107,18 +107,18 @@ def build_model(
         expected=special.blank,
         reason="<blank> of the unit table",
     )
-    memory_size = _find_memory_size(config, pretrained)
-    decoder = _build_decoders(config, memory_size, num_units)
+    dim = _find_memory_width(config, pretrained)
+    decoder = _build_decoders(config, dim, num_units)
     encoder = _build_encoder(config, cmvn, pretrained)
     head = None
     if decoder is not None:
-        head = build_head(config.head_conf, memory_size, num_units, tree, name=config.head)
+        head = build_head(config.head_conf, dim, num_units, tree, name=config.head)
     right_head = None
     if isinstance(decoder, BiTransformerDecoder):
-        right_head = build_head(config.head_conf, memory_size, num_units, tree, name=config.head)
+        right_head = build_head(config.head_conf, dim, num_units, tree, name=config.head)
     ctc_head = build_head(
         config.ctc_conf.head_conf,
-        memory_size,
+        dim,
         num_units,
         ctc_tree,
         name=config.ctc_conf.head,
@@ -150,7 +150,7 @@ def _check_wenet_size(key: str, value: int | None, *, expected: int, reason: str
         raise ConfigError(key, found, "remove the line or use the right file")
 
 
-def _find_memory_size(config: ExperimentConfig, pretrained: EncoderDescription | None) -> int:
+def _find_memory_width(config: ExperimentConfig, pretrained: EncoderDescription | None) -> int:
     """The width of the memory that the encoder gives to the decoder and the heads.
 
     Raises ConfigError if the decoder cannot divide the width of a pretrained encoder among its
@@ -232,8 +232,10 @@ def _check_interctc(layer: int, encoder: PretrainedEncoder) -> None:
 def _build_stack(
     conf: ConformerConf | TransformerConf, feature_dim: int, cmvn: Cmvn | None = None
 ) -> EncoderStack:
-    """Builds an encoder of layers over frames of `feature_dim` values; without cmvn they are not
-    normalized.
+    """Builds an encoder of Conformer or Transformer layers.
+
+    `feature_dim`: the number of values per input frame; `cmvn`: their statistics, by which they are
+    normalized; None: they are not.
     """
     subsampling = _build_subsampling(conf, feature_dim)
     layers = [_build_encoder_layer(conf) for _ in range(conf.num_blocks)]
