@@ -70,7 +70,7 @@ def make_pretrained(
 
 
 def _build_module(description: EncoderDescription) -> nn.Module:
-    """The module of transformers, with new weights. LayerDrop and its own masks are off.
+    """The module of transformers, with new weights; its LayerDrop and its random masks are off.
 
     A warning of torch about the masks of WavLM is switched off for the whole process.
 
@@ -80,8 +80,7 @@ def _build_module(description: EncoderDescription) -> nn.Module:
     from transformers import AutoModel
     from transformers.models.whisper.modeling_whisper import WhisperEncoder as WhisperModule
 
-    # torch.nn.functional.multi_head_attention_forward, which WavLM calls with a mask of numbers and
-    # one of booleans
+    # WavLM calls multi_head_attention_forward of torch with a mask of numbers and one of booleans.
     warnings.filterwarnings("ignore", message="Support for mismatched key_padding_mask")
     try:
         config.layerdrop = config.encoder_layerdrop = 0.0
@@ -169,7 +168,11 @@ class WaveformEncoder(PretrainedEncoder):
     _convolutions = ("feature_extractor",)
 
     def _embed(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Waveforms (B, N), lengths in samples → (B, T, D), valid (B, T)."""
+        """The input of the first layer (B, T, D), and which of its frames are not padding, (B, T).
+
+        inputs: waveforms (B, N); lengths: (B,) in samples. In training some frames and dimensions
+        are masked.
+        """
         module = self.pretrained
         features_BTC = self._convolve_wave(self._normalize_wave(inputs, lengths), lengths)
         projected = module.feature_projection(features_BTC)
@@ -280,7 +283,11 @@ class BertEncoder(PretrainedEncoder):
     """w2v-BERT 2.0: log-Mel features with mean 0 and variance 1 per bin; two frames become one."""
 
     def _embed(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-Mel features (B, T, F), lengths in T → (B, T // 2, D), valid (B, T // 2)."""
+        """The input of the first layer (B, T // 2, D), and which of its frames are not padding.
+
+        inputs: log-Mel features (B, T, F); lengths: (B,) in T. In training some frames and
+        dimensions are masked.
+        """
         module = self.pretrained
         features_BTF = _normalize_bins(inputs, lengths)
         # Not a slice of an even length, which torch.export cannot follow.
@@ -348,13 +355,17 @@ class WhisperEncoder(PretrainedEncoder):
         return self.own_frontend.audio_frames(length) // 2
 
     def _embed(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-Mel features (B, T, F), lengths in T → (B * W, T', D), valid (B * W, T').
+        """The input of the first layer (B * W, T', D), and which of its frames are not padding.
 
-        W is the number of windows of the longest utterance, T' half the frames of a window.
+        W is the number of windows of the longest utterance, and T' is half the frames of a window.
+
+        inputs: log-Mel features (B, T, F); lengths: (B,) in T. In training some frames and
+        dimensions are masked.
         """
         module = self.pretrained
-        num_windows = max(1, -(-inputs.size(1) // WINDOW_FRAMES))
+        num_windows = max(1, -(-inputs.size(1) // WINDOW_FRAMES))  # rounded up
         if num_windows > 1:
+            # Each window becomes a row of the batch, with its own length.
             num_missing = num_windows * WINDOW_FRAMES - inputs.size(1)
             inputs = F.pad(inputs, (0, 0, 0, num_missing))
             inputs = inputs.reshape(-1, WINDOW_FRAMES, inputs.size(2))

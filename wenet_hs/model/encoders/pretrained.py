@@ -88,16 +88,21 @@ class PretrainedEncoder(SpeechEncoder):
         blocks = self._blocks()
         del blocks[num_layers:]
         self.is_weighted = conf.layers == "weighted"
-        self.layer_weights = nn.Parameter(torch.zeros(num_layers + 1)) if self.is_weighted else None
-        self.upper = upper
-        self.num_layers = num_layers if upper is None else upper.num_layers
+        # The memory is computed from K states: one output, or the weighted sum of the input of the
+        # first layer and the outputs of all layers.
+        self.num_states = num_layers + 1 if self.is_weighted else 1
+        self.state_size = state_size(description, conf)
+        self.layer_weights = None
+        if self.is_weighted:
+            self.layer_weights = nn.Parameter(torch.zeros(self.num_states))
+        # The adapter is for the output of the last layer.
         uses_last_output = num_layers == description.num_layers and not self.is_weighted
         self._num_adapters = description.adapter_layers if uses_last_output else 0
         if not uses_last_output and hasattr(self.pretrained, "adapter"):
             self.pretrained.adapter = None
+        self.upper = upper
+        self.num_layers = num_layers if upper is None else upper.num_layers
         self.output_size = memory_size(description, conf)
-        self.num_states = num_layers + 1 if self.is_weighted else 1
-        self.state_size = state_size(description, conf)
         self.min_frames, stride = description.frame_geometry
         self.stride = stride * 2**self._num_adapters
         self.takes_outputs = False
@@ -191,9 +196,10 @@ class PretrainedEncoder(SpeechEncoder):
 
     @torch.no_grad()
     def states(self, inputs: Tensor, lengths: Tensor) -> Tensor:
-        """What the memory is computed from, (B, T, K * D), without gradients.
+        """The K states that the memory is computed from, as (B, T, K * D), without gradients.
 
-        These are the K outputs of all layers for `layers: weighted`, otherwise one output.
+        For `layers: weighted` these are the input of the first layer and the outputs of all layers;
+        otherwise it is one output.
         """
         states, _ = self._compute_states(inputs, lengths, ())
         return torch.cat(states, dim=2)
@@ -201,11 +207,12 @@ class PretrainedEncoder(SpeechEncoder):
     def _compute_states(
         self, inputs: Tensor, lengths: Tensor, layers: Collection[int]
     ) -> tuple[list[Tensor], dict[int, Tensor]]:
-        """The outputs that the memory is computed from, and those of `layers`, by number.
+        """Two results: the states that the memory is computed from, and the outputs of `layers` by
+        their numbers (from 1).
 
-        For `layers: weighted` the first are the input of the first layer and the output of each
-        layer, with mean 0 and variance 1 per frame. Otherwise it is the last output, normalized and
-        after the adapter, if there is one.
+        For `layers: weighted` the states are the input of the first layer and the output of each
+        layer, with mean 0 and variance 1 per frame. Otherwise there is one state, the output of the
+        last layer, normalized, and after the adapter if there is one. All are (B, T, D).
         """
         num_utterances = inputs.size(0)  # _embed may cut them into windows
         x_BTD, valid_BT = self._embed(self._pad_to_min_frames(inputs), lengths)
@@ -280,9 +287,10 @@ class PretrainedEncoder(SpeechEncoder):
 
     @abstractmethod
     def _embed(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """The input of the first layer (B, T, D), and which frames are not padding (B, T) bool.
+        """The input of the first layer (B, T, D), and which of its frames are not padding, (B, T).
 
-        B is the number of windows where a kind cuts utterances into windows.
+        In training some frames and dimensions are masked. B is the number of windows if a kind cuts
+        utterances into windows.
         """
 
     def _call_layer(self, block: nn.Module, x_BTD: Tensor, context: LayerContext) -> Tensor:
