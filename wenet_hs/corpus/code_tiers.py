@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 _MIN_BEGINNING = 2
 """Letters that labels such as `story_a` have in common at their beginning."""
 _MIN_ANNOTATIONS = 10
-"""A tier with fewer annotations is not tested for codes: it tells nothing about what it contains."""
+"""A tier with fewer annotations is not tested for codes: too few to tell."""
 _MAX_CODES = 10
 """Different texts of a tier of codes, such as `LH`, `RH`, `BH` for the hands of a signer."""
 _MIN_REPETITIONS = 5

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sets of a user's own recordings (--split_by), where the data name none.
 
-Whole groups of utterances, such as those of one speaker, are held out from train. With `auto` a list
-of rules is tried, and the first that leaves out few utterances is used.
+Whole groups of utterances, such as those of one speaker, are held out from train. With `auto` the
+rules of a list are tried, and the first that leaves out few utterances is used.
+
 Utterances of one recording may overlap. A chain of overlaps is a set of utterances that share
 audio, also by way of others.
 """
@@ -200,14 +201,14 @@ def _divide(
 
 
 def _with_a_speaker(utterance: Utterance) -> Utterance:
-    """The utterance; without a speaker it gets `UNKNOWN`, because one person may speak all of these."""
+    """The utterance, or if it has no speaker a copy with `UNKNOWN`: all of these may be one person."""
     return utterance if utterance.speaker else replace(utterance, speaker=UNKNOWN)
 
 
 def _divide_by_audio(
     rest: Sequence[Utterance], held: Sequence[Utterance], chains: _Chains
 ) -> tuple[list[Utterance], list[Utterance]]:
-    """The rest that shares no audio with the held-out set, and the rest that shares audio with it."""
+    """The utterances that share no audio with the held-out set, and those that do."""
     held_chains = {chains[utterance.key] for utterance in held if utterance.key in chains}
     apart = [utterance for utterance in rest if chains.get(utterance.key) not in held_chains]
     common = [utterance for utterance in rest if chains.get(utterance.key) in held_chains]
@@ -215,7 +216,7 @@ def _divide_by_audio(
 
 
 def _find_chains(utterances: Sequence[Utterance]) -> dict[str, str]:
-    """Key of each utterance that overlaps others of its recording → key of the first in its chain."""
+    """Key of each utterance that overlaps another one → key of the first utterance of its chain."""
     first_of_chain = dict[str, str]()
     for earlier, later, _, _ in find_overlaps(utterances):
         first_key = first_of_chain.setdefault(earlier.key, earlier.key)
@@ -246,7 +247,7 @@ def describe_common(splits: Mapping[str, Sequence[Utterance]]) -> str:
 
 
 def _count_common(values_of_sets: Sequence[Set[str | None]], what: str, *, none: str) -> str:
-    """How many different values are in several sets: `1 of 20 sentences`; `none`: there are no values.
+    """How many values are in several sets, as `1 of 20 sentences`, or `none` if there are no values.
 
     The value None, of utterances without a speaker or overlap, does not count.
     """

@@ -37,10 +37,10 @@ from wenet_hs.corpus.columns import (
     COLUMNS,
     TIMES,
     find_columns,
-    find_near_names,
     has_other_unit,
     is_in_milliseconds,
     is_usual_name,
+    suggest_columns,
 )
 from wenet_hs.corpus.entries import Entry, RecordingOptions, prepare_entries
 from wenet_hs.corpus.output import Rejected
@@ -378,7 +378,7 @@ def _drop_repeated_ids(path: Path, table: Table, columns: dict[str, str]) -> Non
 
 
 def _report_unused(path: Path, unused: Sequence[str], known: set[str]) -> None:
-    hints = find_near_names(unused, known | ({"end"} if "start" in known else set()))
+    hints = suggest_columns(unused, known | ({"end"} if "start" in known else set()))
     if unused:
         line = "; ".join(
             [f"columns not used: {list_names([repr(name) for name in unused], most=20)}", *hints]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts of the tiers of annotation files: what they depend on, and how many annotations they have."""
+"""Facts of tiers: which other tiers they depend on, and how many annotations they have."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from wenet_hs.tree.errors import list_names
 
 
 def find_parents(file: AnnotationFile) -> dict[str, str]:
-    """Name of each tier → name of the tier that it depends on; an empty name if it depends on none."""
+    """Name of each tier → name of the tier that it depends on; empty if it is independent."""
     return {tier.name: tier.parent for tier in file.tiers}
 
 

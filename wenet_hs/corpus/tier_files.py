@@ -206,7 +206,7 @@ def _report_unnamed_participants(used: Sequence[AnnotationFile]) -> None:
 
 
 def _join_intervals(used: Sequence[AnnotationFile], options: TierOptions) -> list[AnnotationFile]:
-    """The files with intervals of words or phones joined to utterances, if --join_intervals is given.
+    """The files with their intervals joined to utterances, if --join_intervals is given.
 
     See `join_tiers`, which also logs what it joined.
     """
@@ -239,7 +239,7 @@ def _reject_unused_files(
 
 
 def _name_in_corpus(path: Path, corpus: Path) -> str:
-    """The path relative to the folder of the corpus, or the file's name if the corpus is one file."""
+    """The path relative to the corpus, or the name of the file if the corpus is one file."""
     return str(path.relative_to(corpus)) if corpus.is_dir() else path.name
 
 
