@@ -21,7 +21,7 @@ class NumberedRow(NamedTuple):
     line: int
     """Where the row begins, from 1."""
     cells: list[str]
-    """None: a quotation mark in the line is wrong."""
+    """An empty list if a quotation mark in the line is wrong."""
 
 
 @dataclass(frozen=True)
@@ -147,8 +147,8 @@ def _list_readings(text: str, first_line: str) -> Iterator[_Reading]:
 def _are_quoted(rows: Sequence[NumberedRow]) -> bool:
     """Whether quotation marks enclose cells of rows that were read as if they were text.
 
-    They do if all cells of the first row are enclosed, or if a row with a quotation mark has another
-    number of cells than the first one.
+    They do if all cells of the first row are enclosed. They also do if a row with a quotation mark
+    has another number of cells than the first one.
     """
     header = rows[0].cells
     if all(re.fullmatch('".*"', name) for name in header):

@@ -245,14 +245,17 @@ def _audio_paths(written: str) -> tuple[str, str]:
 
 
 def _refuse_json_cells(row: _Row, columns: Mapping[str, str]) -> None:
-    """Raise ValueError if a cell that is used has a list or an object, which is no text or number."""
+    """Raise ValueError if a cell that is used has a list or an object: it is no text or number."""
     for content, text in row.values.items():
         if _is_json(row.cells.get(columns[content])):
             raise ValueError(f"{columns[content]}: {text[:40]} is no text or number")
 
 
 def _is_json(value: Any) -> bool:
-    """Whether a value is a list or object, also as text: Label Studio writes segments into cells."""
+    """Whether a value is a list or object.
+
+    So is the text of one: Label Studio writes segments into cells of CSV.
+    """
     if isinstance(value, str) and re.match(r'\s*[\[{]\s*["\[{]', value):
         with suppress(ValueError):
             value = json.loads(value)
@@ -346,7 +349,7 @@ def _find_table_columns(path: Path, table: Table, options: ColumnOptions) -> dic
 
 
 def _find_columns_of_segments(table: Table) -> list[str]:
-    """The columns that have segments in the first row, as JSON of transcription services has them."""
+    """The columns that have segments in the first row, as in JSON of transcription services."""
     first_cells = table.rows[0].cells if table.rows else {}
     if isinstance(first_cells, str):
         return []
@@ -397,7 +400,7 @@ def _report_unused(path: Path, unused: Sequence[str], known: Collection[str]) ->
 
 
 def _find_fault_of_ids(table: Table, columns: Mapping[str, str]) -> str | None:
-    """Why the column of ids names no clips, if many different clips have the same id; otherwise None.
+    """Why the column of ids names no clips: many clips have the same id. None: it names them.
 
     Clips differ in audio, times or channel. Ids may be those of sentences (FLEURS) or recordings.
     """
