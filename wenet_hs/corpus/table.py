@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table of recordings and transcripts: CSV, TSV or JSON, with the names of the columns in the
-first line.
+"""A table of recordings and transcripts: CSV, TSV or JSON, with column names in the first line.
 
 Example: wenet-hs prepare table --table recordings.csv --audio_dir recordings --lang mdw --out data
          wenet-hs prepare table --table my.tsv --columns "audio=File text=Orthography" --out data
@@ -120,6 +119,18 @@ class _Row:
     """What a column contains, as in `COLUMNS` → text. Empty cells are left out."""
 
 
+@dataclass(frozen=True)
+class _ChosenColumns:
+    """Which columns of a table are used, and for what."""
+
+    names: Mapping[str, str]
+    """What a column contains, as in `COLUMNS` → its name."""
+    in_ms: Collection[str]
+    """The contents that are times in milliseconds. Other times are seconds or a clock."""
+    unused: Sequence[str]
+    """The names of the other columns."""
+
+
 def read_entries(
     path: Path, options: ColumnOptions, finder: MediaFinder | None = None
 ) -> Iterator[Entry | Rejected]:
@@ -133,61 +144,62 @@ def read_entries(
     """
     finder = finder or MediaFinder(options.audio_dir)
     table = _read_table(path, options, finder)
-    columns = _find_table_columns(path, table, options)
-    contents_in_ms = [content for content in TIMES if is_in_milliseconds(columns.get(content, ""))]
-    _report_used(path, table, columns, contents_in_ms)
-    unused = [name for name in table.header if name and name not in columns.values()]
-    chosen_contents = re.findall(r"(\w+)=", options.columns)
-    _report_unused(path, unused, {*columns, *chosen_contents})
-    fault_of_ids = _find_fault_of_ids(table, columns)
-    if fault_of_ids:
-        name = columns.pop("key")
-        logger.info("%s: column %r names no clips: %s; it is not used", path, name, fault_of_ids)
-    rows = [
-        _Row(line, cells, _read_values(cells, columns))
-        for line, cells in table.rows
-        if isinstance(cells, dict)
-    ]
+    columns = _choose_columns(path, table, options)
+    rows = list[_Row]()
+    for line, cells in table.rows:
+        if isinstance(cells, dict):
+            rows.append(_Row(line, cells, _read_values(cells, columns.names)))
     _refuse_raw_samples(path, rows, finder)
-    if not contents_in_ms:
+    if not columns.in_ms:
         _refuse_other_unit(path, rows, finder)
-    doubtful_lines = _find_doubtful_lines(path, rows, unused)
+    doubtful_lines = _find_doubtful_lines(path, rows, columns.unused)
     row_of_line = {row.line: row for row in rows}
     for line, cells in table.rows:
         where = f"{path.name}:{line}"
         if isinstance(cells, str):
             yield Rejected(where, "", reason=cells, lang="")
-            continue
-        row = row_of_line[line]
-        try:
-            _refuse_json_cells(row, columns)
-            if line in doubtful_lines:
-                raise ValueError(
-                    "several transcripts: other rows have another text for the whole file; keep one row"
-                )
-            start, end = _read_times(row.values, contents_in_ms)
-        except ValueError as error:
-            yield Rejected(
-                key=row.values.get("key", where),
-                path=row.values.get("audio", ""),
-                reason=str(error),
-                lang=row.values.get("lang", ""),
-                text=row.values.get("text", ""),
+        else:
+            is_doubtful = line in doubtful_lines
+            yield _make_entry(row_of_line[line], columns, path.parent, where, is_doubtful)
+
+
+def _make_entry(
+    row: _Row, columns: _ChosenColumns, folder: Path, where: str, is_doubtful: bool
+) -> Entry | Rejected:
+    """The entry of a row, or rejected if one of its cells cannot be used.
+
+    `folder`: where relative paths begin. `where`: file and line, for messages. `is_doubtful`:
+    whether other rows give the whole file another text; then the row is rejected too.
+    """
+    values = row.values
+    try:
+        _refuse_json_cells(row, columns.names)
+        if is_doubtful:
+            raise ValueError(
+                "several transcripts: other rows have another text for the whole file; keep one row"
             )
-            continue
-        yield Entry(
-            where=where,
-            audio=_audio_paths(row.values.get("audio", "")),
-            folder=path.parent,
-            txt=row.values.get("text", ""),
-            key=row.values.get("key"),
-            lang=row.values.get("lang"),
-            speaker=row.values.get("speaker"),
-            start=start,
-            end=end,
-            channel=row.values.get("channel"),
-            split=row.values.get("split"),
+        start, end = _read_times(values, columns.in_ms)
+    except ValueError as error:
+        return Rejected(
+            key=values.get("key", where),
+            path=values.get("audio", ""),
+            reason=str(error),
+            lang=values.get("lang", ""),
+            text=values.get("text", ""),
         )
+    return Entry(
+        where=where,
+        audio=_audio_paths(values.get("audio", "")),
+        folder=folder,
+        txt=values.get("text", ""),
+        key=values.get("key"),
+        lang=values.get("lang"),
+        speaker=values.get("speaker"),
+        start=start,
+        end=end,
+        channel=values.get("channel"),
+        split=values.get("split"),
+    )
 
 
 def _read_table(path: Path, options: ColumnOptions, finder: MediaFinder) -> Table:
@@ -266,7 +278,7 @@ def _is_json(value: Any) -> bool:
 
 
 def _read_times(
-    values: Mapping[str, str], contents_in_ms: Collection[str]
+    values: Mapping[str, str], in_ms: Collection[str]
 ) -> tuple[float | None, float | None]:
     """Begin and end of a row in seconds; both None: the whole file.
 
@@ -274,12 +286,12 @@ def _read_times(
     """
     written = {content: values[content] for content in TIMES if content in values}
     for content, text in written.items():
-        if content in contents_in_ms and not re.fullmatch(r"\d+(\.\d+)?", text):
+        if content in in_ms and not re.fullmatch(r"\d+(\.\d+)?", text):
             raise ValueError(f"times: {text!r} is not a number of milliseconds")
     seconds = dict[str, float]()
     for content, text in written.items():
         seconds[content] = read_seconds(text)
-        if content in contents_in_ms:
+        if content in in_ms:
             seconds[content] /= 1000
     start = seconds.get("start")
     end = seconds.get("end")
@@ -328,6 +340,25 @@ def _add_clock(text: str) -> float:
 # ---- which columns are used
 
 
+def _choose_columns(path: Path, table: Table, options: ColumnOptions) -> _ChosenColumns:
+    """The columns that are used. They and the others are logged.
+
+    A column of ids is not used if many different clips have the same id. Raises as
+    `_find_table_columns` does.
+    """
+    names = _find_table_columns(path, table, options)
+    in_ms = [content for content in TIMES if is_in_milliseconds(names.get(content, ""))]
+    _report_used(path, table, names, in_ms)
+    unused = [name for name in table.header if name and name not in names.values()]
+    chosen_by_user = re.findall(r"(\w+)=", options.columns)
+    _report_unused(path, unused, {*names, *chosen_by_user})
+    fault_of_ids = _find_fault_of_ids(table, names)
+    if fault_of_ids is not None:
+        name = names.pop("key")
+        logger.info("%s: column %r names no clips: %s; it is not used", path, name, fault_of_ids)
+    return _ChosenColumns(names, in_ms, unused)
+
+
 def _find_table_columns(path: Path, table: Table, options: ColumnOptions) -> dict[str, str]:
     """Content → name of its column; see `find_columns`.
 
@@ -374,12 +405,12 @@ def _has_text_or_time(value: Any) -> bool:
 
 
 def _report_used(
-    path: Path, table: Table, columns: Mapping[str, str], contents_in_ms: Collection[str]
+    path: Path, table: Table, columns: Mapping[str, str], in_ms: Collection[str]
 ) -> None:
     """Log the form of the table, the number of rows, and what each used column contains."""
     descriptions = list[str]()
     for content, name in columns.items():
-        unit = " in ms" if content in contents_in_ms else ""
+        unit = " in ms" if content in in_ms else ""
         descriptions.append(f"{name!r} is the {content}{unit}")
     logger.info("%s: %s, %d rows; %s", path, table.form, len(table.rows), ", ".join(descriptions))
 
@@ -486,7 +517,7 @@ def _read_parts(rows: Sequence[_Row]) -> list[_RecordingPart]:
     parts = list[_RecordingPart]()
     for row in rows[:_NUM_SAMPLED]:
         with suppress(ValueError):
-            start, end = _read_times(row.values, contents_in_ms=())
+            start, end = _read_times(row.values, in_ms=())
             if start is not None and end is not None:
                 audio = row.values.get("audio", "")
                 parts.append(_RecordingPart(row.line, audio, start, end))
