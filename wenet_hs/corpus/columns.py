@@ -228,7 +228,8 @@ def _refuse_other_units(path: Path, columns: Mapping[str, str]) -> None:
 def _find_missing(columns: Mapping[str, str]) -> list[str]:
     """The contents that have no column and are necessary.
 
-    A start needs an end or a duration, and an end needs a start. Without either, rows are whole files.
+    A start needs an end or a duration, and an end needs a start. Without any of these, each row is
+    a whole file.
     """
     missing = [content for content in ("audio", "text") if content not in columns]
     has_end_or_duration = "end" in columns or "duration" in columns
@@ -353,9 +354,9 @@ def _make_missing_error(
         )
     to_do = f'{hint}name them: --columns "{flag}"{alternative}, of: {list_names(header, most=20)}'
     are_only_times_missing = "audio" not in missing and "text" not in missing
-    only_time = next((content for content in ("start", "end") if content in columns), None)
-    if only_time is not None and are_only_times_missing:
-        to_do += f'; or use whole files: --columns "{only_time}="'
+    present_time = next((content for content in ("start", "end") if content in columns), None)
+    if present_time is not None and are_only_times_missing:
+        to_do += f'; or use whole files: --columns "{present_time}="'  # which ignores this column
     return DataError(f"{path}:1", f"no column of {', '.join(contents)}", to_do)
 
 

@@ -286,7 +286,7 @@ def _read_cues(text: str, heads: Sequence[re.Match[str]], form: str) -> Iterator
     line_before = ""
     ends = [*(head.start() for head in heads[1:]), len(text)]
     for head, end in zip(heads, ends, strict=True):
-        body = text[head.end() + 1 : end]
+        body = text[head.end() + 1 : end]  # without the end of the line of times
         if form == "WebVTT":
             body = re.split(r"^\n|\n\n", body, maxsplit=1)[0]
         lines = [_remove_markup(line) for line in body.split("\n")]
@@ -380,7 +380,7 @@ def _split_segments(path: Path, text: str) -> list[_SegmentRow]:
     if named_contents is not None:
         next(reader)
     segments = list[_SegmentRow]()
-    line = reader.line_num + 1
+    line = reader.line_num + 1  # in which the next row begins
     for cells in reader:
         if cells and len(cells) != len(contents):
             expected = f"{len(contents)} ({', '.join(contents)})"

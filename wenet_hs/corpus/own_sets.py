@@ -175,7 +175,7 @@ def _divide(
     splits = dict[str, list[Utterance]]()
     left_out = list[tuple[Utterance, str]]()
     for index, (name, size) in enumerate(sizes.items()):
-        if rule is SPEAKERS_AND_SENTENCES:
+        if rule is SPEAKERS_AND_SENTENCES:  # without groups: speakers are only kept apart if cheap
             held, rest, without_set = hold_out(
                 rest, size, seed=seed, purpose=name, max_loss=MAX_LOSS
             )
@@ -201,7 +201,7 @@ def _divide(
 
 
 def _with_a_speaker(utterance: Utterance) -> Utterance:
-    """The utterance, or if it has no speaker a copy with `UNKNOWN`: all of these may be one person."""
+    """The utterance, with the speaker `UNKNOWN` if it has none: one person may speak all of these."""
     return utterance if utterance.speaker else replace(utterance, speaker=UNKNOWN)
 
 
@@ -247,7 +247,7 @@ def describe_common(splits: Mapping[str, Sequence[Utterance]]) -> str:
 
 
 def _count_common(values_of_sets: Sequence[Set[str | None]], what: str, *, none: str) -> str:
-    """How many values are in several sets, as `1 of 20 sentences`, or `none` if there are no values.
+    """How many values are in several sets, as `1 of 20 sentences`; without values the text `none`.
 
     The value None, of utterances without a speaker or overlap, does not count.
     """

@@ -189,7 +189,7 @@ def _make_entry(
         )
     return Entry(
         where=where,
-        audio=_audio_paths(values.get("audio", "")),
+        audio=_list_audio_paths(values.get("audio", "")),
         folder=folder,
         txt=values.get("text", ""),
         key=values.get("key"),
@@ -206,9 +206,11 @@ def _read_table(path: Path, options: ColumnOptions, finder: MediaFinder) -> Tabl
     """The rows of the file. Raises DataError if none can be read."""
 
     def is_audio(cell: str) -> bool:
-        """Whether a cell names an audio file, also one that cannot be told from another."""
-        found = finder.find(_audio_paths(cell), path.parent)
-        return isinstance(found, Path) or found.startswith(("ambiguous", "unreadable"))
+        """Whether a cell names an audio file, also if it is ambiguous which one, or unreadable."""
+        path_or_fault = finder.find(_list_audio_paths(cell), path.parent)
+        if isinstance(path_or_fault, Path):
+            return True
+        return path_or_fault.startswith(("ambiguous", "unreadable"))
 
     table = read_table_file(
         path,
@@ -229,7 +231,8 @@ def _read_table(path: Path, options: ColumnOptions, finder: MediaFinder) -> Tabl
 def _read_values(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, str]:
     """Content → text of a row, without empty cells.
 
-    A missing `offset` beside a duration is 0, the default of NeMo's manifests. NaN is not missing.
+    If a row has a duration but no `offset`, the start is 0, the default of NeMo's manifests. An
+    offset that is NaN is no such case: the row then has no start.
     """
     texts = {content: _to_text(cells.get(name)) for content, name in columns.items()}
     values = {content: text for content, text in texts.items() if text}
@@ -248,10 +251,11 @@ def _to_text(cell: Any) -> str:
     return str(cell).strip()
 
 
-def _audio_paths(written: str) -> tuple[str, str]:
-    """A path as it is written, and without the suffix of another file of the recording.
+def _list_audio_paths(written: str) -> tuple[str, str]:
+    """The paths by which the audio is searched: as it is written, and without some suffixes.
 
-    Exports name the annotation file, and KsponSpeech its files of raw samples, which users convert.
+    Exports name the annotation file (`a.eaf`), and KsponSpeech its files of raw samples (`a.pcm`),
+    which users convert. Without the suffix the audio of the same name is found.
     """
     return written, re.sub(r"(?i)\.(eaf|textgrid|pcm)$", "", written)
 
@@ -264,9 +268,9 @@ def _refuse_json_cells(row: _Row, columns: Mapping[str, str]) -> None:
 
 
 def _is_json(value: Any) -> bool:
-    """Whether a value is a list or object.
+    """Whether a value is a list or an object, or the text of one.
 
-    So is the text of one: Label Studio writes segments into cells of CSV.
+    Label Studio writes segments as such texts into cells of CSV.
     """
     if isinstance(value, str) and re.match(r'\s*[\[{]\s*["\[{]', value):
         with suppress(ValueError):
@@ -465,7 +469,7 @@ def _refuse_raw_samples(path: Path, rows: Sequence[_Row], finder: MediaFinder) -
         written = row.values.get("audio", "")
         if Path(written).suffix.lower() not in RAW_SUFFIXES:
             return
-        audio = finder.find(_audio_paths(written), path.parent)
+        audio = finder.find(_list_audio_paths(written), path.parent)
         if isinstance(audio, Path) or not audio.startswith("unreadable"):
             return
         first_name = first_name or Path(written).name
@@ -526,7 +530,7 @@ def _read_parts(rows: Sequence[_Row]) -> list[_RecordingPart]:
 
 def _find_duration(written: str, folder: Path, finder: MediaFinder) -> float | None:
     """Seconds of an audio file, or None if it is not found or cannot be read."""
-    audio = finder.find(_audio_paths(written), folder)
+    audio = finder.find(_list_audio_paths(written), folder)
     if not isinstance(audio, Path):
         return None
     with suppress(AudioError):
@@ -590,10 +594,11 @@ def _find_likely_times(rows: Sequence[_Row], names: Sequence[str]) -> tuple[str,
                     read_seconds(_to_text(row.cells.get(name))) for row in first_rows
                 ]
     for start_name, end_name in permutations(times_of_column, 2):
-        times = zip(times_of_column[start_name], times_of_column[end_name], strict=True)
+        starts = times_of_column[start_name]
+        ends = times_of_column[end_name]
         parts = [
             _RecordingPart(row.line, row.values["audio"], start, end)
-            for row, (start, end) in zip(first_rows, times, strict=True)
+            for row, start, end in zip(first_rows, starts, ends, strict=True)
         ]
         if _follow_each_other(parts):
             return start_name, end_name

@@ -42,7 +42,7 @@ class TierSelection:
         return bool(self.names or self.types)
 
     def is_wanted(self, tier: Tier) -> bool:
-        """Whether a tier has intervals and fits the patterns.
+        """Whether a tier has intervals (not points of time) and fits the patterns.
 
         A tier that depends on another one is wanted only if the user named tiers or types.
         """
@@ -104,8 +104,8 @@ def _find_unfit(patterns: Sequence[str], values: Collection[str]) -> list[str]:
 def fits_pattern(value: str, pattern: str) -> bool:
     """Whether a value is the pattern itself, or has any characters in place of its `*`.
 
-    The comparison for equality is for names that are no patterns of themselves, such as `text[1]`.
-    The pattern gets the form of Unicode that names of tiers have: keyboards write other ones.
+    The equality is for names with signs of patterns: `text[1]` as a pattern fits only `text1`.
+    Before, the pattern gets the form of Unicode that names of tiers have, for `é` may be two signs.
     """
     normalized = normalize_phones(pattern)
     return value == normalized or fnmatchcase(value, normalized)
