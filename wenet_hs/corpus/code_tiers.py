@@ -52,9 +52,9 @@ class TierTexts:
 def describe_identifiers(
     files: Sequence[AnnotationFile], is_wanted: Callable[[Tier], bool]
 ) -> str | None:
-    """The fault if the wanted tiers identify the sentences, and tiers below them have the text.
+    """A line for the user if the wanted tiers only identify sentences whose text is in tiers below.
 
-    They do if one of `IDENTIFIER_RULES` holds. The fault names an example, and the dependent tiers.
+    This is so if one of `IDENTIFIER_RULES` holds. The line has an example and the dependent tiers.
     None: no rule holds, the wanted tiers have no annotations, or no dependent tier has letters.
     """
     tiers = collect_texts(files, is_wanted)
@@ -150,8 +150,10 @@ IDENTIFIER_RULES = (have_codes, have_labels, have_titles)
 def report_codes(files: Sequence[AnnotationFile], used: Sequence[AnnotationFile]) -> None:
     """Warn of each used tier that seems to have codes, if no other tier depends on it.
 
-    `describe_identifiers` is about tiers on which others depend. `used`: the files with only the
-    tiers that are used. Labels of pauses, and tiers with few annotations, do not count.
+    Labels of pauses do not count, and tiers with few annotations are not tested. For tiers on which
+    others depend see `describe_identifiers`.
+
+    `files`: with all tiers. `used`: the same files with only the tiers that are used.
     """
     parents = {tier.parent for file in files for tier in file.tiers}
     labels_by_name = defaultdict[str, list[str]](list)
@@ -212,8 +214,8 @@ def is_code(text: str) -> bool:
 def are_labels(texts: Sequence[str]) -> bool:
     """Whether two or more texts are labels with a common beginning, and no words of a language.
 
-    Labels are different single words. At least two letters are common to their beginnings, and an
-    underscore is too (`story_intro`, `story_end`), or consecutive letters follow (`story-a`,
+    Labels are different single words that begin with the same letters, at least two. This beginning
+    has an underscore (`story_intro`, `story_end`), or consecutive letters follow it (`story-a`,
     `story-b`, `story-c`).
     """
     are_different = len({*texts}) == len(texts)

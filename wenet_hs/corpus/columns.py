@@ -297,7 +297,7 @@ def _read_choice(path: Path, header: Sequence[str], chosen: str) -> dict[str, st
     """Content → name of its column, of --columns; an empty name for a content that is not used.
 
     `chosen`: pairs such as `audio=File start=Start time`; a name may have spaces.
-    Raises ConfigError for another content or name. The line has a guess what the user meant.
+    Raises ConfigError for another content or name. For a name it guesses what the user meant.
     """
     choice = dict[str, str]()
     spaces_before_content = r"\s+(?=[^\s=]*=)"
@@ -319,7 +319,7 @@ def _read_choice(path: Path, header: Sequence[str], chosen: str) -> dict[str, st
 def _find_unquoted(content: str, name: str, header: Sequence[str]) -> str:
     """What to write for a name with quotation marks or backslashes, if it is a column without them.
 
-    Nothing if it is none. The shell removes its own marks; these are a part of the name.
+    Otherwise an empty text. The shell removes its own marks; those that are left are in the name.
     """
     unquoted = re.sub(r"[\\'\"]", "", name)
     if unquoted == name or unquoted not in header:
@@ -347,7 +347,7 @@ def _make_missing_error(
     alternative = ' (or "duration=…")' if is_end_missing else ""
     unused = [name for name in header if name not in columns.values()]
     hint = _guess_missing([*missing, "duration"] if is_end_missing else missing, unused)
-    if any(map(_is_content, header)):
+    if any(map(_is_content, header)):  # the first line is a row
         hint = (
             "if the first line has no names, write them, or put the audio beside it "
             "or give --audio_dir; otherwise "

@@ -359,7 +359,7 @@ def _find_turns(text: str) -> list[_Turn]:
     mark = _MARK.match(text)
     if mark is None:
         return [_find_name(text)]
-    after_mark = r"\s" if mark["space"] else r"\S"
+    after_mark = r"\s" if mark["space"] else r"\S"  # another mark may be a part of the text
     parts = re.split(rf"\s+(?={re.escape(mark['mark'])}{after_mark})", text)
     return [_find_name(part) for part in parts]
 
@@ -409,10 +409,10 @@ def _divide_at_names(turn: _Turn, names: Collection[str]) -> list[_Part]:
 
 
 def _is_like_name(name: str) -> bool:
-    """Whether it is a general name, or has the form of a name and words that begin with a capital.
+    """Whether it has the form of a name, and is a general name or written as a name.
 
-    Words in small letters are allowed in notes in brackets, and so are particles: `Ana de Paz`.
-    `speaker 1` is a general name.
+    As a name: it has words that are not in small letters, and others only if these are particles,
+    as in `Ana de Paz`. Notes in brackets do not count. `speaker 1` is a general name.
     """
     if not _has_form_of_name(name):
         return False

@@ -129,7 +129,10 @@ def _split_columns(text: str, first_line: str) -> DelimitedText | None:
 
 
 def _list_readings(text: str, first_line: str) -> Iterator[_Reading]:
-    """The ways to read a text that give several columns."""
+    """The ways to read a text that give several columns, by its delimiters and all quotings.
+
+    A way that takes quotation marks for text is left out if they enclose cells.
+    """
     quotings: tuple[_Quoting, ...] = ("whole", "by line", "none") if '"' in text else ("whole",)
     delimiters = [delimiter for delimiter in _DELIMITERS if delimiter in first_line]
     for delimiter in delimiters:
@@ -148,7 +151,7 @@ def _are_quoted(rows: Sequence[NumberedRow]) -> bool:
     """Whether quotation marks enclose cells of rows that were read as if they were text.
 
     They do if all cells of the first row are enclosed. They also do if a row with a quotation mark
-    has another number of cells than the first one.
+    has another number of cells than the first one: a cell between the marks has the delimiter.
     """
     header = rows[0].cells
     if all(re.fullmatch('".*"', name) for name in header):
@@ -194,4 +197,4 @@ def _append_rows(
             cells.pop()
         if any(cell.strip() for cell in cells):
             rows.append(NumberedRow(line, cells))
-        line = first_line + reader.line_num
+        line = first_line + reader.line_num  # where the next row begins

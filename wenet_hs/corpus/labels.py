@@ -183,6 +183,7 @@ def _read_timit(file: _TranscriptFile) -> TimedTranscript | None:
     rate = read_sample_rate(file.audio)
     audio_s = read_duration(file.audio)
     last_s = labels[-1].end / rate
+    # Silence after the last label may have none; 0.1 s is for audio that was converted.
     is_in_audio = 0.5 * audio_s <= last_s <= audio_s + 0.1
     if not is_in_audio and has_sign_of_timit:
         found = f"ends with sample {labels[-1].end}, its audio has {audio_s * rate:.0f}"

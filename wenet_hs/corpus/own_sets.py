@@ -131,7 +131,7 @@ def hold_out_sets(
     `MAX_LOSS` of the utterances.
 
     Args:
-        shares: name of each set but train → share of all utterances, about which it gets.
+        shares: name of each set but train → about which share of all utterances it gets.
         split_by: not `off`, which makes no sets.
         seed: of the order in which speakers, sentences and utterances are held out.
     Raises ConfigError if no rule can be used.
@@ -166,6 +166,8 @@ def _divide(
     Args:
         groups: key of each utterance that has a group → its group. The others are in train.
         sizes: name of each set but train → about how many utterances it gets.
+        chains: chains of overlaps, for a rule by which sets share no audio.
+        seed: of the order in which utterances and groups are held out.
     """
     utterance_of_key = {utterance.key: utterance for utterance in utterances}
     rest = [utterance for utterance in utterances if utterance.key in groups]
@@ -194,14 +196,14 @@ def _divide(
             reason = f"its audio is in the {name} set"
             left_out += [(utterance, reason) for utterance in with_common_audio]
         splits[name] = [utterance_of_key[utterance.key] for utterance in held]
-    train = [utterance_of_key[utterance.key] for utterance in rest]
+    train = [utterance_of_key[utterance.key] for utterance in rest]  # with their own speakers
     splits["train"] = train + without_group
     rejected = [Rejected.of(utterance, reason, is_fault=False) for utterance, reason in left_out]
     return splits, rejected
 
 
 def _with_a_speaker(utterance: Utterance) -> Utterance:
-    """The utterance, with the speaker `UNKNOWN` if it has none: one person may speak all of these."""
+    """The utterance; if it has no speaker, with `UNKNOWN`: one person may speak all of these."""
     return utterance if utterance.speaker else replace(utterance, speaker=UNKNOWN)
 
 

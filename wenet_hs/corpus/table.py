@@ -284,9 +284,11 @@ def _is_json(value: Any) -> bool:
 def _read_times(
     values: Mapping[str, str], in_ms: Collection[str]
 ) -> tuple[float | None, float | None]:
-    """Begin and end of a row in seconds; both None: the whole file.
+    """Begin and end of a row in seconds; both None: the row has no times and gives the whole file.
 
-    Raises ValueError for a text that is no time, and if only one of begin and end is given.
+    The end is that of the row, or else the begin plus the duration. `in_ms`: which of start, end
+    and duration are milliseconds; the others are seconds or a clock.
+    Raises ValueError for a text that is no time, and if begin or end is missing but not both.
     """
     written = {content: values[content] for content in TIMES if content in values}
     for content, text in written.items():
@@ -367,7 +369,8 @@ def _find_table_columns(path: Path, table: Table, options: ColumnOptions) -> dic
     """Content → name of its column; see `find_columns`.
 
     Raises DataError if a column is missing, ConfigError for wrong --columns. If a column is missing
-    and JSON has lists of segments in its columns, the line says so.
+    in JSON of a transcription service, the error is about its lists of segments: it names the form,
+    or the columns that have such lists.
     """
     try:
         return find_columns(path, table.header, options.columns)
@@ -517,10 +520,13 @@ def _refuse_other_unit(path: Path, rows: Sequence[_Row], finder: MediaFinder) ->
 
 
 def _read_parts(rows: Sequence[_Row]) -> list[_RecordingPart]:
-    """The parts of recordings of the first rows, by times in seconds; wrong times are left out."""
+    """The parts of recordings that the first rows give, with times that are read as seconds.
+
+    Rows of whole files, and rows with wrong times, are left out.
+    """
     parts = list[_RecordingPart]()
     for row in rows[:_NUM_SAMPLED]:
-        with suppress(ValueError):
+        with suppress(ValueError):  # wrong times: the row is rejected later
             start, end = _read_times(row.values, in_ms=())
             if start is not None and end is not None:
                 audio = row.values.get("audio", "")

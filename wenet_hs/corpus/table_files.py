@@ -153,7 +153,9 @@ def _refuse_other_forms(
     """Raise DataError for a form that `prepare table` does not read.
 
     Lists of audio files, STM, and segments of one recording look like tables without names of
-    columns. A table has a column of audio files and another one of text.
+    columns. The file is a table after all if it has a column of audio files and another one of text.
+    If it has just these two, and the text may be keys of the files, the error says what to write
+    into a table.
     """
     form = find_form(path, text)
     if form is None or _READER in form.readers:
@@ -188,7 +190,8 @@ def _find_audio_file(delimited: DelimitedText, is_audio: Callable[[str], bool]) 
 def _are_keys(cells: Sequence[str], files: Sequence[str]) -> bool:
     """Whether cells are more likely to be the keys of files than what is spoken in them.
 
-    A key occurs once. It is the name of its file, has `_`, or differs from others in digits only.
+    All keys are different. Most of them are the name of their file, or have `_`; or many differ from
+    others in digits only, as `rec1` and `rec2`.
     """
     if len({*cells}) < len(cells):
         return False
@@ -398,9 +401,10 @@ def _parse_object(line: str) -> dict[str, Any] | str:
 
 
 def _may_be_one_value(rows: Sequence[TableRow]) -> bool:
-    """Whether all lines may be one array or object: the first is no object, or it is the only line.
+    """Whether all lines together may be one array or object, and not one object per line.
 
-    A single line is a record itself if it is from a manifest of lhotse.
+    So it is if the first line is no object, as `[`, or if there is only one line. But a single line
+    of a manifest of lhotse is an object of its own.
     """
     if not rows:
         return False

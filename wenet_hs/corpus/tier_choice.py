@@ -102,10 +102,11 @@ def _find_unfit(patterns: Sequence[str], values: Collection[str]) -> list[str]:
 
 
 def fits_pattern(value: str, pattern: str) -> bool:
-    """Whether a value is the pattern itself, or has any characters in place of its `*`.
+    """Whether a value is equal to a pattern, or fits it with any characters in place of `*`.
 
-    The equality is for names with signs of patterns: `text[1]` as a pattern fits only `text1`.
-    Before, the pattern gets the form of Unicode that names of tiers have, for `é` may be two signs.
+    Names may have other signs of patterns, so equality is tested too: `text[1]` as a pattern fits
+    only `text1`. The pattern gets the form of Unicode that names of tiers have, because some
+    keyboards write `é` as two characters.
     """
     normalized = normalize_phones(pattern)
     return value == normalized or fnmatchcase(value, normalized)

@@ -42,15 +42,17 @@ def count_annotations(files: Sequence[AnnotationFile]) -> dict[str, int]:
 
 
 def describe_tiers(files: Sequence[AnnotationFile]) -> str:
-    """The tiers with annotations: name, types, participants and number, for a message.
+    """The tiers with annotations, for a message: name, types and participants, and number.
 
-    Example: `'text@A' (utterance, Ana, 12 annotations)`. If no tier has annotations, the names of
-    the tiers, or `none`.
+    Example: `'text@A' (utterance, Ana, 12 annotations)`. Of a tier at most three types and
+    participants are named. If no tier has annotations, the result is the names of the tiers, and if
+    there is no tier, `none`.
     """
     facts_by_name = defaultdict[str, set[str]](set)
     for file in files:
         for tier in file.tiers:
-            facts_by_name[tier.name] |= {tier.kind, tier.participant} - {"", tier.name}
+            known_facts = {"", tier.name}  # they would add nothing
+            facts_by_name[tier.name] |= {tier.kind, tier.participant} - known_facts
     descriptions = list[str]()
     for name, count in count_annotations(files).items():
         facts = [*sorted(facts_by_name[name])[:3], f"{count} annotations"]
