@@ -153,7 +153,7 @@ def _refuse_other_forms(
     """Raise DataError for a form that `prepare table` does not read.
 
     Lists of audio files, STM, and segments of one recording look like tables without names of
-    columns. The file is a table after all if it has a column of audio files and another one of text.
+    columns. It is a table after all if it has a column of audio files and another one of text.
     If it has just these two, and the text may be keys of the files, the error says what to write
     into a table.
     """
