@@ -301,7 +301,7 @@ def _match_audio(file: AnnotationFile, audio: Path | str, finder: MediaFinder) -
     """
     if isinstance(audio, str):
         return _MatchedAudio(None, fault=audio, advice=_NAME_FOLDER)
-    fault = find_offset_fault(audio, file.other_media) or finder.doubt(file.media, audio)
+    fault = find_offset_fault(audio, file.other_media) or finder.describe_doubt(file.media, audio)
     if fault is not None:
         return _MatchedAudio(None, fault=fault, advice=_NAME_FOLDER)
     begin, end = file.extent
