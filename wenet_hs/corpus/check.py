@@ -23,8 +23,7 @@ from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.corpus.audio_check import CRASHED, parallel_map
 from wenet_hs.corpus.edits import fold_speaker
 from wenet_hs.corpus.letters import DIGITS, TAG, Unit, check_letters, name_unit
-from wenet_hs.corpus.output import find_implausible, find_overlaps
-from wenet_hs.corpus.splits import plain_text
+from wenet_hs.corpus.output import find_implausible, find_overlaps, plain_text
 from wenet_hs.data.audio import AudioError, is_silent, length_fault, read_segment
 from wenet_hs.data.decoders import NEEDS_PYAV
 from wenet_hs.data.sampling import ctc_frames_needed, reason_to_reject

@@ -26,9 +26,10 @@ from wenet_hs.annotation.textgrid import find_shift
 from wenet_hs.annotation.tiers import AnnotationFile, Tier
 from wenet_hs.base.options import REQUIRED, option
 from wenet_hs.corpus.channels import count_channels, find_channel_name
-from wenet_hs.corpus.entries import Entry, RecordingOptions, prepare_entries
+from wenet_hs.corpus.entries import Entry, RecordingOptions
 from wenet_hs.corpus.intervals import NOISES, UNKNOWN, join_tiers
 from wenet_hs.corpus.output import Rejected
+from wenet_hs.corpus.own_recordings import prepare_entries
 from wenet_hs.corpus.pauses import ALIGNER_LABELS, is_pause_label
 from wenet_hs.corpus.speakers import SPEAKER_HELP, name_speakers
 from wenet_hs.data.audio import AudioError, read_duration

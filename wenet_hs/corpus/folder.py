@@ -26,9 +26,10 @@ from typing import Any, Literal
 from wenet_hs.base.files import describe_binary
 from wenet_hs.base.options import REQUIRED, option
 from wenet_hs.corpus.cue_names import CueNames
-from wenet_hs.corpus.entries import Entry, find_split, prepare_entries
+from wenet_hs.corpus.entries import Entry, find_split
 from wenet_hs.corpus.labels import Label, read_labels
 from wenet_hs.corpus.output import Rejected
+from wenet_hs.corpus.own_recordings import prepare_entries
 from wenet_hs.corpus.speakers import SPEAKER_HELP, name_speakers
 from wenet_hs.corpus.table import ColumnOptions, read_entries
 from wenet_hs.corpus.table_files import decode_text

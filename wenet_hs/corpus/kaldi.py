@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from wenet_hs.base.options import REQUIRED, option
-from wenet_hs.corpus.entries import Entry, RecordingOptions, find_split, prepare_entries
+from wenet_hs.corpus.entries import Entry, RecordingOptions, find_split
 from wenet_hs.corpus.output import Rejected
+from wenet_hs.corpus.own_recordings import prepare_entries
 from wenet_hs.manifest.data_list import read_text
 from wenet_hs.tree.errors import DataError, list_names
 
