@@ -210,8 +210,9 @@ def make_utterances(
 ) -> NamedUtterances:
     """The utterances of entries, with audio file, text and a unique key.
 
-    An entry whose key an earlier one has is rejected. What is left out, and names of speakers that
-    are joined, are logged. Raises DataError when --audio_dir is no folder.
+    Entries that cannot be used are rejected, and so is an entry whose key an earlier one has. Logs
+    what is left out of the texts, notes in them, and names of speakers that are joined. Raises
+    DataError when --audio_dir is no folder, or a language of the data is unknown.
     """
     located_entries, rejected = _locate_entries(options, entries)
     _report_notes([located.entry for located in located_entries])
@@ -229,6 +230,9 @@ def make_utterances(
             split = find_split(entry.split)
             assert split is not None  # entries with other sets are rejected
             set_of_key[key] = split
+        speaker = entry.speaker
+        if speaker:
+            speaker = speaker_names[speaker]  # one spelling per person
         assert not isinstance(entry.channel, str)  # names are resolved to numbers
         utterances.append(
             Utterance(
@@ -236,7 +240,7 @@ def make_utterances(
                 wav=str(located.path),
                 txt=located.txt,
                 lang=entry.lang or "",
-                speaker=entry.speaker and speaker_names[entry.speaker],
+                speaker=speaker,
                 start=entry.start,
                 end=entry.end,
                 channel=entry.channel,
@@ -258,11 +262,13 @@ def _reject_repeated(located: _LocatedEntry, key: str, first_where: str) -> Reje
 def _locate_entries(
     options: RecordingOptions, entries: Sequence[Entry | Rejected]
 ) -> tuple[list[_LocatedEntry], list[Rejected]]:
-    """The entries that can be used, with their audio files, and all others.
+    """The entries that can be used, with their audio files, and all others as rejected.
 
-    Each has the code of its language, its channel as a number, and a set only if that is used. Its
-    text has neither pauses nor Korean marks. Annotations of pauses are among the others, and are no
-    faults. What was left out of the texts is logged.
+    A usable entry has the code of its language, its channel as a number, and a set only if sets of
+    the data are used. Its text has neither pauses nor Korean marks. Annotations of pauses are
+    rejected, but are no faults. Logs what was left out of the texts.
+
+    Raises DataError when --audio_dir is no folder, or a language of the data is unknown.
     """
     if options.audio_dir is not None and not options.audio_dir.is_dir():
         raise DataError(
@@ -297,11 +303,12 @@ def _locate_entries(
         if fault is not None:
             rejected.append(entry.reject(fault))
             continue
-        path = finder.find(entry.audio, entry.folder)
-        if isinstance(path, Path):
-            located_entries.append(_LocatedEntry(entry, path, transcript.normalized))
+        path_or_reason = finder.find(entry.audio, entry.folder)
+        if isinstance(path_or_reason, Path):
+            located = _LocatedEntry(entry, path=path_or_reason, txt=transcript.normalized)
+            located_entries.append(located)
         else:
-            rejected.append(entry.reject(path))  # why there is no file
+            rejected.append(entry.reject(path_or_reason))
     report_left_out(reader.left_out)
     usable, doubtful = _resolve_audio(located_entries, finder)
     return usable, rejected + doubtful
@@ -322,6 +329,7 @@ def _find_pauses(options: RecordingOptions, entries: Sequence[Entry]) -> PauseLa
 
 
 def _make_timed_label(entry: Entry) -> TimedLabel:
+    """The text and times of an entry; its recording is the first path as it is written."""
     recording = entry.audio[0] if entry.audio else ""
     return TimedLabel(recording=recording, start=entry.start, end=entry.end, text=entry.txt)
 
@@ -339,9 +347,10 @@ def _report_possible_pauses(labels: PauseLabels, kept_as_text: Counter[str]) -> 
 
 def _find_languages(options: RecordingOptions, entries: Sequence[Entry | Rejected]) -> list[str]:
     """The code of the language of each entry; --lang where the data name none."""
-    written_langs = [
-        (entry.lang, entry.where if isinstance(entry, Entry) else entry.key) for entry in entries
-    ]
+    written_langs = list[tuple[str | None, str]]()
+    for entry in entries:
+        where = entry.where if isinstance(entry, Entry) else entry.key
+        written_langs.append((entry.lang, where))
     return resolve_languages(written_langs, options.lang)
 
 
@@ -378,7 +387,8 @@ def _resolve_audio(
 ) -> tuple[list[_LocatedEntry], list[Rejected]]:
     """The entries with channels as numbers, and those whose file is doubtful or lacks the channel.
 
-    `finder` must have found the files of all entries: it compares their paths.
+    A file is doubtful if paths with different folders lead to it. `finder` must have found the
+    files of all entries before, because it compares their paths.
     """
     channels = resolve_channels(
         [(located.entry.channel, located.path) for located in located_entries]
@@ -439,6 +449,7 @@ def _describe_part(entry: Entry) -> str:
 
 
 def _format_ms(seconds: float) -> str:
+    """Whole milliseconds with at least seven digits, so that names sort by time up to 2.7 hours."""
     return f"{round(seconds * 1000):07d}"
 
 

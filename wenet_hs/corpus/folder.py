@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A folder of audio files: Hugging Face's AudioFolder, or each recording with its transcript beside
-it.
+"""A folder of audio files with their transcripts beside them, or Hugging Face's AudioFolder.
 
 Example: wenet-hs prepare folder --corpus recordings --lang mdw --out data
 

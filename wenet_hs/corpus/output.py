@@ -127,7 +127,7 @@ def write_corpus(
         lang: {**facts_of_lang, **_count_lang(lang, splits, rejected, unit)}
         for lang, facts_of_lang in langs.items()
     }
-    num_in = total.pop("num_in")
+    num_in = total.pop("num_in")  # stands above the other counts in stats.json
     content = {
         "format": "wenet_hs.prepare/1",
         **facts,
@@ -136,6 +136,7 @@ def write_corpus(
         "langs": counts_of_lang,
         "total": total,
     }
+    # Written last: if it exists, the folder is complete.
     write_atomic(out / "stats.json", json.dumps(content, ensure_ascii=False, indent=2) + "\n")
     return content
 
@@ -374,26 +375,28 @@ def find_implausible(
 ) -> list[ImplausibleClip]:
     """The utterances whose seconds per unit are far from the median, farthest first.
 
-    The median is that of the language, because a character is a sound or a word; that of all for
-    phones. A duration is far if log(seconds per unit) differs from the median by more than
-    `_MAX_DEVIATIONS` times the median absolute difference, which outliers hardly change. If more
-    than half of the utterances are at the median, none is far.
+    Characters are compared within a language: a character is a sound in one and a word in another.
+    Phones are compared in all languages together. A duration is far if log(seconds per unit)
+    differs from the median by more than `_MAX_DEVIATIONS` times the median absolute difference,
+    which outliers hardly change. If this difference is 0, because most utterances are at the
+    median, none is far. Utterances without units or without a known duration are left out.
     """
-    by_lang = defaultdict[str, list[_Pace]](list)
+    paces_of_group = defaultdict[str, list[_Pace]](list)
     for utterance in utterances:
-        text = utterance.txt
-        num_units = len(text.split() if unit == "phone" else "".join(text.split()))
+        num_units = _count_units(utterance.txt, unit)
         if num_units and utterance.duration:
-            lang = "" if unit == "phone" else utterance.lang or ""
+            group = "" if unit == "phone" else utterance.lang or ""
             log_s = math.log(utterance.duration / num_units)
-            by_lang[lang].append(_Pace(log_s, utterance, num_units))
+            paces_of_group[group].append(_Pace(log_s, utterance, num_units))
     far = list[tuple[float, ImplausibleClip]]()
-    for paces in by_lang.values():
+    for paces in paces_of_group.values():
         center = median(pace.log_s for pace in paces)
         distances = [abs(pace.log_s - center) for pace in paces]
         spread = median(distances)
+        if spread == 0.0:
+            continue
         for distance, pace in zip(distances, paces, strict=True):
-            if distance > _MAX_DEVIATIONS * spread > 0.0:
+            if distance > _MAX_DEVIATIONS * spread:
                 clip = ImplausibleClip(pace.utterance, pace.num_units, usual_s=math.exp(center))
                 far.append((distance, clip))
 
@@ -402,6 +405,12 @@ def find_implausible(
         return -distance, clip.utterance.key
 
     return [clip for _, clip in sorted(far, key=farthest_first)]
+
+
+def _count_units(text: str, unit: Literal["char", "phone"]) -> int:
+    """The phones of a transcript, or its characters without spaces."""
+    words = text.split()
+    return len(words) if unit == "phone" else sum(map(len, words))
 
 
 class _Pace(NamedTuple):
@@ -426,11 +435,13 @@ class Overlap(NamedTuple):
 def find_overlaps(
     utterances: Sequence[Utterance], *, by_speaker: bool = False
 ) -> Iterator[Overlap]:
-    """The utterances that begin more than 0.1 s before an earlier one of their recording and
-    channel ends; each with the earlier one that ends last.
+    """Utterances of one recording and channel that overlap by more than 0.1 s, as pairs.
+
+    An utterance is compared with the one that ends last of those that begin before it. It is in at
+    most one pair as the later one.
 
     An utterance of all channels (`channel` is None) may overlap one of any channel, so channels of
-    its recording are not told apart.
+    its recording are not told apart. An utterance without `end` ends after its duration.
 
     Args:
         by_speaker: only utterances of the same speaker are compared.
@@ -445,13 +456,14 @@ def find_overlaps(
         groups[u.wav, channel, speaker].append(_TimeSpan(start, end, u))
     for segments in groups.values():
         segments.sort(key=lambda segment: (segment.start, segment.end, segment.utterance.key))
-        last = segments[0]
+        ends_last = segments[0]
         for segment in segments[1:]:
-            end = min(last.end, segment.end)
-            if round(end - segment.start, 3) > _MIN_OVERLAP_S:
-                yield Overlap(last.utterance, segment.utterance, start=segment.start, end=end)
-            if segment.end > last.end:
-                last = segment
+            start = segment.start
+            end = min(ends_last.end, segment.end)
+            if round(end - start, 3) > _MIN_OVERLAP_S:
+                yield Overlap(ends_last.utterance, segment.utterance, start=start, end=end)
+            if segment.end > ends_last.end:
+                ends_last = segment
 
 
 class _TimeSpan(NamedTuple):

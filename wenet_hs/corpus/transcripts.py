@@ -80,6 +80,9 @@ class TranscriptReader:
     def read(self, text: str, lang: str, *, is_part: bool) -> UsableText | UnusableText:
         """The text to train with, or why the transcript cannot be used.
 
+        It cannot be used if it is a pause, marked as not to be used, or empty; if its letters were
+        lost in another encoding; or if normalisation leaves nothing of it.
+
         Args:
             lang: code of its language, which decides how the text is normalised.
             is_part: whether the audio is a part of a recording. Then a transcript of signs only is
