@@ -214,8 +214,9 @@ def check_lists(
         unit: the kind of tokenizer that divides the transcripts.
         table: the units of the training. None: they are those of the transcripts, and none is
             unknown.
-        made_sets: those that `prepare` held out; what speakers they have in common with others it
-            has stated.
+        made_sets: the sets that `prepare` held out. Their speakers are not compared: `prepare` has
+            printed how many speakers are in several sets.
+        num_workers: processes; 0: only this one.
         min_count: a unit that occurs less often is rare.
     """
     utterances = [utterance for _, utterance in _each(sets)]

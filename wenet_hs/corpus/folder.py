@@ -146,15 +146,18 @@ def _read_tables(
     for table in tables:
         for row in read_entries(table, options, finder):
             if isinstance(row, Entry):
-                path = finder.find(row.audio, row.folder)
+                path_or_reason = finder.find(row.audio, row.folder)
                 split = None
                 speaker = None
-                if isinstance(path, Path):  # otherwise it is why there is no file
-                    named_audio.add(path)
-                    split = set_of_audio.get(path)
-                    speaker = speaker_of_audio.get(path)
-                split = row.split or split or _find_set_folder(corpus, table)
-                row = replace(row, split=split, speaker=row.speaker or speaker)
+                if isinstance(path_or_reason, Path):
+                    named_audio.add(path_or_reason)
+                    split = set_of_audio.get(path_or_reason)
+                    speaker = speaker_of_audio.get(path_or_reason)
+                row = replace(
+                    row,
+                    split=row.split or split or _find_set_folder(corpus, table),
+                    speaker=row.speaker or speaker,
+                )
             yield row
     for path in audio:
         if real_path(path) not in named_audio:

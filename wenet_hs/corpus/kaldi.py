@@ -209,7 +209,8 @@ def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejec
     for key, txt in transcripts.items():
         yield data.make_entry(key, txt, split)
     _report_unused(folder, lines_of)
-    for key in sorted((data.segments or data.recordings).keys() - transcripts.keys()):
+    parts = data.segments or data.recordings  # each of them is one utterance
+    for key in sorted(parts.keys() - transcripts.keys()):
         reason = "no transcript: it is not in text"
         yield Rejected(key=key, path="", reason=reason, lang="", is_fault=False)
 
@@ -236,7 +237,16 @@ class _KaldiFolder:
     """Name of a recording → its channel, by reco2file_and_channel."""
 
     def make_entry(self, key: str, txt: str, split: str | None) -> Entry | Rejected:
-        """The entry of a line of text, or why the line cannot be used."""
+        """The entry of a line of text, or why the line cannot be used.
+
+        Its channel is that of the command in wav.scp, else that of its segment, else that of its
+        recording. A command gives one channel, so its segment must not name another one.
+
+        Args:
+            key: first word of the line.
+            txt: the rest of the line.
+            split: name of the set, or None.
+        """
         segment = _PartOfRecording(recording=key)
         if self.segments:
             if key not in self.segments:

@@ -123,7 +123,8 @@ class SyntheticOptions(SimulationOptions):
 def prepare(options: SyntheticOptions) -> dict[str, Any]:
     """Speak the corpus in OUT/corpus and write its lists. Returns the content of `stats.json`.
 
-    Raises DataError for a language that espeak-ng cannot speak.
+    Dev and test are spoken by other voices than train. Raises DataError for a language that
+    espeak-ng cannot speak, and for sentences that are missing or too few.
     """
     if options.unit == "phone":
         return run_phones(options)
@@ -167,7 +168,8 @@ def prepare(options: SyntheticOptions) -> dict[str, Any]:
         }
     recorded = recorded_options(options)
     del recorded["exclude_langs"]
-    recorded["statistics"] = options.statistics and options.statistics.name
+    statistics = options.statistics  # recorded by its name: paths are not recorded
+    recorded["statistics"] = None if statistics is None else statistics.name
     facts = {
         "corpus": "synthetic (simulated speech)",
         "simulated": True,
@@ -187,7 +189,8 @@ def hours_by_language(options: SyntheticOptions) -> dict[str, float]:
         statistics = read_statistics(options.statistics, options.langs)
         validated_h = {lang: of_lang.hours for lang, of_lang in statistics.items()}
         shares = hours_to_keep(validated_h)
-    return {lang: options.hours * share / sum(shares.values()) for lang, share in shares.items()}
+    total = sum(shares.values())
+    return {lang: options.hours * share / total for lang, share in shares.items()}
 
 
 # ---- sentences
