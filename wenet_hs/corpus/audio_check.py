@@ -241,7 +241,11 @@ def _make_cache_key(utterance: Utterance, mode: CheckMode) -> str:
 
 
 def _check_one(mode: CheckMode, utterance: Utterance) -> CheckedClip:
-    """The result for a clip in this mode; only `full` decodes it."""
+    """The result for a clip in this mode.
+
+    `full` decodes the clip. Other modes only look for the file, and read its length from the header
+    if the corpus states no duration.
+    """
     # `os.path.isfile` is False, not an error, for a name that no disk can hold.
     if not os.path.isfile(utterance.wav):  # noqa: PTH113
         return CheckedClip(None, _MISSING, is_of_file=False)

@@ -325,7 +325,9 @@ def read_release_table(path: Path, language: Language) -> list[Utterance]:
 
 
 def _read_tsv(path: Path) -> tuple[list[str], Iterator[list[str] | str]]:
-    """The names of the columns, and the values of each row or why the row cannot be read.
+    """The names of the columns, and the rows.
+
+    A row is the list of its values, or a text that says why it cannot be read.
 
     Raises DataError when the file is missing or no text.
     """

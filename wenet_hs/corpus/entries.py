@@ -427,8 +427,9 @@ def _make_keys(located_entries: Sequence[_LocatedEntry]) -> list[str]:
     keys = []
     for base_key, located in zip(base_keys, located_entries, strict=True):
         key = base_key
-        is_shared = len(speakers_of[base_key]) > 1 and not located.entry.key
-        if is_shared and located.entry.speaker:
+        has_several_speakers = len(speakers_of[base_key]) > 1
+        is_made_here = not located.entry.key  # keys of the form are not changed
+        if has_several_speakers and is_made_here and located.entry.speaker:
             key += f"-{located.entry.speaker}"
         key = normalize_unicode("NFC", key)  # macOS writes names in NFD
         keys.append("_".join(key.split()))

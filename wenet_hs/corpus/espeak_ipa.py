@@ -164,7 +164,8 @@ class PhoneSpelling:
 def _spellings(phone: str) -> list[tuple[str, ...]]:
     """The ways to write a phone: an affricate and a long consonant may also be two phones.
 
-    An affricate with a tie may be `t` and `ʃ`, or `t̠` and `ʃ`; a long `kː` may be `k` and `k`.
+    An affricate with a tie (U+0361) may be `t` and `ʃ`, or `t` with U+0320 and `ʃ`. A long `kː` may
+    be `k` and `k`.
     """
     spellings: list[tuple[str, ...]] = [(spelling,) for spelling in _SPELLINGS.get(phone, (phone,))]
     first, tie, second = phone.partition("\u0361")

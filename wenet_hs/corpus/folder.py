@@ -99,9 +99,9 @@ def read_folder(options: RecordingFolderOptions) -> tuple[Iterator[Entry | Rejec
 def _find_listings(
     files: Sequence[Path], audio: Sequence[Path], options: RecordingFolderOptions
 ) -> list[Path]:
-    """Text files whose first line names an audio file, such as `trans.txt` of LibriSpeech.
+    """Text files whose first line names an audio file, such as `84-121123.trans.txt` (LibriSpeech).
 
-    None if an audio file has a text file of its own name: then the files are pairs.
+    Empty if an audio file has a text file of its own name: then the files are pairs.
     """
     stems = {_stem(Path(path.name), path.suffix) for path in audio}
     suffixes = (".txt", ".tsv", ".csv", options.text_suffix.lower())

@@ -83,8 +83,8 @@ def prepare(options: KaldiOptions) -> dict[str, Any]:
 def read_folders(corpus: Path, *, only_sets: bool = False) -> Iterator[Entry | Rejected]:
     """The utterances of a data folder, or of its subfolders, which then are the sets.
 
-    A subfolder whose utterances another one of its set has too is not used: `train_hires` beside
-    `train`, or `train_100` beside `train_960`.
+    A subfolder is not used if another subfolder of its set has all its utterances: `train_hires`
+    beside `train`, or `train_100` beside `train_960`. This is a warning.
 
     Args:
         only_sets: use no subfolder whose name is not that of a set, such as `local`.

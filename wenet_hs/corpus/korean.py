@@ -44,6 +44,7 @@ def read_korean_marks(text: str, lang: str, marks: KoreanMarks) -> str:
         lang: code of the language; it may have a region (`ko-KR`), or be empty.
     """
     code = lang.partition("-")[0]
+    # All marks have a slash.
     if "/" not in text or not (code in _KOREAN or _HANGUL.search(text)):
         return text
     marks.spellings.update(match.group() for match in _SPELLINGS.finditer(text))

@@ -79,12 +79,13 @@ def prepare_entries(
         _refuse_unusable_sets(options, entries, usable, named.set_of_key)
 
     sets = _divide_into_sets(options, usable, named.set_of_key, rejected)
-    added, held = leave_out_held(added, sets.splits)
+    added, not_allowed = leave_out_held(added, sets.splits)
     facts_of_added = dict[str, int]()
     if (options.out / ADDED).is_file():
         facts_of_added = {"num_added": len(added)}
         sets = _add_to_training(options, sets, added)
-    rejected += [*sets.left_out, *held]
+    rejected += [*sets.left_out, *not_allowed]
+    # All languages, in the order in which `stats.json` has them.
     langs: dict[str, dict[str, Any]] = {
         u.lang or "": {} for u in (*usable, *named.utterances, *added)
     }

@@ -169,10 +169,14 @@ def find_pause_labels(
 
 
 def _count_touching(labels: Sequence[TimedLabel], texts: Collection[str]) -> Counter[str]:
-    """Of each text in `texts` the annotations that touch an annotation of another text.
+    """How many annotations of each of the texts touch an annotation of another text.
 
     They begin where the other one ends, or end where it begins, to the millisecond. Two pauses that
-    touch are not counted. All annotations have times.
+    touch are not counted.
+
+    Args:
+        labels: all annotations; they have times.
+        texts: the texts to count, in lower case.
     """
     candidates = [label for label in labels if _as_label(label.text) in texts]
     others = [label for label in labels if _as_label(label.text) not in texts]
