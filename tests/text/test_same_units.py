@@ -75,7 +75,7 @@ def test_training_and_alignment(tmp_path: Path, clip: Utterance, case: TableCase
     dataset = SpeechDataset(
         [utterance], tokenizer, conf, training=True, seed=0, output_length=output_length
     )
-    assert names(tokenizer, dataset.item(0, epoch=0).target.tolist()) == case.units
+    assert names(tokenizer, dataset.make_example(0, epoch=0).target.tolist()) == case.units
     assert not dataset.unknown
     experiment = Experiment(config, tokenizer, model, tmp_path)
     aligned = align_utterances(experiment, [utterance])["u"]

@@ -396,7 +396,7 @@ def _resolve_audio(
     usable = list[_LocatedEntry]()
     rejected = list[Rejected]()
     for located, channel in zip(located_entries, channels, strict=True):
-        doubt = finder.doubt(located.entry.audio, located.path)
+        doubt = finder.describe_doubt(located.entry.audio, located.path)
         if doubt is not None:
             rejected.append(located.entry.reject(doubt))
         elif isinstance(channel, UnusableChannel):
