@@ -349,8 +349,13 @@ def _share_of_clipped(loudness: NDArray[np.float32]) -> float:
 
 
 def find_in_audio(sets: Sets, clips: Mapping[str, Clip], sample_rate: int) -> Iterator[Finding]:
-    """Findings about the audio of each utterance; `sample_rate` is that of the training, Hz."""
+    """Findings about the audio of each utterance; `sample_rate` is that of the training, Hz.
+
+    `amount` orders the findings of one kind: longer silence, quieter clips and lower rates are
+    worse. An utterance whose audio cannot be read has only this finding.
+    """
     rates = _count_rates(clips)
+    # The most frequent one; 0: no clip can be read.
     usual_rate = max(rates, key=lambda rate: rates[rate], default=0)
     for name, u in _each(sets):
         clip = clips[u.key]

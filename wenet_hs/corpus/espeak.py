@@ -272,7 +272,10 @@ def make_noise(
 
 
 def _draw_pink_noise(num_samples: int, draw: np.random.Generator) -> NDArray[np.float32]:
-    """Noise (N,) whose power falls with the frequency, so that octaves have equal energy."""
+    """Noise (N,) whose power is 1 / frequency, so that octaves have equal energy.
+
+    Its spectrum is drawn; the bin of 0 Hz stays 0.
+    """
     fft_length = math.ceil(num_samples / _FFT_STEP) * _FFT_STEP
     num_bins = fft_length // 2
     real, imaginary = draw.standard_normal((2, num_bins), dtype=np.float32)
@@ -481,7 +484,7 @@ def _load_engine() -> Iterator[ctypes.CDLL]:
 
 def _refuse_loaded(library: str) -> None:
     """Raise DataError if the library is loaded in this process: it then has a state."""
-    try:
+    try:  # RTLD_NOLOAD: an error unless it is loaded already
         loaded = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
     except OSError:  # not loaded, as it should be
         return

@@ -210,7 +210,9 @@ def _sort_tiers(tiers: Sequence[Choice]) -> list[Choice]:
 def _read_columns(path: Path, lang: str) -> Source:
     """The columns of a table, with what they contain by their names.
 
-    Removed characters are counted only for the column of the transcripts.
+    If the names say too little, or are ambiguous, this is a fault of the source, and the columns
+    have no content. Characters that normalisation removes are counted only for the column of the
+    transcripts.
     """
     finder = MediaFinder(None)
 
@@ -221,7 +223,8 @@ def _read_columns(path: Path, lang: str) -> Source:
     faults = list[str]()
     content_of = dict[str, str]()
     try:
-        for content, name in find_columns(path, table.header, "").items():
+        no_flag = ""  # of --columns
+        for content, name in find_columns(path, table.header, no_flag).items():
             content_of[name] = content
     except DataError as error:
         faults.append(str(error))

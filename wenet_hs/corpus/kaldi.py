@@ -359,7 +359,8 @@ def _find_decoded_file(command: str) -> _WavScpAudio | None:
     if not command.endswith("|"):
         return None
     words = " ".join(command.removesuffix("|").split())
-    words = re.sub(r"^\S*/| 2> ?/dev/null$", "", words)  # the folder of the program, and messages
+    # Without the folder of the program, and `2> /dev/null` at the end.
+    words = re.sub(r"^\S*/| 2> ?/dev/null$", "", words)
     for pattern in _DECODERS:
         match = re.fullmatch(pattern, words)
         if match is not None:

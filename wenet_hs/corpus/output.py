@@ -172,7 +172,7 @@ def _refuse_many_faults(out: Path, total: Mapping[str, Any], max_rejected: float
     if num_faults <= max_rejected * num_in:
         return
     kinds = ", ".join(f"{kind} {count}" for kind, count in num_of_kind.items())
-    most_frequent_kind = next(iter(num_of_kind))
+    most_frequent_kind = next(iter(num_of_kind))  # they are in descending order
     remedy = "repair the corpus"
     if most_frequent_kind == "missing":
         remedy = "put the audio where this file says"
@@ -459,7 +459,7 @@ def find_overlaps(
         ends_last = segments[0]
         for segment in segments[1:]:
             start = segment.start
-            end = min(ends_last.end, segment.end)
+            end = min(ends_last.end, segment.end)  # before `start` if they do not overlap
             if round(end - start, 3) > _MIN_OVERLAP_S:
                 yield Overlap(ends_last.utterance, segment.utterance, start=start, end=end)
             if segment.end > ends_last.end:
@@ -488,9 +488,9 @@ def name_recordings(paths: set[Path]) -> dict[Path, str]:
     name_of = dict[Path, str]()
     candidates = dict[Path, str]()
     for make_name in (
-        lambda path: Path(path.stem),
-        lambda path: path.relative_to(root).with_suffix(""),
-        lambda path: path.relative_to(root),
+        lambda path: Path(path.stem),  # `x` of a/x.wav
+        lambda path: path.relative_to(root).with_suffix(""),  # `a_x`
+        lambda path: path.relative_to(root),  # `a_x.wav`
     ):
         candidates = {path: _join_parts(make_name(path)) for path in unnamed}
         counts = Counter([*name_of.values(), *candidates.values()])

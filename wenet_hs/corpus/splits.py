@@ -72,7 +72,7 @@ def hold_out(
         held_keys = {utterance.key for utterance in held}
         rest = [utterance for utterance in rest if utterance.key not in held_keys]
 
-    budget = int(max_loss * len(rest))
+    budget = int(max_loss * len(rest))  # utterances of the rest that may be left out
     sentences = _affordable_sentences(held, rest, budget, seed=seed, purpose=purpose)
     if not sentences:  # every sentence costs too much: both sets share sentences
         return held, rest, left_out
