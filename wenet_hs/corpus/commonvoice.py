@@ -107,7 +107,13 @@ class Language:
     def reject(self, utterance: Utterance, reason: str, *, is_fault: bool = True) -> None:
         """Leave an utterance out."""
         self.rejected.append(
-            Rejected(utterance.key, utterance.wav, reason, self.lang, is_fault=is_fault)
+            Rejected(
+                key=utterance.key,
+                path=utterance.wav,
+                reason=reason,
+                lang=self.lang,
+                is_fault=is_fault,
+            )
         )
 
 
@@ -296,7 +302,7 @@ def read_release_table(path: Path, language: Language) -> list[Utterance]:
     for number, row in enumerate(rows, start=2):
         where = f"{lang}:{path.name}:{number}"
         if isinstance(row, str):  # why the row cannot be read
-            language.rejected.append(Rejected(where, "", row, lang))
+            language.rejected.append(Rejected(key=where, path="", reason=row, lang=lang))
             continue
         client_id, name, sentence = (row[header.index(column)] for column in COLUMNS)
         if name and "." not in name:  # the first releases omit the suffix
@@ -311,7 +317,9 @@ def read_release_table(path: Path, language: Language) -> list[Utterance]:
             reason = "repeated: this clip is on an earlier line"
         if reason is not None:
             is_unique = bool(name) and not is_repeated
-            language.rejected.append(Rejected(key if is_unique else where, wav, reason, lang))
+            language.rejected.append(
+                Rejected(key=key if is_unique else where, path=wav, reason=reason, lang=lang)
+            )
             continue
         utterances[key] = Utterance(
             key=key,

@@ -147,7 +147,13 @@ def leave_out_held(
             kept.append(utterance)
         else:
             rejected.append(
-                Rejected(utterance.key, utterance.wav, reason, utterance.lang or "", is_fault=False)
+                Rejected(
+                    key=utterance.key,
+                    path=utterance.wav,
+                    reason=reason,
+                    lang=utterance.lang or "",
+                    is_fault=False,
+                )
             )
     return kept, rejected
 
@@ -156,16 +162,19 @@ class _HeldOutRecordings:
     """The recordings of dev and test, to find whether a file is one of them or a copy."""
 
     def __init__(self, held_out: Mapping[str, Sequence[Utterance]]) -> None:
-        """`held_out`: name of a set → its utterances."""
+        """Find the files of the recordings. `held_out`: name of a set → its utterances."""
         self._set_of_path: dict[Path, str] = {}
+        """Real path of a recording → its set."""
         for name, utterances in held_out.items():
             for wav in {utterance.wav for utterance in utterances}:
                 self._set_of_path[Path(wav).resolve()] = name
         self._set_of_stem = {fold_name(path.stem): name for path, name in self._set_of_path.items()}
         self._paths_of_size: dict[int, list[Path]] = {}
+        """Size in bytes → recordings: only files of equal size can be copies."""
         for path in filter(Path.is_file, self._set_of_path):
             self._paths_of_size.setdefault(path.stat().st_size, []).append(path)
-        self._sha256 = cache(file_sha256)  # files of one size are hashed once
+        # Many utterances have one recording: each file is hashed and looked for once.
+        self._sha256 = cache(file_sha256)
         self.find_set = cache(self._find_set)
 
     def _find_set(self, wav: str) -> str | None:

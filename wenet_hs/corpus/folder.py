@@ -490,7 +490,8 @@ def _make_transcript_error(
     beside = _find_beside(others, audio)
     found = f"no metadata.csv, and no x{options.text_suffix} beside x{audio[0].suffix}"
     if beside:
-        found += f", but {list_names([f'x{group.suffix} ({group.count})' for group in beside])}"
+        listed = list_names([f"x{group.suffix} ({group.count})" for group in beside])
+        found += f", but {listed}"
     for rule in (_find_readable_form, _find_annotations, _find_tables, _find_other_suffix):
         remedy = rule(beside, others)
         if remedy is not None:

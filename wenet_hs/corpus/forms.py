@@ -223,9 +223,8 @@ def _read_columns(path: Path, lang: str) -> Source:
     faults = list[str]()
     content_of = dict[str, str]()
     try:
-        no_flag = ""  # of --columns
-        for content, name in find_columns(path, table.header, no_flag).items():
-            content_of[name] = content
+        columns_by_content = find_columns(path, table.header, "")  # "": without --columns
+        content_of = {name: content for content, name in columns_by_content.items()}
     except DataError as error:
         faults.append(str(error))
     columns = [

@@ -250,21 +250,27 @@ class _KaldiFolder:
         segment = _PartOfRecording(recording=key)
         if self.segments:
             if key not in self.segments:
-                return Rejected(key, "", f"missing: {key} is not in segments", "")
+                return Rejected(
+                    key=key, path="", reason=f"missing: {key} is not in segments", lang=""
+                )
             line = self.segments[key]
             try:
                 segment = _read_segment(line)
             except ValueError:
                 expected = "expected `recording start end [channel]`"
-                return Rejected(key, "", f"segments: {expected}, found {line!r}", "")
+                return Rejected(
+                    key=key, path="", reason=f"segments: {expected}, found {line!r}", lang=""
+                )
         if segment.recording not in self.recordings:
-            return Rejected(key, "", f"missing: {segment.recording} is not in wav.scp", "")
+            return Rejected(
+                key=key, path="", reason=f"missing: {segment.recording} is not in wav.scp", lang=""
+            )
         path, channel_of_command = self.recordings[segment.recording]
         if channel_of_command and segment.channel not in (None, 0):  # the only one has number 0
             reason = (
                 f"outside the audio: channel {segment.channel} of a command that gives only one"
             )
-            return Rejected(key, path, reason, "")
+            return Rejected(key=key, path=path, reason=reason, lang="")
         channel: int | str | None = segment.channel
         if channel_of_command:
             channel = channel_of_command

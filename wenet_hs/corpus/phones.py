@@ -221,7 +221,9 @@ def _read_clips(
         wav = str(folder / clip.name)
         text = clip.request.sentence
         if clip.duration_s is None:
-            silent.append(Rejected(key, wav, f"{clip.reason}: {text}", plan.lang))
+            silent.append(
+                Rejected(key=key, path=wav, reason=f"{clip.reason}: {text}", lang=plan.lang)
+            )
         else:
             utterances.append(
                 Utterance(
@@ -343,7 +345,9 @@ def plan_voice(lang: str, *, num_texts: int, seed: int) -> VoicePlan:
         try:
             plan.texts[text] = split_label(label, lang)
         except ValueError as error:
-            plan.rejected.append(Rejected(f"{lang}:{text}", "", str(error), lang))
+            plan.rejected.append(
+                Rejected(key=f"{lang}:{text}", path="", reason=str(error), lang=lang)
+            )
     return plan
 
 

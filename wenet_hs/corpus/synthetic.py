@@ -284,10 +284,14 @@ def _clean(lang: str, path: Path, numbered_lines: Iterable[tuple[int, str]]) -> 
         text = " ".join(unicodedata.normalize("NFC", _CONTROL.sub(" ", line)).split())
         where = f"{lang}:{path.name}:{number}"
         if not text:
-            rejected.append(Rejected(where, str(path), "empty line", lang, is_fault=False))
+            rejected.append(
+                Rejected(key=where, path=str(path), reason="empty line", lang=lang, is_fault=False)
+            )
             continue
         if not any(character.isalpha() for character in text):
-            rejected.append(Rejected(where, str(path), f"no letter: {text}", lang))
+            rejected.append(
+                Rejected(key=where, path=str(path), reason=f"no letter: {text}", lang=lang)
+            )
             continue
         transcript = normalize(text, lang)
         if transcript not in first_of_transcript:
@@ -295,7 +299,9 @@ def _clean(lang: str, path: Path, numbered_lines: Iterable[tuple[int, str]]) -> 
             continue
         first_number, _ = first_of_transcript[transcript]
         reason = f"duplicate: the same sentence is on line {first_number}"
-        rejected.append(Rejected(where, str(path), reason, lang, is_fault=False))
+        rejected.append(
+            Rejected(key=where, path=str(path), reason=reason, lang=lang, is_fault=False)
+        )
     if not first_of_transcript:
         raise DataError(path, f"contains no sentence of {lang!r}", "add some, or drop the language")
     return Sentences(
@@ -383,6 +389,7 @@ def draw_sentences(
     """
     for turn in count():
         for sentence in sentences:
+            # Each sentence has its own order of the voices, one per turn.
             order = random.Random(f"{seed}/{lang}/{sentence}").sample(voices, len(voices))
             draw = random.Random(f"{seed}/{lang}/{sentence}/{turn}")
             yield ClipRequest(
@@ -464,7 +471,9 @@ def _read_language(
     for sentence, clip in silent.items():
         path = str(folder / "clips" / clip.name)
         reason = f"{clip.reason}: {sentence}"
-        language.rejected.append(Rejected(clip.name, path, reason, sentences.lang))
+        language.rejected.append(
+            Rejected(key=clip.name, path=path, reason=reason, lang=sentences.lang)
+        )
     for name in SPLITS:
         utterances = read_release_table(folder / f"{name}.tsv", language)
         language.splits[name] = sorted(utterances, key=lambda utterance: utterance.key)

@@ -159,7 +159,9 @@ def _read_language(
         try:
             line = " ".join(raw.decode("utf-8").split())
         except UnicodeDecodeError as error:
-            yield Rejected(where, "", f"not UTF-8: byte {error.start} of the line", lang)
+            yield Rejected(
+                key=where, path="", reason=f"not UTF-8: byte {error.start} of the line", lang=lang
+            )
             continue
         name, _, phones = line.partition(" ")
         if not name:
@@ -171,12 +173,12 @@ def _read_language(
         path = str(audio or candidates[0])
         if key in keys:
             reason = "repeated: this utterance is on an earlier line"
-            yield Rejected(where, path, reason, lang)
+            yield Rejected(key=where, path=path, reason=reason, lang=lang)
         elif not txt:
-            yield Rejected(key, path, "empty transcript", lang)
+            yield Rejected(key=key, path=path, reason="empty transcript", lang=lang)
         elif audio is None:
             reason = f"missing: no audio/{name}{' or '.join(_AUDIO_SUFFIXES)}"
-            yield Rejected(key, path, reason, lang)
+            yield Rejected(key=key, path=path, reason=reason, lang=lang)
         else:
             keys.add(key)
             yield Utterance(key=key, wav=path, txt=txt, lang=lang)
