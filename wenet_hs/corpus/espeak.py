@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import soundfile
@@ -181,6 +181,7 @@ class ClipMaker:
             reason = "crash: espeak-ng ended its process on this sentence"
             return SpokenClip(request, name, duration_s=None, reason=reason)
 
+        # Each batch has new processes, because espeak-ng leaks memory.
         batch_size = _CLIPS_PER_PROCESS * max(1, self.num_workers)
         for start in range(0, len(requests), batch_size):
             yield from parallel_map(
@@ -194,8 +195,7 @@ class ClipMaker:
 
 def clip_name(request: ClipRequest, audio_format: str) -> str:
     """`simulated_<digest>.<format>`: another request, engine or rendering has another name."""
-    engine_version = installed_voices()[0]
-    identity = [_RENDERING, engine_version, SAMPLE_RATE, asdict(request)]
+    identity = [_RENDERING, installed_voices().version, SAMPLE_RATE, asdict(request)]
     content = json.dumps(identity, sort_keys=True, ensure_ascii=False)
     digest = hashlib.sha256(content.encode("utf-8")).hexdigest()[:16]
     return f"simulated_{digest}.{audio_format}"
@@ -424,10 +424,18 @@ def voice_name(lang: str, variant: str | None = None) -> str:
     return voices[lang] + (f"+{variant}" if variant else "")
 
 
+class InstalledVoices(NamedTuple):
+    """The voices of the installed espeak-ng."""
+
+    version: str
+    """Of espeak-ng."""
+    name_of: Mapping[str, str]
+    """Language code → the engine's name of its voice: "es" → "roa/es"."""
+
+
 @cache
-def installed_voices() -> tuple[str, Mapping[str, str]]:
-    """The version of espeak-ng, and its voices: language code → the engine's name, such as "es" →
-    "roa/es".
+def installed_voices() -> InstalledVoices:
+    """The version of espeak-ng and its voices, read once.
 
     A code that several voices have is the one with the lowest priority. Raises DataError when
     espeak-ng is not installed.
@@ -441,7 +449,7 @@ def installed_voices() -> tuple[str, Mapping[str, str]]:
         name = path.relative_to(folder).as_posix()
         for code, priority in _read_voice_codes(path):
             best[code] = min(best.get(code, (priority, name)), (priority, name))
-    return version, {code: name for code, (_, name) in sorted(best.items())}
+    return InstalledVoices(version, {code: name for code, (_, name) in sorted(best.items())})
 
 
 def _read_voice_codes(path: Path) -> Iterator[tuple[str, int]]:

@@ -194,7 +194,7 @@ def run_phones(options: SimulationOptions) -> dict[str, Any]:
         facts={
             "corpus": "synthetic phones (simulated speech)",
             "simulated": True,
-            "engine": f"espeak-ng {espeak.installed_voices()[0]}",
+            "engine": f"espeak-ng {espeak.installed_voices().version}",
             "options": recorded_options(options, SimulationOptions),
             "voices_not_used": voices_not_used,
             "recordings": list(recordings),
@@ -283,7 +283,7 @@ def choose_langs(langs: Sequence[str], exclude: Sequence[str]) -> ChosenVoices:
 def _name_voices() -> dict[str, set[str]]:
     """The shortest code of each voice → all names of it: codes, language, and family."""
     codes_of_voice = defaultdict[str, list[str]](list)
-    for code, voice in espeak.installed_voices()[1].items():
+    for code, voice in espeak.installed_voices().name_of.items():
         codes_of_voice[voice].append(code)
     names_of = {}
     for voice, codes in codes_of_voice.items():

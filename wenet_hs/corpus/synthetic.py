@@ -173,7 +173,7 @@ def prepare(options: SyntheticOptions) -> dict[str, Any]:
     facts = {
         "corpus": "synthetic (simulated speech)",
         "simulated": True,
-        "engine": f"espeak-ng {espeak.installed_voices()[0]}",
+        "engine": f"espeak-ng {espeak.installed_voices().version}",
         "options": recorded,
         "voices": {"train": list(train_voices), "dev and test": list(test_voices)},
     }
@@ -282,25 +282,22 @@ def _clean(lang: str, path: Path, numbered_lines: Iterable[tuple[int, str]]) -> 
     rejected = []
     for number, line in numbered_lines:
         text = " ".join(unicodedata.normalize("NFC", _CONTROL.sub(" ", line)).split())
-        where = f"{lang}:{path.name}:{number}"
-        if not text:
-            rejected.append(
-                Rejected(key=where, path=str(path), reason="empty line", lang=lang, is_fault=False)
-            )
-            continue
-        if not any(character.isalpha() for character in text):
-            rejected.append(
-                Rejected(key=where, path=str(path), reason=f"no letter: {text}", lang=lang)
-            )
-            continue
         transcript = normalize(text, lang)
-        if transcript not in first_of_transcript:
+        has_letter = any(character.isalpha() for character in text)
+        if has_letter and transcript not in first_of_transcript:
             first_of_transcript[transcript] = (number, text)
             continue
-        first_number, _ = first_of_transcript[transcript]
-        reason = f"duplicate: the same sentence is on line {first_number}"
+        if not text:
+            reason = "empty line"
+        elif not has_letter:
+            reason = f"no letter: {text}"
+        else:
+            first_number, _ = first_of_transcript[transcript]
+            reason = f"duplicate: the same sentence is on line {first_number}"
+        is_fault = bool(text) and not has_letter
+        where = f"{lang}:{path.name}:{number}"
         rejected.append(
-            Rejected(key=where, path=str(path), reason=reason, lang=lang, is_fault=False)
+            Rejected(key=where, path=str(path), reason=reason, lang=lang, is_fault=is_fault)
         )
     if not first_of_transcript:
         raise DataError(path, f"contains no sentence of {lang!r}", "add some, or drop the language")
