@@ -190,7 +190,7 @@ def _read_pairs(
     if not text_of and _find_beside(texts, audio):  # x.transcript.vtt, and --text_suffix .vtt
         raise _make_transcript_error(options, files, audio)
 
-    transcripts = list[_TranscriptFile]()
+    transcripts = list[_TranscriptOfRecording]()
     faults = list[str]()
     cue_names = CueNames(options.keep_names, options.take_names)
     for path in audio:
@@ -267,7 +267,7 @@ def _pair_by_name(audio: Sequence[Path], texts: Sequence[Path], suffix: str) -> 
 
 
 @dataclass(frozen=True)
-class _TranscriptFile:
+class _TranscriptOfRecording:
     """What the transcript of an audio file contains."""
 
     text: Path
@@ -279,7 +279,9 @@ class _TranscriptFile:
     """One per utterance. A transcript without times is one label without times."""
 
 
-def _read_transcript(text: Path, audio: Path, options: RecordingFolderOptions) -> _TranscriptFile:
+def _read_transcript(
+    text: Path, audio: Path, options: RecordingFolderOptions
+) -> _TranscriptOfRecording:
     """Read a transcript with times in a known form, or else as text; its lines are then joined.
 
     Raises DataError for times in another form, phones of TIMIT without --unit phone, and content
@@ -296,11 +298,11 @@ def _read_transcript(text: Path, audio: Path, options: RecordingFolderOptions) -
         lines = [line for line in content.splitlines() if line.strip()]
         note = "have several lines, which are joined" if len(lines) > 1 else ""
         labels = [Label(line=0, start=None, end=None, text=" ".join(lines))]
-    return _TranscriptFile(text.relative_to(options.corpus), audio, note, labels)
+    return _TranscriptOfRecording(text.relative_to(options.corpus), audio, note, labels)
 
 
 def _make_entries(
-    transcript: _TranscriptFile,
+    transcript: _TranscriptOfRecording,
     labels: Iterable[Label],
     speaker: str | None,
     split: str | None,
@@ -327,7 +329,7 @@ def _make_entries(
         )
 
 
-def _report_forms(transcripts: Iterable[_TranscriptFile]) -> None:
+def _report_forms(transcripts: Iterable[_TranscriptOfRecording]) -> None:
     """Log the number of transcripts of each form that the user is told about, and an example."""
     with_note = defaultdict[str, list[Path]](list)
     for transcript in transcripts:
