@@ -228,9 +228,9 @@ class AsrModel(nn.Module):
     def restrict(self, source_of: Mapping[int, int], num_units: int | None = None) -> "AsrModel":
         """A model for decoding whose heads give probability 0 to all but some units.
 
-        It shares its encoder and decoder with this model, and is in evaluation mode. <eos> is always
-        kept in the heads of the decoder, and blank in that of CTC. Other special units are kept
-        only if `source_of` has them.
+        It shares its encoder and decoder with this model, and is in evaluation mode. <eos> is
+        always kept in the heads of the decoder, and blank in that of CTC. Other special units are
+        kept only if `source_of` has them.
 
         Args:
             source_of: each kept unit → the unit whose probability it gets (`restrict_head`).
@@ -280,7 +280,11 @@ class AsrModel(nn.Module):
         return memory, memory_lengths
 
     def forward(self, batch: "Batch") -> Losses:
-        """The losses of a batch. A branch of weight 0 is not computed."""
+        """The losses of a batch; `total` is the one to train with.
+
+        A branch of weight 0 is not computed. In training with `interctc`, the output of an inner
+        encoder layer has a CTC loss too.
+        """
         weights = self.loss_weights
         asked_layers: tuple[int, ...] = ()
         if self.training and weights.interctc:
@@ -311,12 +315,14 @@ class AsrModel(nn.Module):
     def _attention_losses(
         self, memory: Tensor, memory_lengths: Tensor, batch: "Batch"
     ) -> _AttentionLosses:
-        """The losses of the decoder in both directions, and metrics of the left-to-right one.
+        """The losses of the decoder, and metrics of its left-to-right direction.
 
-        If CTC has all weight, the decoder is not computed: nll is NaN, the other values are 0. The
-        metrics are computed in evaluation, and in training if `loss_weights.with_metrics`;
-        otherwise nll is NaN and num_correct is 0. The guided attention penalty is computed in
-        training if it has a weight, and is 0 otherwise.
+        If CTC has all weight, the decoder is not computed: nll is NaN, the other values are 0.
+        Otherwise:
+            attention: the loss, by `reverse` also of the right-to-left decoder, if there is one.
+            nll, num_correct: computed in evaluation, and in training if `with_metrics`; otherwise
+                NaN and 0.
+            guide: the guided attention penalty in training, if it has a weight; otherwise 0.
 
         Args:
             memory: (B, T', D), the output of the encoder.

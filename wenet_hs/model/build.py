@@ -490,7 +490,7 @@ def state_cmvn(state: Mapping[str, Tensor], config: ExperimentConfig) -> Cmvn | 
     istd = state.get("encoder.global_cmvn.istd")
     if mean is not None and istd is not None:
         return mean, istd
-    feature_dim = build_frontend(config.dataset_conf).width
     if config.cmvn is None:
         return None
+    feature_dim = build_frontend(config.dataset_conf).width
     return torch.zeros(feature_dim), torch.ones(feature_dim)

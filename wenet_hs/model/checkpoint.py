@@ -100,7 +100,10 @@ class _HashingWriter:
         """torch.save replaces an error of `write` by one of its own."""
 
     def write(self, data: bytes | memoryview) -> int:
-        """Writes and returns the number of bytes."""
+        """Writes the data, adds them to the digest, and returns their number of bytes.
+
+        The first OSError is kept in `first_error`, and raised as all others are.
+        """
         try:
             self._file.write(data)
         except OSError as error:
@@ -462,7 +465,7 @@ def hash_weights(checkpoint: Path) -> str:
 def read_weights(path: Path | str) -> dict[str, Tensor]:
     """Reads the state_dict of a `.pt` or `.safetensors` file, or of the weights of a folder.
 
-    Code in the file is never run. Weights that a checkpoint leaves out are read too.
+    Code in the file is never run. The frozen weights that a checkpoint leaves out are read too.
 
     The SHA-256 of the file is checked if it is recorded in the folder (`final.json`, the manifest
     of a checkpoint): torch does not detect a flipped bit.

@@ -391,9 +391,9 @@ class FilesOfWeights:
 def find_folder_of_weights(weights: Path) -> Path:
     """The folder of the files that belong to weights, as an absolute path.
 
-    `weights` is a file or a folder. A checkpoint is in a model folder, perhaps one level deeper: so
-    its files are in the nearest of its own folder and the two above that has a train.yaml or a unit
-    table. Other weights, and a checkpoint without such files, have theirs in their own folder.
+    `weights` is a file or a folder. The files of a checkpoint, `MODEL/checkpoints/step-N`, are in
+    the nearest of its own folder and the two above it that has a train.yaml or a unit table. Other
+    weights, and a checkpoint without such files, have theirs in their own folder.
     """
     folder = (weights if weights.is_dir() else weights.parent).absolute()
     is_checkpoint = folder.name.startswith("step-") or (folder / MANIFEST).exists()
@@ -431,7 +431,7 @@ def check_files(model_dir: Path, run: RunRecord | None) -> None:
     other units of the same number every word would be wrong. A pointer of Git LFS in place of the
     weights is refused too.
     """
-    is_unpacked = model_dir.parent == unpacked_models()
+    is_unpacked = model_dir.parent == unpacked_models()  # it is from a ZIP, in the cache
     to_do = f"delete {model_dir} and load the ZIP again" if is_unpacked else "put the old file back"
     refuse_lfs_pointer(model_dir / WEIGHTS)
     sums = {} if run is None else run.files

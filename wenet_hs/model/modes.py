@@ -151,9 +151,9 @@ def trained_branches(branches: Set[Branch], ctc_weight: float) -> frozenset[Bran
 def recommended_modes(modes: Sequence[str]) -> list[str]:
     """The recommended modes among some names of MODES, which are in the order of that table.
 
-    If none of them is recommended, the last one is returned, because it is the most exact. This
-    holds for a model without CTC: modes that use only the decoder are less exact than those with
-    CTC, so none is recommended. The list is empty if `modes` is.
+    If none of them is recommended, the list has the last one, which is the most exact. This is so
+    for a model without CTC: modes that use only the decoder are less exact than those with CTC, and
+    none of them is recommended. The list is empty if `modes` is.
     """
     recommended = [name for name in modes if MODES[name].is_recommended]
     return recommended or list(modes[-1:])

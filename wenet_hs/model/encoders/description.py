@@ -60,11 +60,11 @@ class EncoderDescription:
     def __post_init__(self) -> None:
         """Raises ConfigError for an encoder that we would not compute as it was trained.
 
-        Values of another type than expected raise KeyError, TypeError, ValueError, AttributeError or
-        OverflowError.
+        Values of another type than expected raise KeyError, TypeError, ValueError, AttributeError
+        or OverflowError.
         """
         self._check()
-        # Each is computed once now, so that a wrong value is found here and not later.
+        # Computing them finds wrong values now, and not at their first use.
         _ = self.hidden_size, self.num_layers, self.output_size, self.frame_geometry
 
     @property
@@ -193,7 +193,7 @@ class EncoderDescription:
                 raise ConfigError(file, f"{name} {settings[name]!r}", f"only {value} is supported")
 
     def _fixed_settings(self) -> dict[str, Any]:
-        """The settings that must have this value in both files, or be absent or null."""
+        """Name → the value that this setting must have in both files, or be absent or null."""
         fixed = {"sampling_rate": _RATE, **_FIXED.get(self.kind, {})}
         if self.adapter_layers:
             fixed |= {"adapter_kernel_size": 3, "adapter_stride": 2}

@@ -141,8 +141,8 @@ def check_same_outputs(own: EncoderDescription, path: Path) -> None:
 def differences(own: EncoderDescription, other: EncoderDescription) -> list[str]:
     """The settings of `own` with which the same weights would give other outputs than in `other`.
 
-    Each as `NAME OWN, not OTHER`. Another `model_type` is the only difference in the list. The list
-    is empty if the outputs would be equal.
+    Each as `NAME OWN, not OTHER`. If the `model_type` is another one, this is the only entry. The
+    list is empty if the outputs would be equal.
     """
     if own.kind != other.kind:
         return [f"model_type {own.kind!r}, not {other.kind!r}"]
@@ -262,7 +262,10 @@ class WaveformEncoder(PretrainedEncoder):
         return norm(output_BTD) if self._is_stable else output_BTD
 
     def _adapt(self, output_BTD: Tensor, valid_BT: Tensor) -> Tensor:
-        """The output of the adapter, whose convolutions see zeros instead of padding."""
+        """The output (B, T', D) of the adapter; its convolutions see zeros instead of padding.
+
+        Each layer halves the number of frames.
+        """
         adapter = self.pretrained.adapter
         if adapter.proj is not None:
             output_BTD = adapter.proj_layer_norm(adapter.proj(output_BTD))
@@ -312,8 +315,10 @@ class BertEncoder(PretrainedEncoder):
         return None if embed is None else embed(x_BTD)
 
     def _adapt(self, output_BTD: Tensor, valid_BT: Tensor) -> Tensor:
-        """The output of `Wav2Vec2BertAdapter`, computed here because that one lets padding into its
-        convolutions.
+        """The output (B, T', D) of the adapter; its convolutions see zeros instead of padding.
+
+        Each layer halves the number of frames. The computation is that of `Wav2Vec2BertAdapter`,
+        which is not called because its convolutions see the padding.
         """
         adapter = self.pretrained.adapter
         if self.pretrained.intermediate_ffn is not None:
@@ -372,6 +377,7 @@ class WhisperEncoder(PretrainedEncoder):
             starts_W = torch.arange(num_windows, device=lengths.device) * WINDOW_FRAMES
             lengths = (lengths[:, None] - starts_W).clamp(0, WINDOW_FRAMES).flatten()
         inputs = F.pad(inputs, (0, 0, 0, inputs.size(1) % 2))  # an even number, for conv2's stride
+        # Padding is 0 before each convolution, as beyond the end of a single recording.
         is_frame_B1T = length_mask(lengths, inputs.size(1))[:, None]
         x_BDT = F.gelu(module.conv1(inputs.transpose(1, 2) * is_frame_B1T)) * is_frame_B1T
         x_BTD = F.gelu(module.conv2(x_BDT)).transpose(1, 2)

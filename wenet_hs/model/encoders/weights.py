@@ -78,6 +78,8 @@ def load_pretrained(module: Any, folder: Path, adapter: str | None = None) -> di
 def hash_pretrained(folder: Path, adapter: str | None) -> str:
     """The SHA-256 of each file that `load_pretrained` reads, in its order, separated by spaces.
 
+    `adapter`: the language of the adapters; None or `new`: no file of adapters is read.
+
     Raises CheckpointError if one is missing.
     """
     files = weight_files(folder)
