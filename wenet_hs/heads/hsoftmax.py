@@ -336,5 +336,5 @@ def torch_cost_of_all_nodes(
     if not weights.on_all:
         return cost_N
     left_I, right_I = leaves
-    all_units_N = F.logsigmoid(scores) @ left_I + F.logsigmoid(-scores) @ right_I
+    all_units_N: Tensor = F.logsigmoid(scores) @ left_I + F.logsigmoid(-scores) @ right_I
     return cost_N - weights.on_all * all_units_N
