@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The adaptive softmax of Grave et al. 2017 (arXiv 1609.04309): `AdaptiveHead`, by PyTorch's module.
+"""The adaptive softmax of Grave et al. 2017 (arXiv 1609.04309): `AdaptiveHead`.
 
-P(v) is softmax(W·h)[v] for a frequent unit, and softmax(W·h)[c] · softmax(B_c·A_c·h)[v] for a unit
+It uses the module of PyTorch. P(v) is softmax(W·h)[v] for a frequent unit, and softmax(W·h)[c] · softmax(B_c·A_c·h)[v] for a unit
 of cluster c. The first softmax has one entry per cluster of rarer units. A_c reduces the width. A
 cluster is computed only for the rows that need it.
 
@@ -71,7 +71,7 @@ class AdaptiveHead(OutputHead):
         self.cutoffs = default_cutoffs(weights) if cutoffs is None else list(cutoffs)
         if not div_value >= 1:
             raise ValueError(f"div_value: must be at least 1, got {div_value}")
-        # Slightly below the root of D, which may have been rounded up: the last width is at least 1.
+        # The last width is at least 1. The root of D may have been rounded up: slightly below it.
         largest_div_value = dim ** (1 / max(1, len(self.cutoffs))) * (1 - 1e-9)
         self.div_value = min(div_value, largest_div_value)
         self.adaptive = nn.AdaptiveLogSoftmaxWithLoss(
@@ -211,9 +211,9 @@ class AdaptiveHead(OutputHead):
 
 
 def default_cutoffs(frequencies: NDArray[np.float64]) -> list[int]:
-    """The ranks at which clusters begin by MASS_SHARES: ascending, distinct, 1…V-1; V is at least 2.
+    """The ranks at which clusters begin by MASS_SHARES: ascending, distinct, 1…V-1.
 
-    If no unit occurs, all units count the same.
+    V is at least 2. If no unit occurs, all units count the same.
     """
     num_units = len(frequencies)
     largest = frequencies.max()

@@ -343,7 +343,10 @@ def smoothing_weights(smoothing: float, num_choices: int) -> SmoothingWeights:
 
 
 def weighted_cost(log_probs: Tensor, targets: Tensor, on_target: float, on_all: float) -> Tensor:
-    """(N,): -on_target·log p(its target) - on_all·Σ_v log p(v) from all log-probabilities (N, V)."""
+    """The weighted cost of each row (N,), from all log-probabilities (N, V).
+
+    It is -on_target·log p(target) - on_all·Σ_v log p(v).
+    """
     cost_N = -on_target * log_probs.gather(-1, targets[:, None])[:, 0]
     if not on_all:
         return cost_N
@@ -351,7 +354,10 @@ def weighted_cost(log_probs: Tensor, targets: Tensor, on_target: float, on_all: 
 
 
 def divergence(log_probs: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-    """(N,): KL(q ‖ p) of the smoothed target q, from all log-probabilities (N, V)."""
+    """KL(q ‖ p) of each row (N,), from all log-probabilities (N, V).
+
+    q is 1-smoothing on the target, and all other units share `smoothing` equally.
+    """
     weights = smoothing_weights(smoothing, log_probs.size(-1))
     return weighted_cost(log_probs, targets, weights.on_target, weights.on_all) + weights.constant
 

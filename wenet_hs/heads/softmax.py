@@ -76,7 +76,7 @@ class SoftmaxHead(OutputHead):
     def _cost_in_parts(
         self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float
     ) -> Tensor:
-        """`_cross_entropy` from log-probabilities of `_max_rows()` rows at a time, for the memory."""
+        """`_cross_entropy` without gradients, in parts of the rows for the memory."""
         num_rows = self._max_rows()
         if len(hidden_ND) <= num_rows:
             return weighted_cost(self._log_probs(hidden_ND), targets_N, on_target, on_all)

@@ -85,7 +85,7 @@ def forward_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
         frames, targets, labels, max_labels, BLOCK
     )
     is_state_S = state_S < num_states
-    # Whether a path may come to the state from the one two before it: not if both are the same label.
+    # Whether a path may come to the state from the one two before it: not if both are one label.
     may_skip_S = is_label_S & (state_S > 1)
     may_skip_S = may_skip_S & (tl.load(label_S - 1, mask=may_skip_S, other=0) != class_S)
     # Pointers to the log-probabilities and to the alphas of frame t.
@@ -138,7 +138,7 @@ def backward_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
         frames, targets, labels, max_labels, BLOCK
     )
     is_state_S = state_S < num_states
-    # Whether a path may go on to the state two after it: not if both are the same label.
+    # Whether a path may go on to the state two after it: not if both are one label.
     may_skip_S = is_label_S & (state_S + 2 < num_states)
     may_skip_S = may_skip_S & (tl.load(label_S + 1, mask=may_skip_S, other=0) != class_S)
     cost = tl.load(costs + utterance)
@@ -158,7 +158,7 @@ def backward_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
         here_S = _bounded(rest_S + tl.load(frame + class_S), is_state_S)
         place = buffer + (t % 2) * max_states
         tl.store(place + state_S, here_S, mask=is_state_S)
-        # The sums are in memory. There are two buffers, so that none is overwritten while it is read.
+        # The sums are in memory. With two buffers none is overwritten while it is read.
         tl.debug_barrier()
         one_S = tl.load(place + state_S + 1, mask=state_S + 1 < num_states, other=NEVER)
         two_S = tl.load(place + state_S + 2, mask=may_skip_S, other=NEVER)

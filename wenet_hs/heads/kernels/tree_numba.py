@@ -5,8 +5,8 @@ Along the paths: dot products with the vectors on the targets' paths only. A row
 from its leaf up to the root, so no table of paths is needed. Over all nodes: one pass over the
 product with all node vectors.
 
-An edge is a number, as in `HSoftmaxHead.edges`: twice the inner node above it, plus 1 if it leads to
-the right child. -1 is the edge to the root. The turn of a decision is +1 to the left and -1 to the
+An edge is a number, as in `HSoftmaxHead.edges`: twice the inner node above it, plus 1 if it leads
+to the right child. -1 is the edge to the root. The turn of a decision is +1 to the left and -1 to the
 right. With z the score of the node and s = turn · z, the probability of the turn is σ(s) and its
 cost is -log σ(s) = log1p(exp(-|s|)) - min(s, 0).
 
@@ -128,7 +128,7 @@ def _hidden_gradient(grad_N, weight_ID, starts, nodes, slopes):  # type: ignore[
 def sort_by_node(
     nodes: NDArray[np.int32], num_inner: int
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Sort decisions by their nodes (M,); those of one node keep their order, which is that of rows.
+    """Sort decisions by their nodes (M,); those of one node keep their order.
 
     Returns: the indices (M,) of the decisions in the new order, and (U+1,) the start of each node's
         decisions in it, then M.

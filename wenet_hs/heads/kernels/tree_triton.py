@@ -7,8 +7,8 @@ by the hidden vector. The gradient of the weight is a sum over the decisions at 
 sorted by node, and one program sums those of a node in the order of the rows. So the bits are the
 same in each run.
 
-An edge is a number, as in `HSoftmaxHead.edges`: twice the inner node above it, plus 1 if it leads to
-the right child. -1 is the edge to the root. The decisions of a row have as many places as the
+An edge is a number, as in `HSoftmaxHead.edges`: twice the inner node above it, plus 1 if it leads
+to the right child. -1 is the edge to the root. The decisions of a row have as many places as the
 longest path has. The places after its last decision are padding: there the node is I.
 
 Over all nodes, for leaf smoothing: a matrix product, and one pass over the scores.
