@@ -226,7 +226,7 @@ def cpu_seconds(side: Side) -> float:
 
     What the package remembers of words is forgotten first: a command begins without.
     """
-    for remembered in (rules._split_word, alignments._width, alignments.show_unit):
+    for remembered in (rules._split_word, alignments._num_columns, alignments.show_unit):
         remembered.cache_clear()
     gc.collect()
     start = time.process_time()

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from praatio.textgrid import openTextgrid
 from pympi.Elan import Eaf
 
-from wenet_hs.annotation import eaf as elan
-from wenet_hs.annotation.eaf import read_eaf, read_elan, read_segments, write_eaf
+from wenet_hs.annotation import eaf_writing
+from wenet_hs.annotation.eaf import read_eaf, read_elan, read_segments
+from wenet_hs.annotation.eaf_writing import write_eaf
 from wenet_hs.annotation.recordings import (
     check_tier_names,
     ctm_lines,
@@ -90,7 +91,7 @@ def check_structure(path: Path) -> None:
     for name in ("TIME_SLOT_ID", "ANNOTATION_ID"):
         ids = [one.get(name) for one in document.iter() if one.get(name)]
         assert len(ids) == len(set(ids)) > 0
-    tags = [elan._EAF_ORDER[one.tag] for one in document]
+    tags = [eaf_writing._EAF_ORDER[one.tag] for one in document]
     assert tags == sorted(tags)
     types = {one.get("LINGUISTIC_TYPE_ID"): one for one in document.findall("LINGUISTIC_TYPE")}
     stereotypes = {one.get("STEREOTYPE") for one in document.findall("CONSTRAINT")}

@@ -124,6 +124,9 @@ def test_marks_are_below_their_errors() -> None:
     empty = score({"k": ""}, {"k": "ab"}, rules=CER, num_resamples=0)
     lines = format_alignments(empty, width=80, all_shown=False).splitlines()
     assert lines == ["k  all  CER n/a  N=0 S=0 D=0 I=2", "ref: * *", "hyp: a b", "     I I"]
+    silent = score({"k": ""}, {"k": ""}, rules=CER, num_resamples=0)
+    lines = format_alignments(silent, width=80).splitlines()
+    assert lines == ["k  all  CER n/a  N=0 S=0 D=0 I=0", "ref:", "hyp:"]
 
 
 def test_words_are_separate_and_wide_letters_keep_the_columns() -> None:

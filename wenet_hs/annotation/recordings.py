@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The annotation files of a user that are transcribed, and lists of transcribed recordings: SRT,
-CTM (NIST), TSV.
-"""
+"""The recording of a user's annotation file, and transcribed recordings as SRT, CTM, TSV and JSON."""
 
 import json
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from itertools import chain, count
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from wenet_hs.annotation.eaf import find_offset_fault, read_eaf, read_media, read_other_media
-from wenet_hs.annotation.textgrid import find_shift, read_textgrid
+from wenet_hs.annotation.eaf import LinkedMedia, find_offset_fault, read_eaf, read_media
+from wenet_hs.annotation.textgrid import read_textgrid, require_shift
 from wenet_hs.annotation.tiers import TimedText, TranscribedRecording, TranscribedSegment
 from wenet_hs.base.files import one_field, read_bytes
 from wenet_hs.data.media import MediaFinder
@@ -25,74 +23,103 @@ ANNOTATED = (".eaf", ".textgrid")
 
 
 def find_media(path: Path, audio_dir: Path | None = None) -> Path:
-    """The recording of an .eaf or .TextGrid, found as `MediaFinder` does; any other path is a
-    recording itself.
+    """The recording of an .eaf or .TextGrid, found by `MediaFinder`.
 
-    `audio_dir`: the folder to search; None: that of the file.
+    A path with another suffix is that of a recording, and is returned as it is.
 
-    Raises: DataError if there is no recording, or the file cannot be read.
+    Args:
+        audio_dir: the folder to search; None: the folder of the file.
+
+    Raises DataError if there is no recording, if the only one has another offset in the .eaf, or if
+    the file cannot be read.
     """
-    if path.suffix.lower() not in ANNOTATED:
+    if not is_annotation_file(path):
         return path
-    document = read_eaf(path) if path.suffix.lower() == ".eaf" else None
-    written = (path.stem,) if document is None else read_media(path, document)[0]
-    found = MediaFinder(audio_dir).find(written, path.parent)
-    if document is not None and isinstance(found, Path):
-        found = find_offset_fault(found, read_other_media(document)) or found
-    if isinstance(found, str):
-        raise DataError(
-            path, found, "put the audio file there, or name its folder with --audio_dir"
-        )
-    return found
+    media = _read_linked_media(path)
+    recording = MediaFinder(audio_dir).find(media.paths, path.parent)
+    if isinstance(recording, str):
+        reason = recording  # why there is none
+        raise _missing_recording(path, reason)
+    reason_of_offset = find_offset_fault(recording, media.other_paths)
+    if reason_of_offset is not None:
+        raise _missing_recording(path, reason_of_offset)
+    return recording
+
+
+def _missing_recording(path: Path, reason: str) -> DataError:
+    return DataError(path, reason, "put the audio file there, or name its folder with --audio_dir")
+
+
+def is_annotation_file(path: Path) -> bool:
+    """Whether a path has the suffix of an ELAN file or a TextGrid."""
+    return path.suffix.lower() in ANNOTATED
+
+
+def _read_linked_media(path: Path) -> LinkedMedia:
+    """What an .eaf links to; a TextGrid has no links, and its recording has its own name."""
+    if path.suffix.lower() == ".eaf":
+        return read_media(path, read_eaf(path))
+    return LinkedMedia(paths=(path.stem,))
 
 
 def check_tier_names(path: Path, tier: str, duration_s: float | None = None) -> None:
-    """Raise DataError if an annotation file has a tier of a new tier's name, or is a TextGrid of
-    other audio.
+    """Check that new tiers can be written into a copy of an .eaf or .TextGrid.
 
-    `duration_s`: the length of the recording, if it is known.
+    Args:
+        tier: the name of the new tier of the text; those of its children begin with it.
+        duration_s: seconds of the recording; None: not known, then it is not checked.
+
+    Raises DataError if the file has a tier with such a name, or if it is a TextGrid whose times
+    do not fit the length of the recording.
     """
     if path.suffix.lower() == ".eaf":
-        names = [one.get("TIER_ID", "") for one in read_eaf(path).findall("TIER")]
+        names = [element.get("TIER_ID", "") for element in read_eaf(path).findall("TIER")]
     else:
         grid = read_textgrid(path)
-        names = [one.name for one in grid.tiers]
-        if duration_s is not None and isinstance(
-            fault := find_shift(*grid.extent, duration_s), str
-        ):
-            raise DataError(path, fault)
-    existing = [name for name in names if name == tier or name.startswith((f"{tier} ", f"{tier}@"))]
-    if existing:
-        raise DataError(
-            path, f"has a tier {existing[0]!r} already", "choose another name with --tier"
-        )
+        names = [grid_tier.name for grid_tier in grid.tiers]
+        if duration_s is not None:
+            require_shift(grid, duration_s)
+    beginnings_of_children = (f"{tier} ", f"{tier}@")
+    for name in names:
+        if name == tier or name.startswith(beginnings_of_children):
+            to_do = "choose another name with --tier"
+            raise DataError(path, f"has a tier {name!r} already", to_do)
 
 
 # ---- lists
 
 
 def write_srt(path: Path, recording: TranscribedRecording) -> None:
-    """Write the segments that have a text as subtitles (SubRip)."""
+    """Write the segments that have a text as subtitles (SubRip), numbered from 1."""
     spoken = [segment for segment in recording.segments if segment.text]
-    blocks = [
-        f"{number}\n{_srt_time(one.start)} --> {_srt_time(one.end)}\n{one.text}\n\n"
-        for number, one in enumerate(spoken, start=1)
-    ]
+    blocks = []
+    for number, segment in enumerate(spoken, start=1):
+        times = f"{_srt_time(segment.start)} --> {_srt_time(segment.end)}"
+        blocks.append(f"{number}\n{times}\n{segment.text}\n\n")
     write_atomic(path, "".join(blocks))
 
 
 def _srt_time(seconds: float) -> str:
-    minutes, ms = divmod(round(1000 * seconds), 60_000)
-    return f"{minutes // 60:02d}:{minutes % 60:02d}:{ms // 1000:02d},{ms % 1000:03d}"
+    """A time as `HH:MM:SS,mmm`."""
+    total_s, ms = divmod(round(1000 * seconds), 1000)
+    total_minutes, whole_s = divmod(total_s, 60)
+    hours, minutes = divmod(total_minutes, 60)
+    return f"{hours:02d}:{minutes:02d}:{whole_s:02d},{ms:03d}"
 
 
 def ctm_lines(name: str, parts: Iterable[TimedText]) -> str:
-    """`name 1 start duration text confidence` per word; white space in a text becomes `▁`."""
-    return "".join(
-        f"{SPACE.join(name.split())} 1 {part.start:.4f} {part.end - part.start:.4f} "
-        f"{SPACE.join(part.text.split()) or SPACE} {part.confidence:.4f}\n"
-        for part in parts
-    )
+    """One line of a CTM per unit or word: `name 1 start duration text confidence`.
+
+    The channel is always 1. White space in a name or a text becomes `▁`, because it separates the
+    columns. An empty text is `▁` too.
+    """
+    lines = []
+    shown_name = SPACE.join(name.split())
+    for part in parts:
+        text = SPACE.join(part.text.split()) or SPACE
+        times = f"{part.start:.4f} {part.end - part.start:.4f}"
+        lines.append(f"{shown_name} 1 {times} {text} {part.confidence:.4f}\n")
+    return "".join(lines)
 
 
 TSV_HEADER = "file\tstart\tend\ttext\tconfidence\n"
@@ -100,13 +127,16 @@ TSV_HEADER = "file\tstart\tend\ttext\tconfidence\n"
 
 def tsv_lines(recording: TranscribedRecording) -> str:
     """A line per segment: file, start, end (seconds), text, confidence (empty if there is none)."""
-    name, lines = one_field(str(recording.media)), []
-    for one in recording.segments:
-        confidence = "" if one.confidence is None else f"{one.confidence:.4f}"
-        lines.append(
-            f"{name}\t{one.start:.3f}\t{one.end:.3f}\t{one_field(one.text)}\t{confidence}\n"
-        )
+    lines = []
+    file = one_field(str(recording.media))
+    for segment in recording.segments:
+        times = f"{segment.start:.3f}\t{segment.end:.3f}"
+        confidence = "" if segment.confidence is None else f"{segment.confidence:.4f}"
+        lines.append(f"{file}\t{times}\t{one_field(segment.text)}\t{confidence}\n")
     return "".join(lines)
+
+
+# ---- records
 
 
 @dataclass(frozen=True)
@@ -120,64 +150,89 @@ class Record:
     """The model that transcribed it: a folder, a ZIP or an address; empty if it is not known."""
 
     def is_of(self, source: Path, model: str) -> bool:
-        """Whether it is of this recording, or of an annotation file beside it, and of this model."""
-        own, other = self.source.absolute(), source.absolute()
-        is_beside = {own.suffix.lower(), other.suffix.lower()} & {*ANNOTATED}
-        is_same = own == other or (bool(is_beside) and own.with_suffix("") == other.with_suffix(""))
-        return is_same and self.model in ("", model)
+        """Whether this is the transcript of the recording `source` by `model`.
+
+        An annotation file and a recording beside it, with the same name, are the same source. A
+        record without a model is of any model.
+        """
+        if self.model not in ("", model):
+            return False
+        own_path = self.source.absolute()
+        path = source.absolute()
+        if own_path == path:
+            return True
+        is_beside = own_path.with_suffix("") == path.with_suffix("")
+        return is_beside and (is_annotation_file(own_path) or is_annotation_file(path))
 
 
 def write_record(path: Path, record: Record) -> None:
-    """Write all of a transcribed recording as JSON."""
-    paths = {
-        "media": str(record.recording.media.absolute()),
-        "source": str(record.source.absolute()),
-    }
-    content = asdict(record.recording) | paths | {"model": record.model}
+    """Write all of a transcribed recording as JSON; paths are absolute."""
+    content = asdict(record.recording)
+    content["media"] = str(record.recording.media.absolute())
+    content["source"] = str(record.source.absolute())
+    content["model"] = record.model
     write_atomic(path, json.dumps(content, ensure_ascii=False))
 
 
 def find_record(folder: Path, source: Path, model: str) -> Path:
-    """NAME.json of a recording that this model transcribed, or the first free of NAME.json,
-    NAME-2.json, NAME-3.json ….
+    """The path of the record for a recording and a model: an existing one of both, or a free one.
 
-    A recording and an annotation file beside it, of the same name, are the same. A record without a
-    model is of any.
+    NAME.json, NAME-2.json, NAME-3.json … are tried in this order; `Record.is_of` says whether an
+    existing file is the record of both. NAME is that of `source`; after a name that ends in
+    `.corrections`, `-1` is added, because NAME.corrections.json is the file of corrections of NAME.
+
     Raises DataError for a file that is no record.
     """
-    stem = source.stem + "-1" * source.stem.endswith(
-        ".corrections"
-    )  # NAME.corrections.json is another file
-    names = chain([stem], (f"{stem}-{number}" for number in count(2)))
-    paths = (folder / f"{name}.json" for name in names)
-    return next(
-        path for path in paths if not path.exists() or read_record(path).is_of(source, model)
-    )
+    stem = source.stem
+    if stem.endswith(".corrections"):
+        stem += "-1"
+    path = folder / f"{stem}.json"
+    for number in count(2):
+        if not path.exists() or read_record(path).is_of(source, model):
+            break
+        path = folder / f"{stem}-{number}.json"
+    return path
 
 
 def read_record(path: Path) -> Record:
-    """The content of a file of `write_record`. Raises DataError if it is another file."""
+    """The content of a file of `write_record`.
+
+    Raises DataError if it cannot be read, or is another file.
+    """
     try:
         content = json.loads(read_bytes(path))
-        segments = [
-            TranscribedSegment(
-                **{**one, "words": tuple(TimedText(**word) for word in one["words"])}
-            )
-            for one in content["segments"]
-        ]
-        parts: Iterable[Any] = chain(segments, *(one.words for one in segments))
-        for part in parts:  # the file may be of somebody else
-            numbers = (part.start, part.end, 1.0 if part.confidence is None else part.confidence)
-            if not isinstance(part.text, str) or not all(map(math.isfinite, numbers)):
-                raise ValueError(f"{part}")
-        media, duration_s = Path(content["media"]), float(content["duration_s"])
-        if not math.isfinite(duration_s):
-            raise ValueError(f"duration_s {duration_s}")
+        duration_s = float(content["duration_s"])
+        _check_finite(duration_s)
         recording = TranscribedRecording(
-            media=media, duration_s=duration_s, segments=tuple(segments)
+            media=Path(content["media"]),
+            duration_s=duration_s,
+            segments=tuple(map(_read_segment, content["segments"])),
         )
         return Record(recording, Path(content["source"]), str(content.get("model", "")))
     except (ValueError, KeyError, TypeError, OverflowError) as error:
-        raise DataError(
-            path, "not a file of `transcribe --record`", "transcribe the recording again"
-        ) from error
+        found = "not a file of `transcribe --record`"
+        raise DataError(path, found, "transcribe the recording again") from error
+
+
+def _read_segment(content: dict[str, Any]) -> TranscribedSegment:
+    """A segment of a record. Raises ValueError, KeyError or TypeError for other content.
+
+    All values are checked, because the file may come from somebody else.
+    """
+    words = tuple(TimedText(**word) for word in content["words"])
+    segment = TranscribedSegment(**{**content, "words": words})
+    parts: list[TranscribedSegment | TimedText] = [segment, *words]
+    for part in parts:
+        if not isinstance(part.text, str):
+            raise ValueError(f"text {part.text!r}")
+        _check_finite(part.start, part.end)
+        if part.confidence is not None:
+            _check_finite(part.confidence)
+    return segment
+
+
+def _check_finite(*numbers: float) -> None:
+    """Raise ValueError for NaN and inf, and TypeError for what is no number."""
+    for number in numbers:
+        if not math.isfinite(number):
+            raise ValueError(f"{number} is not finite")

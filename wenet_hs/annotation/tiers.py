@@ -5,13 +5,21 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from wenet_hs.tree.errors import DataError
 
-TimedSpan = tuple[float, float, str]
-"""Begin and end in seconds, and text; of a point both times are equal."""
+
+class TimedSpan(NamedTuple):
+    """An annotation with times in seconds; of a point both times are equal."""
+
+    begin: float
+    end: float
+    text: str
+
+
 Span = TimedSpan | tuple[float | None, float | None, str]
-"""None where the annotation has no time."""
+"""Begin, end and text of an annotation; a time is None where the annotation has none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +38,12 @@ class Tier:
 
     @property
     def timed_spans(self) -> list[TimedSpan]:
-        """The annotations with times."""
-        return [
-            (begin, end, text)
-            for begin, end, text in self.spans
-            if begin is not None and end is not None
-        ]
+        """The annotations that have both times."""
+        timed = list[TimedSpan]()
+        for begin, end, text in self.spans:
+            if begin is not None and end is not None:
+                timed.append(TimedSpan(begin, end, text))
+        return timed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +63,12 @@ class AnnotationFile:
 DEFAULT_TIER = "wenet_hs"
 """The tier of the text. The names of its children begin with it."""
 DEFAULT_LOW_CONFIDENCE = 0.5
-WORDS, CONFIDENCE, LOW = (
-    f"{DEFAULT_TIER}{end}" for end in (" words", " confidence", " low confidence")
-)
-"""Linguistic types of its children; the names of their tiers have the same ends."""
+# Linguistic types of the children of the tier of the text. The names of their tiers end alike.
+WORDS = f"{DEFAULT_TIER} words"
+CONFIDENCE = f"{DEFAULT_TIER} confidence"
+LOW_CONFIDENCE = f"{DEFAULT_TIER} low confidence"
+
+_MILLISECOND = 0.001
 _MAX_OVERLAP_S = 0.05  # of two segments in a tier: rounded times, or a margin around the speech
 
 
@@ -113,82 +123,114 @@ class TranscribedRecording:
 def place_segments(
     segments: Iterable[TranscribedSegment], duration_s: float
 ) -> tuple[TranscribedSegment, ...]:
-    """The segments in order with times in whole milliseconds, within the recording; words within
-    their segment.
+    """The segments in order of time, with times that a tier of ELAN or Praat can hold.
 
-    Raises: DataError if two segments of a speaker overlap by more than 50 ms: a tier of ELAN or
-        Praat cannot hold them.
+    All times are whole milliseconds within the recording. A segment begins where the one before it
+    of the same speaker ends, or later. Its words are within it, one after the other, and each lasts
+    a millisecond or longer.
+
+    Raises DataError if two segments of a speaker overlap by more than 50 ms, or if one ends within
+    the one before it.
     """
-    placed, end_of = list[TranscribedSegment](), dict[str | None, float]()
+    placed = list[TranscribedSegment]()
+    latest_s = math.floor(1000 * duration_s) / 1000  # the last whole millisecond
+    end_of_speaker = dict[str | None, float]()
     for segment in sorted(segments, key=lambda segment: (segment.start, segment.end)):
-        previous = end_of.get(segment.speaker, 0.0)
-        if previous - segment.start > _MAX_OVERLAP_S or segment.end - previous < 0.001:
+        previous_end = end_of_speaker.get(segment.speaker, 0.0)
+        is_overlap = previous_end - segment.start > _MAX_OVERLAP_S
+        is_within_previous = segment.end - previous_end < _MILLISECOND
+        if is_overlap or is_within_previous:
             found = f"two segments of one speaker overlap at {segment.start:.3f} s, which a tier cannot hold"
             raise DataError(found, to_do="correct the times, or name the speakers")
-        start, end = _whole_ms(
-            segment.start, segment.end, previous, math.floor(1000 * duration_s) / 1000
+        start, end = _to_whole_ms(
+            segment.start, segment.end, earliest=previous_end, latest=latest_s
         )
-        words, last = list[TimedText](), start
-        for number, word in enumerate(segment.words, start=1):
-            most = end - 0.001 * (
-                len(segment.words) - number
-            )  # each word after this one needs a millisecond
-            first, last = _whole_ms(word.start, word.end, last, most)
-            words.append(replace(word, start=first, end=last))
-        placed.append(replace(segment, start=start, end=end, words=tuple(words)))
-        end_of[segment.speaker] = end
+        words = _place_words(segment.words, start, end)
+        placed.append(replace(segment, start=start, end=end, words=words))
+        end_of_speaker[segment.speaker] = end
     return tuple(placed)
 
 
-def _whole_ms(start: float, end: float, least: float, most: float) -> tuple[float, float]:
-    """The times in whole milliseconds, in [least, most] and at least one millisecond apart."""
-    first = min(max(round(start, 3), least), most - 0.001)
-    return round(first, 3), round(max(min(round(end, 3), most), first + 0.001), 3)
+def _place_words(
+    words: Sequence[TimedText], segment_start: float, segment_end: float
+) -> tuple[TimedText, ...]:
+    """The words with times in whole milliseconds within their segment, one after the other."""
+    placed = list[TimedText]()
+    previous_end = segment_start
+    for number, word in enumerate(words, start=1):
+        num_after = len(words) - number
+        latest = segment_end - _MILLISECOND * num_after  # each word after this one needs one
+        start, end = _to_whole_ms(word.start, word.end, earliest=previous_end, latest=latest)
+        placed.append(replace(word, start=start, end=end))
+        previous_end = end
+    return tuple(placed)
+
+
+def _to_whole_ms(
+    start: float, end: float, *, earliest: float, latest: float
+) -> tuple[float, float]:
+    """Both times in whole milliseconds, within [earliest, latest] and a millisecond or more apart.
+
+    If they are too close to each other, the end moves.
+    """
+    start_ms = min(max(round(start, 3), earliest), latest - _MILLISECOND)
+    end_ms = max(min(round(end, 3), latest), start_ms + _MILLISECOND)
+    return round(start_ms, 3), round(end_ms, 3)
 
 
 def make_tiers(recording: TranscribedRecording, name: str, low_confidence: float) -> list[Tier]:
-    """The tiers of each speaker: text, words, confidence, and the words whose confidence is below
-    `low_confidence`.
+    """The tiers of each speaker: text, words, confidence, and words of low confidence.
 
-    With several speakers the names end in `@SPEAKER`. A tier without annotations is left out,
-    except that of the text.
+    A word has low confidence if its confidence is below `low_confidence`. The tier of the text has
+    the name `name`, and the others depend on it. If there are several speakers, the name of each
+    tier ends in `@SPEAKER`. Tiers without annotations are left out, except that of the text.
     """
     speakers = list(dict.fromkeys(segment.speaker for segment in recording.segments)) or [None]
     tiers = list[Tier]()
     for speaker in speakers:
-        end = f"@{speaker}" if len(speakers) > 1 and speaker is not None else ""
-        of_segments = [
-            _spans(one, low_confidence) for one in recording.segments if one.speaker == speaker
-        ]
-        for kind in (DEFAULT_TIER, WORDS, CONFIDENCE, LOW):
-            spans = [span for of_kind in of_segments for span in of_kind[kind]]
-            if spans or kind == DEFAULT_TIER:
-                parent = "" if kind == DEFAULT_TIER else name + end
-                full_name = name + kind.removeprefix(DEFAULT_TIER) + end
-                tiers.append(
-                    Tier(
-                        name=full_name,
-                        kind=kind,
-                        participant=speaker or "",
-                        parent=parent,
-                        spans=spans,
-                    )
-                )
+        name_end = f"@{speaker}" if len(speakers) > 1 and speaker is not None else ""
+        segments = [segment for segment in recording.segments if segment.speaker == speaker]
+        for kind, spans in _spans_by_kind(segments, low_confidence).items():
+            is_text = kind == DEFAULT_TIER
+            if not spans and not is_text:
+                continue
+            tier = Tier(
+                name=name + kind.removeprefix(DEFAULT_TIER) + name_end,
+                kind=kind,
+                participant=speaker or "",
+                parent="" if is_text else name + name_end,
+                spans=spans,
+            )
+            tiers.append(tier)
     return tiers
+
+
+def _spans_by_kind(
+    segments: Iterable[TranscribedSegment], low_confidence: float
+) -> dict[str, list[TimedSpan]]:
+    """The annotations of each tier of a speaker, by linguistic type, the tier of the text first.
+
+    A confidence is written with two decimals. A segment without one has no such annotation.
+    """
+    spans: dict[str, list[TimedSpan]] = {
+        DEFAULT_TIER: [],
+        WORDS: [],
+        CONFIDENCE: [],
+        LOW_CONFIDENCE: [],
+    }
+    for segment in segments:
+        spans[DEFAULT_TIER].append(TimedSpan(segment.start, segment.end, segment.text))
+        spans[WORDS] += spans_of(segment.words)
+        if segment.confidence is not None:
+            shown = f"{segment.confidence:.2f}"
+            spans[CONFIDENCE].append(TimedSpan(segment.start, segment.end, shown))
+        for word in segment.words:
+            if word.confidence < low_confidence:
+                shown = f"{word.confidence:.2f}"
+                spans[LOW_CONFIDENCE].append(TimedSpan(word.start, word.end, shown))
+    return spans
 
 
 def spans_of(parts: Iterable[TimedText]) -> list[TimedSpan]:
     """Units or words as annotations."""
-    return [(one.start, one.end, one.text) for one in parts]
-
-
-def _spans(segment: TranscribedSegment, low_confidence: float) -> dict[str, list[TimedSpan]]:
-    """The annotations of a segment by kind of tier."""
-    confidence, times = segment.confidence, (segment.start, segment.end)
-    low = [one for one in segment.words if one.confidence < low_confidence]
-    return {
-        DEFAULT_TIER: [(*times, segment.text)],
-        WORDS: spans_of(segment.words),
-        CONFIDENCE: [] if confidence is None else [(*times, f"{confidence:.2f}")],
-        LOW: [(one.start, one.end, f"{one.confidence:.2f}") for one in low],
-    }
+    return [TimedSpan(part.start, part.end, part.text) for part in parts]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Heads, frontends, corpora and decoding modes of other installed packages, which their entry
-points declare.
+"""Extensions: heads, frontends, corpora and decoding modes of other installed packages.
+
+A package declares them as entry points:
 
     [project.entry-points."wenet_hs.heads"]
     cosine = "my_package.cosine:CosineHeadConf"
@@ -38,7 +39,7 @@ RESERVED_NAMES: dict[ExtensionKind, Collection[str]] = {"mode": ["auto"]}
 
 @dataclass(frozen=True, kw_only=True)
 class Extension:
-    """A name of an installed package."""
+    """A name that an installed package declares, with the package and its version."""
 
     kind: ExtensionKind
     name: str
@@ -53,31 +54,31 @@ class Extension:
 # ---- names
 
 
-def known_names(kind: ExtensionKind, own: Collection[str]) -> list[str]:
-    """Our own names of a kind, then those of installed packages by name, which cannot replace ours.
+def known_names(kind: ExtensionKind, own_names: Collection[str]) -> list[str]:
+    """The names that a user may give: `own_names`, which wenet_hs has, and those of packages.
 
-    Names that `find_extension` refuses because of their text are left out.
+    The names that installed packages declare for this kind of object follow in alphabetical order.
+    A name of ours is listed once, even if a package declares it too. Names whose text
+    `find_extension` refuses are left out. No package is imported.
     """
-    usable = {
-        entry.name
-        for entry in installed_entries(kind)
-        if _name_fault(_describe(kind, entry)) is None
-    }
-    return [*own, *sorted(usable.difference(own))]
+    extensions = [_read_extension(kind, entry) for entry in installed_entries(kind)]
+    usable_names = {extension.name for extension in extensions if not _name_fault(extension)}
+    return [*own_names, *sorted(usable_names.difference(own_names))]
 
 
-def is_known_name(kind: ExtensionKind, own: Collection[str], name: str) -> bool:
-    """Whether a name is ours, or of an installed package. Nothing is imported.
+def is_known_name(kind: ExtensionKind, own_names: Collection[str], name: str) -> bool:
+    """Whether a name is in `own_names`, which wenet_hs has, or is declared by an installed package.
 
-    A warning names each package that declares a name of ours, once per process.
-    Raises ConfigError as `find_extension` if the name of a package cannot be used.
+    No package is imported. For each package that declares a name of ours a warning is logged, once
+    per process.
+    Raises ConfigError, as `find_extension` does, for a name of packages that cannot be used.
     """
-    if name in own:
+    if name in own_names:
         warn_about_clash(kind, name)
         return True
     if not _find_entries(kind, name):
         return False
-    find_extension(kind, name)
+    find_extension(kind, name)  # raises if it cannot be used
     return True
 
 
@@ -87,89 +88,124 @@ def has_extension_name(kind: ExtensionKind, arguments: Iterable[str]) -> bool:
     return not declared.isdisjoint(arguments)
 
 
-@cache
+@cache  # one warning per name and process
 def warn_about_clash(kind: ExtensionKind, name: str) -> None:
-    """Log each package that declares a name of ours."""
+    """Log a warning for each package that declares `name`, which wenet_hs has itself."""
     for entry in _find_entries(kind, name):
+        extension = _escape(_read_extension(kind, entry))
         message = "%s: not used; wenet_hs has a %s of this name"
-        logger.warning(message, _escaped(_describe(kind, entry)), kind)
+        logger.warning(message, extension, kind)
 
 
 # ---- packages
 
 
-def find_extension(kind: ExtensionKind, name: str) -> Extension:
-    """The package of a name. Nothing is imported.
+def find_extensions(
+    kind: ExtensionKind, own_names: Collection[str], names: Iterable[str]
+) -> list[Extension]:
+    """The extensions of those names that are not in `own_names`, which wenet_hs has.
 
-    Raises ConfigError if no installed package, or more than one, declares it. Also if the name is
-    reserved, or if the name, the package or its version is no PLAIN_TEXT.
+    Each is listed once, in the order of the names. No package is imported. Raises ConfigError as
+    `find_extension` does.
     """
-    extension = _describe(kind, _find_entry(kind, name))
+    distinct_names = dict.fromkeys(names)
+    return [find_extension(kind, name) for name in distinct_names if name not in own_names]
+
+
+def find_extension(kind: ExtensionKind, name: str) -> Extension:
+    """The extension that an installed package declares under a name. Nothing is imported.
+
+    Raises ConfigError if no package declares the name, or more than one does. It also raises
+    ConfigError if the name is reserved, or if the name, the package or its version is not a
+    PLAIN_TEXT.
+    """
+    extension = _read_extension(kind, _find_entry(kind, name))
     fault = _name_fault(extension)
     if fault is not None:
-        raise _wrong_extension(_escaped(extension), fault)
+        raise _wrong_extension(_escape(extension), fault)
     return extension
 
 
-def _name_fault(extension: Extension) -> str | None:
-    """Why the name of an extension cannot be used; None if it can."""
-    if extension.name in RESERVED_NAMES.get(extension.kind, ()):
-        return "the name is reserved"
-    texts = {"name": extension.name, "package": extension.package, "version": extension.version}
-    for what, text in texts.items():
-        if not re.fullmatch(PLAIN_TEXT, text):
-            rule = "letters, digits and . _ + ! -, at most 100, the first a letter or digit"
-            return f"the {what} must be of {rule}"
-    return None
-
-
-def _escaped(extension: Extension) -> Extension:
-    """The same with escapes for characters that may act on a terminal."""
-    texts = {"name": extension.name, "package": extension.package, "version": extension.version}
-    shown = {what: text.encode("unicode_escape").decode("ascii") for what, text in texts.items()}
-    return Extension(kind=extension.kind, **shown)
-
-
-def _describe(kind: ExtensionKind, entry: EntryPoint) -> Extension:
+def _read_extension(kind: ExtensionKind, entry: EntryPoint) -> Extension:
+    """The name, package and version of an entry point."""
     distribution = _distribution(entry)
     return Extension(
         kind=kind, name=entry.name, package=distribution.name, version=distribution.version
     )
 
 
-def find_extensions(
-    kind: ExtensionKind, own: Collection[str], names: Iterable[str]
-) -> list[Extension]:
-    """The packages of those names that are not ours, each name once.
+def _name_fault(extension: Extension) -> str | None:
+    """Why an extension cannot be used because of its name or package, for a message.
 
-    Raises ConfigError as `find_extension`.
+    None if it can be used.
     """
-    return [find_extension(kind, name) for name in dict.fromkeys(names) if name not in own]
+    if extension.name in RESERVED_NAMES.get(extension.kind, ()):
+        return "the name is reserved"
+    texts = {"name": extension.name, "package": extension.package, "version": extension.version}
+    for part, text in texts.items():
+        if not re.fullmatch(PLAIN_TEXT, text):
+            rule = "letters, digits and . _ + ! -, at most 100, the first a letter or digit"
+            return f"the {part} must be of {rule}"
+    return None
+
+
+def _escape(extension: Extension) -> Extension:
+    r"""The extension with escapes such as `\x07` for characters that may act on a terminal."""
+    return Extension(
+        kind=extension.kind,
+        name=_escape_text(extension.name),
+        package=_escape_text(extension.package),
+        version=_escape_text(extension.version),
+    )
+
+
+def _escape_text(text: str) -> str:
+    """The text with escapes for all characters that are not printable ASCII."""
+    return text.encode("unicode_escape").decode("ascii")
 
 
 def package_versions(extensions: Iterable[Extension]) -> dict[str, str]:
-    """Package → version."""
+    """The version of each package that declares one of the extensions."""
     return {extension.package: extension.version for extension in extensions}
+
+
+def is_installed(extension: Extension) -> bool:
+    """Whether the package of an extension is installed and declares its name.
+
+    Its version may be another one. Nothing is imported.
+    """
+    entries = _find_entries(extension.kind, extension.name)
+    installed_packages = {_normalize_package(_distribution(entry).name) for entry in entries}
+    return _normalize_package(extension.package) in installed_packages
+
+
+def _normalize_package(package: str) -> str:
+    """The name of a package as indexes compare it: `my_package` and `My-Package` are the same."""
+    return re.sub("[-_.]+", "-", package).lower()
+
+
+# ---- calls
 
 
 @cache
 def load_extension(kind: ExtensionKind, name: str) -> Any:
-    """The object that a package declares for a name; imports the package.
+    """The object that an installed package declares for a name. Imports the package.
 
-    Raises ConfigError as `find_extension`, or if the package cannot be imported.
+    Raises ConfigError as `find_extension` does, or if the package cannot be imported.
     """
-    find_extension(kind, name)
+    find_extension(kind, name)  # raises if the name cannot be used
     with calling_extension(kind, name, "cannot be imported"):
         return _find_entry(kind, name).load()
 
 
 @contextmanager
 def calling_extension(kind: ExtensionKind, name: str, failure: str) -> Iterator[None]:
-    """A call into a package: an exception of the package becomes one line that names it.
+    """Run a block that calls a package; an exception of the package becomes a ConfigError.
 
-    `failure`: what the line says, such as `cannot be imported`; the exception is added to it.
-    Raises ConfigError for every exception, and for `sys.exit`. An error of ours, which a package
-    may raise about the user's input, stays as it is.
+    Its message is one line. It names the extension and contains `failure`, such as
+    `cannot be imported`, and the exception. `sys.exit` in the package becomes one too.
+    A WenetHsError passes unchanged: a package may raise it about the user's input. So does
+    KeyboardInterrupt.
     """
     try:
         yield
@@ -182,53 +218,44 @@ def calling_extension(kind: ExtensionKind, name: str, failure: str) -> Iterator[
         raise ConfigError(str(extension), f"{failure} ({reason})", to_do) from error
 
 
-def wrong_object(kind: ExtensionKind, name: str, found: str) -> ConfigError:
-    """The error for an object of a package that is not as this kind needs it."""
-    return _wrong_extension(find_extension(kind, name), found)
+def wrong_object(kind: ExtensionKind, name: str, fault: str) -> ConfigError:
+    """The error for a package whose object, or what it returned, is not what this kind needs."""
+    return _wrong_extension(find_extension(kind, name), fault)
 
 
-def _wrong_extension(extension: Extension, found: str) -> ConfigError:
-    return ConfigError(str(extension), found, f"install another version of {extension.package}")
-
-
-def is_installed(extension: Extension) -> bool:
-    """Whether a package of this name declares the name, in any version. Nothing is imported."""
-    packages = [
-        _distribution(entry).name for entry in _find_entries(extension.kind, extension.name)
-    ]
-    return _normalized(extension.package) in map(_normalized, packages)
-
-
-def _normalized(package: str) -> str:
-    """The name of a package as indexes compare it: `my_package` and `My-Package` are the same."""
-    return re.sub("[-_.]+", "-", package).lower()
+def _wrong_extension(extension: Extension, fault: str) -> ConfigError:
+    """The error for an extension that cannot be used; `fault` says why."""
+    return ConfigError(str(extension), fault, f"install another version of {extension.package}")
 
 
 # ---- entry points
 
 
-@cache
+@cache  # reading them takes 5 ms
 def installed_entries(kind: ExtensionKind) -> EntryPoints:
-    """The entry points of a kind of all installed packages. Reading them takes 5 ms."""
+    """The entry points of a kind that all installed packages declare."""
     return entry_points(group=GROUPS[kind])
 
 
-def _find_entries(kind: ExtensionKind, name: str) -> list[EntryPoint]:
-    return [*installed_entries(kind).select(name=name)]
-
-
 def _find_entry(kind: ExtensionKind, name: str) -> EntryPoint:
+    """The entry point of a name.
+
+    Raises ConfigError if no installed package declares it, or if more than one does.
+    """
     entries = _find_entries(kind, name)
+    where = f"{kind} {name}"
     if not entries:
-        raise ConfigError(
-            f"{kind} {name}", "no installed package declares it", "install its package"
-        )
+        raise ConfigError(where, "no installed package declares it", "install its package")
     if len(entries) > 1:
-        packages = list_names(sorted(_distribution(entry).name for entry in entries))
-        raise ConfigError(
-            f"{kind} {name}", f"several packages declare it: {packages}", "keep one of them"
-        )
+        packages = sorted(_distribution(entry).name for entry in entries)
+        found = f"several packages declare it: {list_names(packages)}"
+        raise ConfigError(where, found, "keep one of them")
     return entries[0]
+
+
+def _find_entries(kind: ExtensionKind, name: str) -> list[EntryPoint]:
+    """The entry points of a kind with this name, one per package that declares it."""
+    return [*installed_entries(kind).select(name=name)]
 
 
 def _distribution(entry: EntryPoint) -> Distribution:

@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs: commands in a session of their own, which go on when the process that started them ends.
 
-A job is a folder with job.json (kind, command, time of the start, details), log, pid, and at its
-end code. Its processes hold the file lock, by which any server knows whether it runs.
+A job is a folder with these files:
+
+    job.json  kind, command, time of the start, details
+    log       what the command prints
+    lock      locked by the processes of the job as long as one of them runs
+    pid       the number of the first process, which leads the process group
+    stop      exists after `Job.stop`
+    code      the exit code, after the end
 """
 
 import fcntl
@@ -27,16 +33,21 @@ State = Literal["running", "stopping", "done", "failed", "stopped", "interrupted
 STOPPED_CODES = (143, 130)
 """Exit codes after SIGTERM and SIGINT.
 
-SIGKILL (137) is also what a process gets when the memory is full.
+SIGKILL (137) is not among them: the system also sends it when the memory is full.
 """
-_MAX_WORD = (1 << 17) - 1  # of Linux
-_MAX_TAIL, _JOBS = 1 << 16, "[0-9][0-9][0-9][0-9]-*"
-_MUTEX = threading.Lock()
+_MAX_ARGUMENT_BYTES = (1 << 17) - 1
+"""The longest argument of a command that Linux takes."""
+_MAX_TAIL_BYTES = 1 << 16
+"""As much of the end of a log is read for its last lines."""
+_NAME_PATTERN = "[0-9][0-9][0-9][0-9]-*"
+"""Names of the folders of jobs, as `0012-train`: a number, and the kind."""
+_START_MUTEX = threading.Lock()
+"""Held while a job starts, so that two jobs that exclude each other do not start at once."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job by its folder."""
+    """A job, read from its folder. Its state is read again each time."""
 
     folder: Path
     kind: str
@@ -46,20 +57,24 @@ class Job:
 
     @property
     def state(self) -> State:
-        """What the files and the lock of the folder show."""
-        if _is_locked(self.folder / "lock"):
-            return "stopping" if (self.folder / "stop").exists() else "running"
-        was_asked = (self.folder / "stop").exists()
-        with suppress(OSError, ValueError):
-            code = int((self.folder / "code").read_text("utf-8"))
-            return (
-                "done"
-                if code == 0
-                else "stopped"
-                if was_asked or code in STOPPED_CODES
-                else "failed"
-            )
-        return "stopped" if was_asked else "interrupted"
+        """What the lock and the files of the folder show now.
+
+        running, stopping: a process of the job runs; `stop` was called for the second.
+        done: the command has ended with exit code 0.
+        stopped: it has ended otherwise, after `stop` or by SIGTERM or SIGINT.
+        failed: it has ended with another exit code.
+        interrupted: it was killed before it could write its exit code, and not by `stop`.
+        """
+        is_locked = _is_locked(self.folder / "lock")
+        was_asked_to_stop = self._was_asked_to_stop()
+        if is_locked:
+            return "stopping" if was_asked_to_stop else "running"
+        exit_code = self._exit_code()
+        if exit_code == 0:
+            return "done"
+        if was_asked_to_stop or exit_code in STOPPED_CODES:
+            return "stopped"
+        return "interrupted" if exit_code is None else "failed"
 
     @property
     def is_running(self) -> bool:
@@ -71,12 +86,27 @@ class Job:
         return tail(self.folder / "log", num_lines)
 
     def stop(self) -> None:
-        """Ask its processes to save and end; the second time end them at once."""
-        if self.is_running:
-            number = signal.SIGKILL if (self.folder / "stop").exists() else signal.SIGTERM
-            write_atomic(self.folder / "stop", "")
-            with suppress(OSError, ValueError):
-                os.killpg(int((self.folder / "pid").read_text("utf-8")), number)
+        """Ask the processes of a running job to save and end (SIGTERM).
+
+        The second call ends them at once (SIGKILL). Nothing happens to a job that has ended.
+        """
+        if not self.is_running:
+            return
+        number = signal.SIGKILL if self._was_asked_to_stop() else signal.SIGTERM
+        write_atomic(self.folder / "stop", "")
+        with suppress(OSError, ValueError):  # it has just ended, or has no number yet
+            process_group = int((self.folder / "pid").read_text("utf-8"))
+            os.killpg(process_group, number)
+
+    def _was_asked_to_stop(self) -> bool:
+        """Whether `stop` was called, by this process or another one."""
+        return (self.folder / "stop").exists()
+
+    def _exit_code(self) -> int | None:
+        """The exit code of the command; None if it has not ended, or was killed with its parent."""
+        with suppress(OSError, ValueError):
+            return int((self.folder / "code").read_text("utf-8"))
+        return None
 
 
 def start_job(
@@ -89,31 +119,25 @@ def start_job(
     alone: Sequence[str] = (),
     before: Callable[[], object] = lambda: None,
 ) -> Job:
-    """Start a command. Raises DataError while a job of `kind` or one of `alone` runs.
+    """Start a command as a job in a new folder, with the next free number.
+
+    Raises DataError while a job of the same kind, or of one of the kinds `alone`, runs. Also for a
+    command with an argument that the system does not take. Then no folder is made.
 
     Args:
-        jobs: the folder in which jobs are kept.
-        kind: a name for the job.
+        jobs: the folder in which the folders of jobs are.
+        kind: a name for the job, such as `train`.
+        command: the program and its arguments.
         folder: in which the command runs.
         details: what the job is for, as JSON that is kept with it.
-        alone: kinds of jobs that may not run beside it.
-        before: is called when none of them runs; no other job starts until it has ended.
+        alone: other kinds of jobs during which this one may not start.
+        before: is called before the start when none of them runs; no other job starts meanwhile.
     """
-    if longest := next((word for word in command if len(os.fsencode(word)) >= _MAX_WORD), None):
-        raise DataError(
-            f"{longest[:60]!r}…",
-            f"a part of a command with more than {_MAX_WORD:,} bytes",
-            "choose fewer",
-        )
-    with _MUTEX:
-        others = (job for job in read_jobs(jobs) if job.kind in (kind, *alone))
-        if running := next((job for job in others if job.is_running), None):
-            raise DataError(running.folder.name, "still runs", "wait for its end, or stop it")
+    _refuse_long_arguments(command)
+    with _START_MUTEX:
+        _refuse_running_jobs(jobs, [kind, *alone])
         before()
-        number = 1 + max(
-            (int(path.name[:4]) for path in jobs.glob(_JOBS)), default=0
-        )  # also without job.json
-        job = jobs / f"{number:04d}-{kind}"
+        job = jobs / f"{_next_number(jobs):04d}-{kind}"
         job.mkdir(parents=True)
         content = {
             "kind": kind,
@@ -122,17 +146,53 @@ def start_job(
             "details": details or {},
         }
         write_atomic(job / "job.json", json.dumps(content, ensure_ascii=False))
-        _run(job, command, folder)
-    return _read(job)
+        _start_process(job, command, folder)
+    return _read_job(job)
 
 
-def _run(job: Path, command: Sequence[str], folder: Path) -> None:
-    path = os.pathsep.join(
-        [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
-    )  # wenet-hs and python
+def _refuse_long_arguments(command: Sequence[str]) -> None:
+    """Raise DataError if an argument is longer than Linux allows."""
+    for argument in command:
+        if len(os.fsencode(argument)) >= _MAX_ARGUMENT_BYTES:
+            found = f"a part of a command with more than {_MAX_ARGUMENT_BYTES:,} bytes"
+            raise DataError(f"{argument[:60]!r}…", found, "choose fewer")
+
+
+def _refuse_running_jobs(jobs: Path, kinds: Sequence[str]) -> None:
+    """Raise DataError if a job of one of the kinds runs."""
+    for job in read_jobs(jobs):
+        if job.kind in kinds and job.is_running:
+            raise DataError(job.folder.name, "still runs", "wait for its end, or stop it")
+
+
+def _next_number(jobs: Path) -> int:
+    """The number after the greatest one of all folders of jobs; 1 for the first job.
+
+    A folder without job.json counts too: a server that was killed may have left one.
+    """
+    numbers = [int(path.name[:4]) for path in jobs.glob(_NAME_PATTERN)]
+    return max(numbers, default=0) + 1
+
+
+def _start_process(job: Path, command: Sequence[str], folder: Path) -> None:
+    """Start the processes of a job. `job`: its folder; `folder`: where the command runs.
+
+    `job_process` runs in a new session and starts the command. Both inherit the locked file `lock`,
+    so the lock ends with the last of them. What they print goes to `log`. `pid` is written here and
+    by `job_process`, because this process may be killed before it can write.
+    """
+    # The commands `wenet-hs` and `python` of this environment come first.
+    search_path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    environment = {
+        **os.environ,
+        "PATH": search_path,
+        "NO_COLOR": "1",
+        "PYTHONSAFEPATH": "1",  # Python does not import modules of `folder`
+    }
     with (job / "lock").open("ab") as lock, (job / "log").open("ab") as log:
         fcntl.flock(lock, fcntl.LOCK_EX)  # unlike lockf, the child has it too
         process = subprocess.Popen(
+            # -IS: without the user's settings of Python and installed packages, it starts at once
             [sys.executable, "-IS", job_process.__file__, str(job), *command],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -140,29 +200,31 @@ def _run(job: Path, command: Sequence[str], folder: Path) -> None:
             start_new_session=True,
             pass_fds=(lock.fileno(),),
             cwd=folder,
-            env={
-                **os.environ,
-                "PATH": path,
-                "NO_COLOR": "1",
-                "PYTHONSAFEPATH": "1",
-            },  # no module of `folder`
+            env=environment,
         )
         write_atomic(job / "pid", str(process.pid))
-    threading.Thread(
-        target=process.wait, daemon=True
-    ).start()  # no zombie stays while the server runs
+    # A process that has ended stays as a zombie until its parent waits for it.
+    threading.Thread(target=process.wait, daemon=True).start()
 
 
 def read_jobs(jobs: Path) -> list[Job]:
-    """The jobs of a project, the newest first."""
-    found = []
-    for path in sorted((one for one in jobs.glob(_JOBS) if not one.is_symlink()), reverse=True):
-        with suppress(OSError, ValueError, KeyError, TypeError):  # killed before it began
-            found.append(_read(path))
-    return found
+    """The jobs in a folder, the newest first.
+
+    Links are left out. So are folders without a complete job.json: their start was interrupted.
+    """
+    folders = [path for path in jobs.glob(_NAME_PATTERN) if not path.is_symlink()]
+    readable_jobs = []
+    for folder in sorted(folders, reverse=True):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            readable_jobs.append(_read_job(folder))
+    return readable_jobs
 
 
-def _read(folder: Path) -> Job:
+def _read_job(folder: Path) -> Job:
+    """The job of a folder.
+
+    Raises OSError, ValueError, KeyError or TypeError if its job.json is missing or damaged.
+    """
     content = json.loads((folder / "job.json").read_text("utf-8"))
     details = content.get("details", {})
     return Job(
@@ -174,6 +236,7 @@ def _read(folder: Path) -> Job:
 
 
 def _is_locked(path: Path) -> bool:
+    """Whether a process holds the lock of a file; False if the file cannot be opened."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -185,9 +248,14 @@ def _is_locked(path: Path) -> bool:
 
 
 def tail(path: Path, num_lines: int) -> list[str]:
-    """The last lines of a log."""
+    """The last lines of a log, at most `num_lines` and 64 KiB.
+
+    Empty if the log does not exist or is a link. Bytes that are not UTF-8 are replaced.
+    """
     if path.is_symlink() or not path.is_file():
         return []
     with path.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - _MAX_TAIL))
-        return file.read().decode("utf-8", errors="replace").splitlines()[-num_lines:]
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _MAX_TAIL_BYTES))
+        text = file.read().decode("utf-8", errors="replace")
+    return text.splitlines()[-num_lines:]

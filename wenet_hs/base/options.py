@@ -21,10 +21,18 @@ from wenet_hs.tree.errors import ConfigError
 
 REQUIRED = MISSING
 """The default of an option that has to be given."""
-NUM_CORES = (
-    len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-)
 Options = TypeVar("Options")
+"""A dataclass of options."""
+
+
+def _num_usable_cores() -> int:
+    """The number of cores that this process may use; without `sched_getaffinity` (macOS) all."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+NUM_CORES = _num_usable_cores()
 
 
 def option(
@@ -39,12 +47,13 @@ def option(
     """A field of a dataclass of options.
 
     Args:
-        help_text: of the flag. The default is added, unless the text has it or it is a switch, None
-            or empty.
-        flags: all names of the flag; not given: that of the field.
+        default: the value without the flag; REQUIRED if the flag must be given.
+        help_text: the help of the flag. `add_options` adds the default to it.
+        flags: all spellings of the flag; if not given, `--` and the name of the field.
         group: options of one group exclude each other as flags.
-        is_recorded: False for what cannot change the results.
-        settings: of argparse, such as metavar, or the type if it is not that of the field.
+        is_recorded: False for an option that cannot change the results.
+        settings: arguments of `argparse.ArgumentParser.add_argument` that replace those which
+            follow from the type of the field, such as `metavar` or `type`.
     """
     metadata = {
         "help": help_text,
@@ -57,15 +66,59 @@ def option(
 
 
 def add_options(parser: argparse.ArgumentParser, cls: type) -> None:
-    """Declare a flag per field of a dataclass of options."""
+    """Declare a flag in the parser for each field of a dataclass of options.
+
+    Fields with the same group become one group of flags that exclude each other.
+    """
     groups = defaultdict[str, Any](parser.add_mutually_exclusive_group)
-    for one in fields(cls):
-        target = groups[one.metadata["group"]] if one.metadata["group"] else parser
-        settings = {"required": True} if one.default is REQUIRED else {"default": one.default}
-        settings |= (
-            {"dest": one.name, "help": _help_text(one)} | _settings(one) | one.metadata["settings"]
-        )
-        target.add_argument(*(one.metadata["flags"] or [f"--{one.name}"]), **settings)
+    for member in fields(cls):
+        group = member.metadata["group"]
+        target = groups[group] if group else parser
+        flags = member.metadata["flags"] or [f"--{member.name}"]
+        settings: dict[str, Any] = {"dest": member.name, "help": _help_text(member)}
+        if member.default is REQUIRED:
+            settings["required"] = True
+        else:
+            settings["default"] = member.default
+        settings |= _settings_of_type(member)
+        settings |= member.metadata["settings"]
+        target.add_argument(*flags, **settings)
+
+
+def _help_text(member: Field[Any]) -> str:
+    """The help of a flag, with its default in brackets.
+
+    No default is added if the text itself gives one, for a switch, and for a default that is
+    missing, None or empty.
+    """
+    text: str = member.metadata["help"]
+    default = member.default
+    has_default = default not in (REQUIRED, None, "", ())
+    is_switch = isinstance(default, bool)
+    if not has_default or is_switch or "(default" in text:
+        return text
+    shown = f"{default:g}" if isinstance(default, float) else default
+    return f"{text} (default: {shown})"
+
+
+def _settings_of_type(member: Field[Any]) -> dict[str, Any]:
+    """The arguments of argparse's `add_argument` that follow from the type of the field."""
+    kind = _value_types(member)[0]
+    if kind is bool:
+        return {"action": "store_true"}
+    if get_origin(kind) is Literal:
+        return {"choices": get_args(kind)}
+    if get_origin(kind) is tuple and "type" not in member.metadata["settings"]:
+        assert not member.default  # argparse would add the words to it
+        return {"nargs": "+", "action": "extend", "default": []}
+    return {"type": kind}
+
+
+def _value_types(member: Field[Any]) -> tuple[Any, ...]:
+    """The types that a value of the field may have: those of `T | None`, or its only type."""
+    if NoneType in get_args(member.type):
+        return get_args(member.type)
+    return (member.type,)
 
 
 def fields_without_option(cls: type) -> list[str]:
@@ -73,75 +126,75 @@ def fields_without_option(cls: type) -> list[str]:
     return [member.name for member in fields(cls) if "is_recorded" not in member.metadata]
 
 
-def _types(one: Field[Any]) -> tuple[Any, ...]:
-    """The type of the field, or those of which the value has one."""
-    return get_args(one.type) if NoneType in get_args(one.type) else (one.type,)
-
-
-def _settings(one: Field[Any]) -> dict[str, Any]:
-    """How argparse reads a value of the type of the field."""
-    kind = _types(one)[0]
-    if kind is bool:
-        return {"action": "store_true"}
-    if get_origin(kind) is Literal:
-        return {"choices": get_args(kind)}
-    if get_origin(kind) is tuple and "type" not in one.metadata["settings"]:
-        assert not one.default  # argparse would add the words to it
-        return {"nargs": "+", "action": "extend", "default": []}
-    return {"type": kind}
-
-
-def _help_text(one: Field[Any]) -> str:
-    text: str = one.metadata["help"]
-    if (
-        one.default in (REQUIRED, None, "", ())
-        or isinstance(one.default, bool)
-        or "(default" in text
-    ):
-        return text
-    shown = f"{one.default:g}" if isinstance(one.default, float) else one.default
-    return f"{text} (default: {shown})"
-
-
-def check_values(options: Any) -> None:
-    """Raise ValueError for a value of another type, or none of the choices of its field; argparse
-    checks only flags.
-    """
-    for one in fields(options):
-        types, value = _types(one), getattr(options, one.name)
-        if get_origin(types[0]) is Literal:
-            if value not in get_args(types[0]) and not (value is None and NoneType in types):
-                raise ValueError(
-                    f"{one.name} {value!r}: must be one of {', '.join(get_args(types[0]))}"
-                )
-            continue
-        classes = tuple(get_origin(kind) or kind for kind in types)
-        numbers = [Integral] * (int in classes) + [Real] * (float in classes)  # also those of numpy
-        if not isinstance(value, (*classes, *numbers)):
-            raise ValueError(f"{one.name} {value!r}: must be of the type {classes[0].__name__}")
-
-
 def read_options(args: argparse.Namespace, cls: type[Options]) -> Options:
-    """The options that the flags give. Raises ConfigError if a value is out of range."""
-    given = {one.name: getattr(args, one.name) for one in fields(cls)}  # type: ignore[arg-type]
+    """The dataclass of options with the values of the parsed flags; lists become tuples.
+
+    Raises ConfigError that begins with the flag if a value is out of range.
+    """
+    values = {}
+    for member in fields(cls):  # type: ignore[arg-type]
+        value = getattr(args, member.name)
+        values[member.name] = tuple(value) if isinstance(value, list) else value
     try:
-        return cls(
-            **{
-                name: tuple(value) if isinstance(value, list) else value
-                for name, value in given.items()
-            }
-        )
+        return cls(**values)
     except ValueError as error:
         raise ConfigError(f"--{error}") from error
 
 
-def recorded_options(options: Any, cls: type | None = None) -> dict[str, Any]:
-    """Name → value of the options that decide the results, without paths; with `cls` only those of
-    this class.
+def check_values(options: Any) -> None:
+    """Raise ValueError for a value of options from Python that a flag could not have given.
+
+    It has a type that its field does not have, or is none of the choices of its field.
     """
-    names = [
-        one.name
-        for one in fields(cls or options)
-        if one.metadata["is_recorded"] and Path not in _types(one)
-    ]
-    return {name: getattr(options, name) for name in names}
+    for member in fields(options):
+        value = getattr(options, member.name)
+        types = _value_types(member)
+        if get_origin(types[0]) is Literal:
+            _check_choice(member.name, value, types)
+        else:
+            _check_type(member.name, value, types)
+
+
+def _check_choice(name: str, value: Any, types: tuple[Any, ...]) -> None:
+    """Raise ValueError if a value is not one of the choices of a Literal, which is `types[0]`.
+
+    None is a choice if `types` has NoneType.
+    """
+    choices = get_args(types[0])
+    is_allowed_none = value is None and NoneType in types
+    if value not in choices and not is_allowed_none:
+        raise ValueError(f"{name} {value!r}: must be one of {', '.join(choices)}")
+
+
+def _check_type(name: str, value: Any, types: tuple[Any, ...]) -> None:
+    """Raise ValueError if a value has none of the types.
+
+    Numbers of numpy are accepted as int and float, and a whole number as float. Of a type such as
+    `tuple[str, ...]` only `tuple` is checked.
+    """
+    classes = [get_origin(kind) or kind for kind in types]
+    accepted = [*classes]
+    if int in classes:
+        accepted.append(Integral)
+    if float in classes:
+        accepted.append(Real)
+    if not isinstance(value, tuple(accepted)):
+        raise ValueError(f"{name} {value!r}: must be of the type {classes[0].__name__}")
+
+
+def recorded_options(options: Any, cls: type | None = None) -> dict[str, Any]:
+    """The values by name of the options that decide the results.
+
+    Paths are left out, and fields with `is_recorded=False`. With `cls`, a base class of the
+    options, only the fields of this class are returned.
+    """
+    return {
+        member.name: getattr(options, member.name)
+        for member in fields(cls or options)
+        if _is_recorded(member)
+    }
+
+
+def _is_recorded(member: Field[Any]) -> bool:
+    """Whether the value of a field decides the results, and is not a path."""
+    return member.metadata["is_recorded"] and Path not in _value_types(member)

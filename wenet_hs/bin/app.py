@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Open a page on this computer: recordings, check, training, results, transcription and sharing,
-without a shell.
+"""Open a page on this computer for all steps from recordings to transcripts, without a shell.
 
 Example: wenet-hs app --dir projects
 

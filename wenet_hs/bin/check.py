@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that is wrong with data lists: audio, transcripts, lengths, and what the sets have in
-common.
+"""Report what is wrong with data lists: audio, transcripts, lengths, and what sets share.
 
 Example: wenet-hs check data/train/data.list data/dev/data.list data/test/data.list --html check.html --out check.tsv
 

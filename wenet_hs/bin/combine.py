@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Combine the n-best lists of several models into one: OUT/text and OUT/hyps.jsonl, as `recognize`
-writes them.
+"""Combine the n-best lists of several models.
 
 Example: wenet-hs combine --nbest exp/softmax/test/joint exp/hsoftmax/test/joint --out exp/combined/test/joint
+
+Writes OUT/text and OUT/hyps.jsonl, as `recognize` does.
 
 The models must have decoded the same list and must have the same units. docs/recognition.md has the
 formula.

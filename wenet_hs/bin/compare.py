@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Difference of two systems on the same utterances: a paired bootstrap over utterances and, if
-known, speakers.
+"""Compare two systems on the same utterances.
 
 Example: wenet-hs compare --metric cer --ref data/test/text --data_list data/test/data.list \\
              --hyp_a exp/softmax/test/attention_rescoring/text --hyp_b
              exp/hsoftmax/test/attention_rescoring/text
          wenet-hs compare --metric per --ref data/test/text --hyp_a exp/softmax-seed?/test/joint/text \\
              --hyp_b exp/hsoftmax-seed?/test/joint/text
+
+A paired bootstrap over utterances and, if known, speakers.
 
 With several files per system, one per seed in the same order: a paired t test over seeds and an
 interval over seeds and utterances. If the files are in experiment folders

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scorer with the command line and output layout of WeNet's compute-cer.py, and the numbers of
-`wenet-hs score`.
+"""Scorer with the command line and output of WeNet's compute-cer.py.
 
 Example: wenet-hs compute-cer --char=1 --v=1 data/test/text exp/test/attention_rescoring/text
+
+The numbers are those of `wenet-hs score`.
 
 Unlike WeNet's tool it splits every script into letters with their marks, keeps case by default,
 never scores a key, counts `<unk>` as one unit, counts an utterance without a hypothesis as

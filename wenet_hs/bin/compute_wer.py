@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scorer with the command line and output layout of WeNet's compute-wer.py, and the numbers of
-`wenet-hs score`.
+"""Scorer with the command line and output of WeNet's compute-wer.py.
 
 Example: wenet-hs compute-wer --char=0 --v=1 data/test/text exp/test/attention_rescoring/text
+
+The numbers are those of `wenet-hs score`.
 
 The same as `wenet-hs compute-cer`, but its units are words unless --char=1 is given.
 """

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write a model as ONNX files, for onnxruntime, sherpa-onnx or WeNet's runtime, compared with
-PyTorch.
+"""Write a model as ONNX files, for onnxruntime, sherpa-onnx or WeNet's runtime.
 
 Example: wenet-hs export --model_dir exp/hsoftmax --out exported --for sherpa --test_data data/test/data.list
          wenet-hs export --model_dir exp/causal --out streaming --for sherpa --streaming --chunk 16 --left 4
+
+The files are compared with PyTorch.
 
 OUT/README.md has the command that runs the files; docs/export.md says what runs where.
 """

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make a model folder from a fine-tuned model in Hugging Face's layout: wav2vec 2.0, MMS, HuBERT,
-WavLM, w2v-BERT.
+"""Make a model folder from a fine-tuned model in Hugging Face's layout.
 
 Example: wenet-hs import --hf mms-1b-all --lang mdw --out exp/mms-mdw
+
+wav2vec 2.0, MMS, HuBERT, WavLM and w2v-BERT are read.
 
 Its outputs are those of transformers. `transcribe`, `recognize`, `align` and `train --checkpoint`
 read the folder.

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Language models over units, for `recognize --lm`: train, score and sample recurrent ones, and
-estimate n-gram models.
+"""Language models over units, for `recognize --lm`.
 
 Example: wenet-hs lm train --config conf/wikitext.yaml --train_text train.txt --valid_text valid.txt --model_dir exp/lm
 Example: wenet-hs lm ngram --data_list data/train/data.list --order 4 --discount_fallback --out units.arpa
+
+Train, score and sample recurrent ones, and estimate n-gram models.
 
 `wenet-hs lm ngram --help` and the like have more examples.
 """

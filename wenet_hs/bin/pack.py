@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write a model to share, as a folder or a ZIP: safetensors, settings without private paths, units,
-a model card.
+"""Write a model to share, as a folder or a ZIP file.
 
 Example: wenet-hs pack --model_dir exp/hsoftmax --out my-model.zip --license cc-by-4.0 \\
              --data "Common Voice 17 of six languages, read speech" --datasets
              mozilla-foundation/common_voice_17_0
+
+It has weights as safetensors, settings without private paths, units and a model card.
 
 The card has the error rates of MODEL_DIR/*/*/score.json, and hours and languages of the training
 lists, if these still exist. --model_dir and --checkpoint of the other commands take the folder, the

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make the data lists of a corpus: OUT/{train,dev,test}/{data.list,text}, OUT/stats.json and
-OUT/rejected.tsv.
+"""Make the data lists of a corpus.
 
 Example: wenet-hs prepare commonvoice --corpus cv-corpus-11.0 --langs "ca es fr it pt" --out data
+
+Writes OUT/{train,dev,test}/{data.list,text}, OUT/stats.json and OUT/rejected.tsv.
 
 `wenet-hs prepare CORPUS --help` describes the corpus and its flags. An interrupted run continues
 when it is started again: no clip is checked twice.

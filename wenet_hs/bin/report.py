@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One self-contained HTML page about one or more experiments, or the Markdown tables of a study
-over seeds.
+"""Write a self-contained HTML page about experiments, or the Markdown tables of a study over seeds.
 
 Example: wenet-hs report --exp exp/softmax --exp exp/hsoftmax --stats data/stats.json --out exp/report.html
          wenet-hs report --tables examples/ucla/s0/results/* --markdown examples/ucla/s0/RESULTS.md

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Error rates of a decoded list: per language, speaker or length, macro and micro average, 95 %
-intervals.
+"""Error rates of a decoded list, with averages and 95 % intervals.
 
 Example: wenet-hs score --metric cer --ref data/test/text --hyp exp/hsoftmax/test/attention_rescoring/text \\
              --data_list data/test/data.list --by lang speaker --confusions 10 --align -
          wenet-hs score --metric cer --ref data/test/data.list --hyp exp/hsoftmax/test
+
+Per language, speaker or length; macro and micro average.
 
 The second line scores every mode of a folder, and writes score.txt, score.json and alignment.txt
 beside each text.

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pack the audio and transcripts of a data list into tars (WeNet's shards) and write a list of the
-tars.
+"""Pack the audio and transcripts of a data list into tars, and write a list of the tars.
 
 Example: wenet-hs shards --data_list data/train/data.list --num_utts_per_shard 1000 --out data/train/shards
 

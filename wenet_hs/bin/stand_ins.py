@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stand-ins for libraries that take seconds to import, so that `--help` answers at once (as Sphinx
-mocks imports).
+"""Stand-ins for libraries that take seconds to import, so that `--help` answers at once.
+
+Sphinx mocks imports in the same way.
 """
 
 import sys

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`transcribe --stream`: segments of a pipe or of files, printed as they end; partial texts in a
-terminal.
+"""`transcribe --stream`: segments of a pipe or of files, printed as they end.
+
+In a terminal partial texts are shown too.
 """
 
 import shutil

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convert recordings to text: one line per file, JSON, or files for annotation tools (ELAN, Praat,
-subtitles).
+"""Convert recordings to text: lines, JSON, or files for ELAN, Praat or subtitles.
 
 Example: wenet-hs transcribe --model_dir exp/hsoftmax clip.mp3 interview.flac
          wenet-hs transcribe --model_dir exp/hsoftmax --elan transcribed --srt transcribed interview.wav session.eaf
@@ -29,7 +28,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from wenet_hs.annotation.eaf import read_segments, write_eaf
+from wenet_hs.annotation.eaf import read_segments
+from wenet_hs.annotation.eaf_writing import write_eaf
 from wenet_hs.annotation.recordings import (
     TSV_HEADER,
     Record,

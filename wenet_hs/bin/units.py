@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the unit table of data lists or text: `<blank> 0`, `<unk> 1`, `<sos/eos> 2`, units from 3
-in code point order.
+"""Write the unit table of data lists or text.
 
 Example: wenet-hs units --data_list data/train/data.list --kind char --out data/units.txt
          wenet-hs units --data_list data/train/data.list --kind bpe --vocab_size 500 --bpe_model data/bpe.model \\
              --out data/units.txt
          wenet-hs units --text train.txt --kind word --min_count 3 --out words.txt
          wenet-hs units --data_list data/test/data.list --kind phone --inventory data/inventory.tsv
+
+It begins with `<blank> 0`, `<unk> 1`, `<sos/eos> 2`; units follow from 3 in code point order.
 """
 
 import argparse

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WeNet's flags of `train`, `recognize`, `average` and `cmvn`: our flags and settings, or what to
-do instead.
+"""WeNet's flags of `train`, `recognize`, `average` and `cmvn`.
+
+Our flags and settings for them, or what to do instead.
 
 docs/from-wenet.md explains them. Flags with our name and meaning are not listed.
 """

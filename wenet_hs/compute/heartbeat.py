@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads by which the ranks of a run see that the others live."""
+"""Threads by which the ranks of a run show that they live, and notice the death of another."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -9,70 +9,94 @@ from threading import Event, Thread
 
 from torch.distributed.distributed_c10d import Store
 
-BEAT_S, LOST_S = 1.0, 20.0
-"""How often a rank on a GPU shows that it lives, and after how long without it the others end."""
+BEAT_S = 1.0
+"""How often a rank shows that it lives, in seconds."""
+LOST_S = 20.0
+"""After so many seconds without a beat of another rank, a rank on a GPU takes it for dead."""
 _HAS_LEFT = 2**40
-"""Beats of a rank that has ended without an error."""
+"""A rank that ends without an error adds so many beats: more than it could count."""
 
 
 @contextmanager
 def beating(store: Store, key: str) -> Iterator[None]:
-    """A thread counts the key up each second of the block."""
-    own, end = store.clone(), Event()  # type: ignore[attr-defined]  # a connection of its own, as in `Watch`
+    """Count a key of the store up each second of the block, in a thread.
 
-    def run() -> None:
-        with suppress(RuntimeError):  # the store ended with the launcher
-            while not end.wait(BEAT_S):
-                own.add(key, 1)
+    It ends early, without an error, if the store ends, as it does with the launcher.
+    """
+    # A connection of its own: a call waits while another one on its connection waits for a key.
+    own_store = store.clone()  # type: ignore[attr-defined]
+    has_ended = Event()
 
-    thread = Thread(target=run, name="beats", daemon=True)
+    def count_up() -> None:
+        with suppress(RuntimeError):  # the store has ended
+            while not has_ended.wait(BEAT_S):
+                own_store.add(key, 1)
+
+    thread = Thread(target=count_up, name="beats", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        end.set()
+        has_ended.set()
         thread.join()
 
 
 class Watch:
-    """A thread that looks for the death of another rank while this one may wait for a GPU.
+    """A thread that notices the death of another rank while this one may wait for a GPU.
 
-    A collective of nccl whose other rank has died never ends, and the program waits for the GPU in
-    it, so that it does not notice. The thread calls `abort`; then the program goes on to its next
-    sum, which gloo refuses.
+    It runs inside of a `with` block. A collective of nccl never ends if another rank of it has
+    died, and the program, which waits for the GPU, does not notice it. This thread then calls
+    `abort`, once. The program goes on to its next sum by gloo, which raises the error.
     """
 
     def __init__(self, rank: int, size: int, store: Store, abort: Callable[[], None]) -> None:
-        """`abort`: ends the collectives of this rank."""
-        self._rank, self._others = rank, [other for other in range(size) if other != rank]
-        # A connection of its own: while one waits for a key, all other calls of the same wait too.
-        self._store, self._abort, self._end = store.clone(), abort, Event()  # type: ignore[attr-defined]
+        """
+        Args:
+            rank: of this process, in a group of `size` ranks.
+            abort: ends the collectives of this rank.
+        """
+        self._rank = rank
+        self._others = [other for other in range(size) if other != rank]
+        # A connection of its own: a call waits while another one on its connection waits for a key.
+        self._store = store.clone()  # type: ignore[attr-defined]
         self._store.set_timeout(timedelta(seconds=LOST_S))
+        self._abort = abort
+        self._has_ended = Event()
         self._thread = Thread(target=self._run, name="watch", daemon=True)
 
     def __enter__(self) -> None:
         self._thread.start()
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        self._end.set()
+        self._has_ended.set()
         self._thread.join()
         if error is None:
-            with suppress(RuntimeError):
+            with suppress(RuntimeError):  # the store ended with the launcher
                 self._store.add(f"beat/{self._rank}", _HAS_LEFT)
 
     def _run(self) -> None:
-        seen = {rank: (0, time.monotonic()) for rank in self._others}
-        while not self._end.wait(BEAT_S):
+        """Each second: beat, and read the beats of the others. Abort and return on a loss.
+
+        It is a loss if a rank has reported an error, if another rank has not beaten for LOST_S, or
+        if the store has ended, as it does with the launcher.
+        """
+        counts = dict.fromkeys(self._others, 0)
+        last_beats = dict.fromkeys(self._others, time.monotonic())
+        while not self._has_ended.wait(BEAT_S):
             try:
                 self._store.add(f"beat/{self._rank}", 1)
-                beats = {rank: self._store.add(f"beat/{rank}", 0) for rank in self._others}
-                is_lost = self._store.check(["error"])
-            except RuntimeError:  # the store ended with the launcher
-                beats, is_lost = {}, True
+                # Adding 0 reads a count.
+                new_counts = {rank: self._store.add(f"beat/{rank}", 0) for rank in self._others}
+                has_error = self._store.check(["error"])
+            except RuntimeError:
+                self._abort()
+                return
             now = time.monotonic()
-            for rank, beat in beats.items():
-                lives = beat > seen[rank][0] or beat >= _HAS_LEFT
-                seen[rank] = (beat, now if lives else seen[rank][1])
-            if is_lost or any(now - since > LOST_S for _, since in seen.values()):
+            for rank, count in new_counts.items():
+                if count > counts[rank] or count >= _HAS_LEFT:
+                    last_beats[rank] = now
+            counts = new_counts
+            is_silent = any(now - last_beat > LOST_S for last_beat in last_beats.values())
+            if has_error or is_silent:
                 self._abort()
                 return

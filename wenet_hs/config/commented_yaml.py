@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a config as YAML in which a comment explains each setting."""
+"""Writing of a config as YAML in which a comment explains each setting."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,10 @@ class SettingSource:
 
 
 def comment_lines(text: str, indent: str = "", *, later: str = "") -> list[str]:
-    """The text as lines of a comment. `later`: an indent of all lines but the first."""
+    """The text as lines of a comment, at most 100 columns wide where its words allow it.
+
+    `indent`: before the `#` of each line. `later`: after the `# ` of all lines but the first.
+    """
     prefix = f"{indent}# "
     return textwrap.wrap(
         text,
@@ -51,8 +54,8 @@ def write_commented(
 ) -> str:
     """The text of a YAML file with every setting of the config.
 
-    Above each setting is its meaning. After a value that is not the default is who decided it, and
-    the default. `load_config` reads the file as an equal config.
+    Above each setting is its meaning. A value that is not the default, or that a source has set, is
+    followed by who decided it and by the default. `load_config` reads the file as an equal config.
 
     Args:
         written_in: the name of the YAML that has all settings that are not in `sources`.
@@ -63,17 +66,21 @@ def write_commented(
         sources=sources,
         kind_defaults=defaults_of_kinds(config),
     )
-    skipped = set[str]()
-    if config.decoder == "none":
-        skipped.add("decoder_conf")  # only its default is accepted
-    return "\n".join(writer.section_lines(config, (), skipped)) + "\n"
+    # Without a decoder only the default of its section is accepted.
+    skipped = {"decoder_conf"} if config.decoder == "none" else set[str]()
+    lines = writer.section_lines(config, parents=(), skipped=skipped)
+    return "\n".join(lines) + "\n"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Writer:
+    """Writes the settings of a config, each with its meaning and who decided it."""
+
     written_in: str
+    """The name of the YAML that has all settings that are not in `sources`."""
     sources: Sequence[SettingSource]
     kind_defaults: dict[str, Any]
+    """Defaults by dotted key that replace those of the classes of the sections."""
 
     def section_lines(
         self,
@@ -81,7 +88,11 @@ class _Writer:
         parents: tuple[str, ...],
         skipped: set[str],
     ) -> Iterator[str]:
-        """The lines of all settings of a section. An empty line is before each one at the top."""
+        """The lines of all settings of a section but those in `skipped`.
+
+        `parents`: the names of the sections around it, which decide the indent. A setting at the
+        top, which has no parents, has an empty line before it.
+        """
         properties = type(section).model_json_schema()["properties"]
         for name in type(section).model_fields:
             if name in skipped:
@@ -96,6 +107,10 @@ class _Writer:
         location: tuple[str, ...],
         schema: Schema,
     ) -> Iterator[str]:
+        """The lines of one setting: its meaning, then its value or the settings in it.
+
+        `location`: its name after those of the sections around it. `schema`: its JSON schema.
+        """
         name = location[-1]
         indent = "  " * (len(location) - 1)
         value = getattr(section, name)
@@ -103,27 +118,32 @@ class _Writer:
         remark = self._remark(section, location)
         if isinstance(value, Section) and type(value).model_fields:
             yield from _with_remark(f"{indent}{name}:", remark, indent)
-            yield from self.section_lines(value, location, set())
+            yield from self.section_lines(value, parents=location, skipped=set())
             return
         text = dump_value(to_jsonable_python(value))
         yield from _with_remark(f"{indent}{name}: {text}", remark, indent)
 
     def _remark(self, section: Section, location: tuple[str, ...]) -> str:
-        """Who decided a setting, and its default; empty if it is a default that nobody decided."""
+        """Who decided a setting, and its default, as the text of a comment.
+
+        Empty if the setting is a default that nobody decided, and for a section, whose settings
+        have remarks of their own. A section that is null by default has one too.
+        """
         value = getattr(section, location[-1])
         default = self._default(section, location)
-        if isinstance(value, Section) and default is not None:
-            return ""  # its settings have their own
-        source = self._source(".".join(location), is_section=isinstance(value, Section))
+        is_section = isinstance(value, Section)
+        if is_section and default is not None:
+            return ""
+        source = self._source(".".join(location), is_section=is_section)
         if value == default:
             return "" if source is None else f"by {source}; also the default"
-        by = f"by {source or self.written_in}"
+        decision = f"by {source or self.written_in}"
         if default is NO_DEFAULT:
-            return by
-        return f"{by}; default: {dump_value(to_jsonable_python(default))}"
+            return decision
+        return f"{decision}; default: {dump_value(to_jsonable_python(default))}"
 
     def _default(self, section: Section, location: tuple[str, ...]) -> Any:
-        """The default of a setting in a config of these kinds; NO_DEFAULT if it has none."""
+        """The default of a setting in this config; NO_DEFAULT if it is required."""
         key = ".".join(location)
         if key in self.kind_defaults:
             return self.kind_defaults[key]
@@ -131,17 +151,26 @@ class _Writer:
         return info.get_default(call_default_factory=True)
 
     def _source(self, key: str, *, is_section: bool) -> str | None:
-        """The last source that has this setting, or a section around it, or a setting inside it."""
+        """The name of the last source that has set this setting; None if no source has.
+
+        A source has also set it by a section around it, or, for a section, by a setting inside.
+        """
         for source in reversed(self.sources):
-            for changed in map(override_key, source.overrides):
-                is_inside = is_section and f"{changed}.".startswith(f"{key}.")
-                if is_inside or f"{key}.".startswith(f"{changed}."):
+            for override in source.overrides:
+                changed_key = override_key(override)
+                # With the dot, `optim` is not the beginning of `optim_conf`.
+                is_same_or_around = f"{key}.".startswith(f"{changed_key}.")
+                is_inside = is_section and f"{changed_key}.".startswith(f"{key}.")
+                if is_same_or_around or is_inside:
                     return source.name
         return None
 
 
 def _meaning(schema: Schema, value: object) -> str:
-    """What a setting means, with its named values if the text has not all of them."""
+    """What a setting means, on one line; its named values are added if the text lacks one.
+
+    A section that has no text of its own has the meaning of its class.
+    """
     meaning = describe_meaning(schema)
     if not meaning and isinstance(value, Section):
         meaning = describe_meaning(type(value).model_json_schema())
@@ -152,11 +181,13 @@ def _meaning(schema: Schema, value: object) -> str:
 
 
 def _with_remark(line: str, remark: str, indent: str) -> Iterator[str]:
-    """The line with its remark after it, or above it where both do not fit."""
+    """A line with its remark after it, or above it with this indent where both do not fit."""
     if not remark:
         yield line
-    elif len(line) + len(remark) + len("  # ") <= WIDTH:
-        yield f"{line}  # {remark}"
+        return
+    line_with_remark = f"{line}  # {remark}"
+    if len(line_with_remark) <= WIDTH:
+        yield line_with_remark
     else:
         yield from comment_lines(f"({remark})", indent)
         yield line

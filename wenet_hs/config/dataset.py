@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The settings of the section `dataset_conf`.
 
-A new frontend needs one class here, with its name in `FRONTENDS` and `FrontendConf`; one of an
-installed package has a class of settings too (docs/design/0024-extensions.md).
+A new frontend needs one class here, with its name in `FRONTENDS` and `FrontendConf`. A frontend of
+an installed package has a class of settings too (docs/design/0024-extensions.md).
 """
 
 from collections.abc import Iterator
@@ -19,8 +19,9 @@ from pydantic import (
 )
 from pydantic.json_schema import SkipJsonSchema
 
-from wenet_hs.config.extensions import name_check, settings_class
+from wenet_hs.config.extensions import make_name_validator, settings_class
 from wenet_hs.config.section import (
+    Conflict,
     Count,
     CountOrZero,
     Fraction,
@@ -47,11 +48,13 @@ class FilterConf(Section):
     max_output_input_ratio: Positive = 1.0
     """Largest number of units per frame of 10 ms."""
 
-    def conflicts(self) -> Iterator[tuple[str, str]]:
-        for name in ("min_length", "token_min_length", "min_output_input_ratio"):
-            low, high = getattr(self, name), getattr(self, name.replace("min", "max"))
-            if low > high:
-                yield name, f"must not be above {name.replace('min', 'max')}, {high}, got {low}"
+    def conflicts(self) -> Iterator[Conflict]:
+        """Smallest values above the largest ones: the settings `min_…` and `max_…` are pairs."""
+        for lower_name in ("min_length", "token_min_length", "min_output_input_ratio"):
+            upper_name = lower_name.replace("min", "max")
+            lower, upper = getattr(self, lower_name), getattr(self, upper_name)
+            if lower > upper:
+                yield lower_name, f"must not be above {upper_name}, {upper}, got {lower}"
 
 
 class ResampleConf(Section):
@@ -79,12 +82,12 @@ class FbankConf(Section):
     and the Mel bins end 400 Hz lower.
     """
 
-    def conflicts(self) -> Iterator[tuple[str, str]]:
-        if self.profile == "sherpa" and (self.frame_length, self.frame_shift) != (25.0, 10.0):
-            yield (
-                "profile",
-                "sherpa has windows of 25 ms every 10 ms; set frame_length: 25, frame_shift: 10",
-            )
+    def conflicts(self) -> Iterator[Conflict]:
+        """The profile of sherpa with other windows than its own."""
+        has_windows_of_sherpa = self.frame_length == 25.0 and self.frame_shift == 10.0
+        if self.profile == "sherpa" and not has_windows_of_sherpa:
+            to_do = "set frame_length: 25, frame_shift: 10"
+            yield "profile", f"sherpa has windows of 25 ms every 10 ms; {to_do}"
 
 
 class FbankFrontendConf(Section):
@@ -94,7 +97,7 @@ class FbankFrontendConf(Section):
 FRONTENDS: dict[str, type[Section]] = {"fbank": FbankFrontendConf}
 FrontendKind = Annotated[
     str,
-    BeforeValidator(name_check("frontend", FRONTENDS)),
+    BeforeValidator(make_name_validator("frontend", FRONTENDS)),
     WithJsonSchema({"type": "string", "enum": [*FRONTENDS]}),
 ]
 """A name of FRONTENDS, or a frontend of an installed package."""
@@ -102,18 +105,22 @@ FrontendConf = FbankFrontendConf | SkipJsonSchema[SerializeAsAny[Section]]
 
 
 def read_frontend(value: Any, info: ValidationInfo) -> Any:
-    """A `frontend_conf`, read by the class that the `frontend` beside it selects."""
-    frontend = info.data.get("frontend")  # None: the name is wrong
-    if frontend is None:
-        return read_section(value, None, FRONTENDS)
-    classes = {**FRONTENDS, frontend: settings_class("frontend", FRONTENDS, frontend)}
+    """A `frontend_conf`, read by the class that the setting `frontend` beside it selects.
+
+    `value`: what the file has, or the default. `info.data`: the settings before it that are valid.
+    Raises ConfigError if the package of the frontend cannot be used.
+    """
+    frontend = info.data.get("frontend")
+    if frontend is None:  # its name is wrong
+        classes = FRONTENDS
+    else:
+        classes = {**FRONTENDS, frontend: settings_class("frontend", FRONTENDS, frontend)}
     return read_section(value, frontend, classes)
 
 
 class SpecAugConf(Section):
-    """SpecAugment (Park et al.
-
-    2019): blocks in time and in frequency are set to the utterance's mean, before CMVN.
+    """SpecAugment (Park et al. 2019): blocks in time and in frequency are set to the utterance's
+    mean, before CMVN.
 
     `data/augment.py` describes why not to WeNet's 0.
     """
@@ -150,13 +157,16 @@ class BatchConf(Section):
     bucket_batch_sizes: tuple[Count, ...] = Field(default=(), strict=False)
     """Utterances per batch of each bucket, one more than there are boundaries; for `bucket` only."""
 
-    def conflicts(self) -> Iterator[tuple[str, str]]:
-        boundaries, num_sizes = self.bucket_boundaries, len(self.bucket_batch_sizes)
+    def conflicts(self) -> Iterator[Conflict]:
+        """Boundaries of buckets that do not ascend, and sizes that are not one per bucket."""
+        boundaries = self.bucket_boundaries
         if any(left >= right for left, right in pairwise(boundaries)):
             yield "bucket_boundaries", f"must ascend, got {list(boundaries)}"
-        if self.batch_type == "bucket" and num_sizes != len(boundaries) + 1:
-            text = f"{len(boundaries)} bucket_boundaries make {len(boundaries) + 1} buckets, got {num_sizes} sizes"
-            yield "bucket_batch_sizes", text
+        num_buckets = len(boundaries) + 1
+        num_sizes = len(self.bucket_batch_sizes)
+        if self.batch_type == "bucket" and num_sizes != num_buckets:
+            buckets = f"{len(boundaries)} bucket_boundaries make {num_buckets} buckets"
+            yield "bucket_batch_sizes", f"{buckets}, got {num_sizes} sizes"
 
 
 class SamplingConf(Section):
@@ -188,7 +198,8 @@ class NoiseConf(Section):
     snr_db: tuple[float, float] = Field(default=(5.0, 20.0), strict=False)
     """Lowest and highest signal-to-noise ratio, dB; it is drawn uniformly."""
 
-    def conflicts(self) -> Iterator[tuple[str, str]]:
+    def conflicts(self) -> Iterator[Conflict]:
+        """A lowest ratio above the highest one."""
         low, high = self.snr_db
         if low > high:
             yield "snr_db", f"must be lowest and highest, got {low:g} and {high:g}"
@@ -246,30 +257,37 @@ class DatasetConf(Section):
     _frontend_selects = field_validator("frontend_conf", mode="before")(read_frontend)
 
     def feature_settings(self) -> dict[str, Any]:
-        """The settings that decide which features a clip has; dither is noise."""
-        shared = {"frontend": self.frontend, "resample_rate": self.resample_conf.resample_rate}
-        if self.frontend == "fbank":
-            return {**shared, **self.fbank_conf.model_dump(exclude={"dither"})}
-        return {**shared, **self.frontend_conf.model_dump()}
+        """The settings that decide which features a clip has: frontend, rate, and its own settings.
 
-    def conflicts(self) -> Iterator[tuple[str, str]]:
-        if self.features_on == "device" and self.cache_features:
-            yield (
-                "features_on",
-                "device does not keep features; set cache_features: false, or worker",
-            )
-        if self.features_on == "device" and self.fbank_conf.dither:
-            yield "features_on", "device has no dither; set fbank_conf.dither: 0, or worker"
-        if self.features_on == "device" and self.fbank_conf.profile == "sherpa":
-            yield (
-                "features_on",
-                "device pads before it mirrors the ends; set fbank_conf.profile: wenet, or worker",
-            )
+        Dither is left out, because it is noise.
+        """
+        settings = {"frontend": self.frontend, "resample_rate": self.resample_conf.resample_rate}
+        if self.frontend == "fbank":
+            settings |= self.fbank_conf.model_dump(exclude={"dither"})
+        else:
+            settings |= self.frontend_conf.model_dump()
+        return settings
+
+    def conflicts(self) -> Iterator[Conflict]:
+        """Settings that do not fit the place of the features, the frontend or the cache."""
+        if self.features_on == "device":
+            yield from self._conflicts_of_device()
         if self.frontend != "fbank" and self.fbank_conf != FbankConf():
-            yield (
-                "fbank_conf",
-                f"has no effect with frontend: {self.frontend}; remove it, or set null",
-            )
-        for name, conf in {"noise_conf": self.noise_conf, "reverb_conf": self.reverb_conf}.items():
-            if conf is not None and self.cache_features:
-                yield name, "cache_features would repeat the same noise; set cache_features: false"
+            reason = f"has no effect with frontend: {self.frontend}"
+            yield "fbank_conf", f"{reason}; remove it, or set null"
+        text = "cache_features would repeat the same noise; set cache_features: false"
+        if self.cache_features and self.noise_conf is not None:
+            yield "noise_conf", text
+        if self.cache_features and self.reverb_conf is not None:
+            yield "reverb_conf", text
+
+    def _conflicts_of_device(self) -> Iterator[Conflict]:
+        """The settings that do not fit `features_on: device`."""
+        if self.cache_features:
+            to_do = "set cache_features: false, or worker"
+            yield "features_on", f"device does not keep features; {to_do}"
+        if self.fbank_conf.dither:
+            yield "features_on", "device has no dither; set fbank_conf.dither: 0, or worker"
+        if self.fbank_conf.profile == "sherpa":
+            to_do = "set fbank_conf.profile: wenet, or worker"
+            yield "features_on", f"device pads before it mirrors the ends; {to_do}"

@@ -9,11 +9,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo
 
-from wenet_hs.config.section import BelowOne, Count, CountOrZero, Positive, Section, read_section
+from wenet_hs.config.section import (
+    BelowOne,
+    Conflict,
+    Count,
+    CountOrZero,
+    Positive,
+    Section,
+    read_section,
+)
 
 Activation = Literal["swish", "relu", "gelu"]
 FEWEST_MEL_BINS = {"linear": 4, "conv2d": 7, "conv2d6": 11, "conv2d8": 15}
-"""What the strides in frequency of each `input_layer` need, so that at least one feature is left."""
+"""As many features each `input_layer` needs, so that its strides in frequency leave at least one."""
 
 
 class LayersConf(Section):
@@ -67,7 +75,6 @@ class StackConf(LayersConf):
     """
     use_dynamic_chunk: bool = False
     """Whether each training batch has chunks of another size, drawn at random (U2, Zhang et al.
-
     2020): such a model recognises whole utterances, and streams with chunks of any size.
     """
     use_dynamic_left_chunk: bool = False
@@ -75,12 +82,12 @@ class StackConf(LayersConf):
     all of them. It has no effect without `use_dynamic_chunk`.
     """
 
-    def conflicts(self) -> Iterator[tuple[str, str]]:
+    def conflicts(self) -> Iterator[Conflict]:
+        """A width that heads cannot share, and channels of a convolution that is not there."""
         if self.output_size % self.attention_heads:
-            yield (
-                "attention_heads",
-                f"output_size {self.output_size} is not divisible by {self.attention_heads} heads",
-            )
+            width = f"output_size {self.output_size}"
+            text = f"{width} is not divisible by {self.attention_heads} heads"
+            yield "attention_heads", text
         if self.subsampling_conv_channels and self.input_layer == "linear":
             yield (
                 "subsampling_conv_channels",
@@ -104,17 +111,20 @@ class ConformerConf(StackConf):
     cnn_module_norm: Literal["batch_norm", "layer_norm"] = "batch_norm"
     """Normalization inside the convolution module."""
 
-    def conflicts(self) -> Iterator[tuple[str, str]]:
+    def conflicts(self) -> Iterator[Conflict]:
+        """Those of all stacks, and convolutions that do not fit `causal` or chunks.
+
+        A convolution that is not causal has its center in the middle, and sees later frames.
+        """
         yield from super().conflicts()
         if self.cnn_module_kernel % 2 == 0 and not self.causal:
             yield "cnn_module_kernel", f"must be odd without causal, got {self.cnn_module_kernel}"
-        if (
-            self.use_cnn_module
-            and not self.causal
-            and (self.use_dynamic_chunk or self.static_chunk_size > 0)
-        ):
-            name = "use_dynamic_chunk" if self.use_dynamic_chunk else "static_chunk_size"
-            yield name, "the convolutions see frames after the chunk; set causal: true"
+        sees_later_frames = self.use_cnn_module and not self.causal
+        text = "the convolutions see frames after the chunk; set causal: true"
+        if sees_later_frames and self.use_dynamic_chunk:
+            yield "use_dynamic_chunk", text
+        elif sees_later_frames and self.static_chunk_size > 0:
+            yield "static_chunk_size", text
 
 
 class TransformerConf(StackConf):
@@ -144,14 +154,18 @@ class UpperConf(ConformerConf):
     mask_feature: BelowOne = 0.0
     """Share of the dimensions that masks of 10 dimensions set to 0 there."""
 
-    def conflicts(self) -> Iterator[tuple[str, str]]:
+    def conflicts(self) -> Iterator[Conflict]:
+        """Those of the conformer, and settings for streaming, which no pretrained encoder supports."""
         yield from super().conflicts()
-        for name in ("causal", "use_dynamic_chunk", "static_chunk_size"):
-            if getattr(self, name) not in (False, -1):
-                yield (
-                    name,
-                    "is for streaming, and the pretrained encoder reads whole utterances; remove it",
-                )
+        streaming_settings = {
+            "causal": self.causal,
+            "use_dynamic_chunk": self.use_dynamic_chunk,
+            "static_chunk_size": self.static_chunk_size > 0,  # 0, -1: no chunks
+        }
+        for name, is_used in streaming_settings.items():
+            if is_used:
+                text = "is for streaming, and the pretrained encoder reads whole utterances"
+                yield name, f"{text}; remove it"
 
 
 class PretrainedConf(Section):
@@ -202,19 +216,25 @@ class PretrainedConf(Section):
     upper: UpperConf | None = None
     """Layers above the encoder, which are trained from nothing; null: none."""
 
-    def conflicts(self) -> Iterator[tuple[str, str]]:
+    def conflicts(self) -> Iterator[Conflict]:
+        """A cache of outputs that change, and settings without effect on a frozen encoder."""
         if self.cache is not None and self.freeze != "all":
             yield "cache", "keeps the outputs of a frozen encoder; set freeze: all, or cache: null"
+        if self.freeze == "all":
+            yield from self._conflicts_of_frozen()
+
+    def _conflicts_of_frozen(self) -> Iterator[Conflict]:
+        """The settings that act on the training of an encoder with `freeze: all`, which has none."""
         for name in ("mask_time", "mask_feature"):
-            if self.freeze == "all" and getattr(self, name):
-                yield (
-                    name,
-                    f"acts before layers that are not trained; set 0.0, and use upper.{name}",
-                )
-        for name in ("lr", "freeze_steps"):
-            if self.freeze == "all" and getattr(self, name):
-                yield name, "has no effect with freeze: all; remove it"
-        if self.freeze == "all" and self.adapter == "new":
+            share = getattr(self, name)
+            if share > 0:
+                text = "acts before layers that are not trained"
+                yield name, f"{text}; set 0.0, and use upper.{name}"
+        if self.lr is not None:
+            yield "lr", "has no effect with freeze: all; remove it"
+        if self.freeze_steps > 0:
+            yield "freeze_steps", "has no effect with freeze: all; remove it"
+        if self.adapter == "new":
             yield "freeze", "all leaves the new adapters untrained; set all_but_adapters"
 
 
@@ -228,5 +248,8 @@ ENCODERS: dict[str, type[Section]] = {
 
 
 def read_encoder(value: Any, info: ValidationInfo) -> Any:
-    """An `encoder_conf`, read by the class that `encoder` selects."""
+    """An `encoder_conf`, read by the class that the setting `encoder` beside it selects.
+
+    `value`: what the file has, or the default. `info.data`: the settings before it that are valid.
+    """
     return read_section(value, info.data.get("encoder"), ENCODERS)

@@ -60,38 +60,36 @@ class NeededExtensions(Section):
 # ---- settings
 
 
-def name_check(kind: ExtensionKind, own: Collection[str]) -> Callable[[Any], str]:
-    """A validator for a setting whose value is one of our own names, or one of an installed
-    package.
+def make_name_validator(kind: ExtensionKind, own_names: Collection[str]) -> Callable[[Any], str]:
+    """A validator of pydantic for a setting whose value is our own name or one of a package.
 
-    It raises ConfigError for the name of a package that cannot be used.
+    The validator returns the name. It raises PydanticCustomError for other values, and ConfigError
+    for the name of a package that cannot be used. Nothing is imported.
     """
 
-    def check(value: Any) -> str:
-        is_name = isinstance(value, str) and is_known_name(kind, own, value)
-        if not is_name:
-            names = ", ".join(known_names(kind, own))
-            raise PydanticCustomError("unknown_name", "must be one of {names}", {"names": names})
-        return str(value)
+    def check_name(value: Any) -> str:
+        if isinstance(value, str) and is_known_name(kind, own_names, value):
+            return value
+        names = ", ".join(known_names(kind, own_names))
+        # "{names}" is not an f-string: pydantic fills it in from the dictionary.
+        raise PydanticCustomError("unknown_name", "must be one of {names}", {"names": names})
 
-    return check
+    return check_name
 
 
 def settings_class(
-    kind: ExtensionKind, own: Mapping[str, type[Section]], name: str
+    kind: ExtensionKind, own_classes: Mapping[str, type[Section]], name: str
 ) -> type[Section]:
-    """The class of the settings that belong to a name, ours or that of an installed package.
+    """The class of the settings that belong to a name: one of `own_classes`, or of a package.
 
-    Raises ConfigError if no package declares the name, or if what it declares is no class of
-        settings that can build.
+    The package is imported. Raises ConfigError if no package declares the name, if it cannot be
+    imported, or if what it declares is no class of settings with a method `build`.
     """
-    if name in own:
-        return own[name]
+    if name in own_classes:
+        return own_classes[name]
     loaded = load_extension(kind, name)
-    is_settings_class = (
-        isinstance(loaded, type) and issubclass(loaded, Section) and hasattr(loaded, "build")
-    )
-    if not is_settings_class:
+    is_section_class = isinstance(loaded, type) and issubclass(loaded, Section)
+    if not is_section_class or not hasattr(loaded, "build"):
         found = "is no subclass of wenet_hs.config.section.Section with a method `build`"
         raise wrong_object(kind, name, found)
     settings: type[Section] = loaded
@@ -102,29 +100,39 @@ def settings_class(
 
 
 def describe_extensions(extensions: Iterable[Extension]) -> list[dict[str, Any]]:
-    """The list as it stands in a file, each name once."""
+    """The entries of the list in a file, each extension once."""
     return [asdict(extension) for extension in dict.fromkeys(extensions)]
 
 
 def check_installed(
     path: Path | str, needed: Iterable[NeededExtension], settings: Mapping[str, Any]
 ) -> None:
-    """Check the list of a file before its settings are read. Nothing is imported.
+    """Raise ConfigError with a line per extension that a file needs and that is not installed.
 
-    `settings`: after overrides, not validated. A name that they do not have any more is not needed.
-    Raises ConfigError with a line per name whose package is not installed.
+    It is for a file whose settings are not validated yet. Nothing is imported.
+
+    Args:
+        needed: the list in the file.
+        settings: of the file, with overrides. An extension whose name they do not have any more is
+            not needed.
     """
-    used = _used_names(settings)
-    extensions = [
-        Extension(**entry.model_dump()) for entry in needed if (entry.kind, entry.name) in used
-    ]
-    lines = [_absence(path, extension) for extension in extensions if not is_installed(extension)]
+    used_names = _used_names(settings)
+    lines = []
+    for entry in needed:
+        extension = Extension(**entry.model_dump())
+        is_used = (entry.kind, entry.name) in used_names
+        if is_used and not is_installed(extension):
+            lines.append(_absence(path, extension))
     if lines:
         raise ConfigError("\n".join(lines))
 
 
 def _used_names(settings: Mapping[str, Any]) -> set[tuple[ExtensionKind, object]]:
-    """The kind and name of each head and frontend in the settings of a file, which may be wrong."""
+    """The kind and name of each head and frontend in the settings of a file.
+
+    `head: cosine` gives `("head", "cosine")`. Sections that are missing are skipped, and so are
+    names that are no text, because the settings are not checked yet.
+    """
     used = set[tuple[ExtensionKind, object]]()
     for location, kind in _NAMING_SETTINGS.items():
         value: object = settings
@@ -136,7 +144,7 @@ def _used_names(settings: Mapping[str, Any]) -> set[tuple[ExtensionKind, object]
 
 
 def _absence(path: Path | str, extension: Extension) -> str:
-    """The line of a name whose package is not installed."""
+    """The line of a message about an extension whose package is not installed."""
     found = f"needs the {extension}, which is not installed"
     to_do = f"run `pip install {extension.package}` if you trust it"
     return str(ConfigError(path, found, to_do))

@@ -13,8 +13,8 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationInfo, Wit
 from pydantic.json_schema import SkipJsonSchema
 
 from wenet_hs.base.extensions import is_known_name
-from wenet_hs.config.extensions import name_check, settings_class
-from wenet_hs.config.section import Count, Section, read_section
+from wenet_hs.config.extensions import make_name_validator, settings_class
+from wenet_hs.config.section import Conflict, Count, Section, read_section
 
 
 class SoftmaxHeadConf(Section):
@@ -70,10 +70,12 @@ class AdaptiveHeadConf(TreeHeadConf):
     have no width.
     """
 
-    def conflicts(self) -> Iterator[tuple[str, str]]:
-        if self.cutoffs is not None and (
-            not self.cutoffs or self.cutoffs != sorted(set(self.cutoffs))
-        ):
+    def conflicts(self) -> Iterator[Conflict]:
+        """Cutoffs that do not ascend."""
+        if self.cutoffs is None:
+            return
+        is_ascending = self.cutoffs == sorted(set(self.cutoffs))
+        if not self.cutoffs or not is_ascending:
             yield "cutoffs", f"must be one or more ascending numbers, got {self.cutoffs}"
 
 
@@ -85,7 +87,7 @@ HEADS: dict[str, type[Section]] = {
 }
 HeadKind = Annotated[
     str,
-    BeforeValidator(name_check("head", HEADS)),
+    BeforeValidator(make_name_validator("head", HEADS)),
     WithJsonSchema({"type": "string", "enum": [*HEADS]}),
 ]
 """A name of HEADS, or a head of an installed package."""
@@ -101,28 +103,35 @@ HeadConf = (
 def head_settings(head: str) -> type[Section]:
     """The class of the settings of a head.
 
-    Raises ConfigError if no package has the head, or has no such class.
+    Raises ConfigError if it is not ours and no installed package declares it, or if what the
+    package declares is no class of settings.
     """
     return settings_class("head", HEADS, head)
 
 
 def has_tree(head: str) -> bool:
-    """Whether a head is built from a tree. Raises ConfigError as `head_settings`."""
+    """Whether a head is built from a tree. Raises ConfigError as `head_settings` does."""
     return issubclass(head_settings(head), TreeHeadConf)
 
 
 def is_without_tree(head: str) -> bool:
-    """Whether there is such a head, and it has no tree.
+    """Whether there is a head of this name, and it has no tree. False for a wrong name.
 
-    False for a wrong name, which `read_head` refuses.
-
-    Raises ConfigError if the package of the head cannot be used or imported, or has no such class.
+    Raises ConfigError if the package of the head cannot be used or imported, or if what it declares
+    is no class of settings.
     """
     return is_known_name("head", HEADS, head) and not has_tree(head)
 
 
 def read_head(value: Any, info: ValidationInfo) -> Any:
-    """A `head_conf`, read by the class that the `head` beside it selects."""
-    head = info.data.get("head")  # None: the name is wrong
-    classes = HEADS if head is None else {**HEADS, head: head_settings(head)}
+    """A `head_conf`, read by the class that the setting `head` beside it selects.
+
+    `value`: what the file has, or the default. `info.data`: the settings before it that are valid.
+    Raises ConfigError if the package of the head cannot be used.
+    """
+    head = info.data.get("head")
+    if head is None:  # its name is wrong
+        classes = HEADS
+    else:
+        classes = {**HEADS, head: head_settings(head)}
     return read_section(value, head, classes)

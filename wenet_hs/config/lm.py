@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All settings of a recurrent language model."""
+"""All settings of a recurrent language model: `LmConfig` and the sections in it."""
 
 from collections.abc import Iterator
 from typing import ClassVar, Literal
@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from wenet_hs.config.optim import Metric
-from wenet_hs.config.schema import TrainingConfig
-from wenet_hs.config.section import BelowOne, Count, Fraction, Section
+from wenet_hs.config.schema import TrainingConfig, sparse_grad_conflicts
+from wenet_hs.config.section import BelowOne, Conflict, Count, Fraction, Section
 
 
 class RnnConf(Section):
@@ -80,7 +80,8 @@ class LmConfig(TrainingConfig):
     trained_by: ClassVar[str] = "lm train"
     has_equal_epochs: ClassVar[bool] = True
 
-    def conflicts(self) -> Iterator[tuple[str, str]]:
+    def conflicts(self) -> Iterator[Conflict]:
+        """A loss that does not fit the head or its settings, and the conflicts of all trainings."""
         if self.loss != "exact" and self.head != "softmax":
             yield "loss", f"{self.loss} estimates a flat softmax; set head: softmax, or loss: exact"
         if self.loss == "exact" and self.sampling_conf.num_samples is not None:
@@ -88,8 +89,13 @@ class LmConfig(TrainingConfig):
                 "sampling_conf.num_samples",
                 "has no effect with loss: exact; remove it, or set nce or blackout",
             )
-        yield from self._optimizer_conflicts("rnn_conf", self.rnn_conf.sparse_grad)
+        yield from sparse_grad_conflicts(
+            self, section="rnn_conf", has_sparse_grad=self.rnn_conf.sparse_grad
+        )
         yield from super().conflicts()
 
     def why_unmeasured(self, metric: Metric) -> str | None:
-        return None if metric in ("loss", "bits_per_unit") else f"a language model has no {metric}"
+        """Why a validation of a language model does not measure a metric; None if it does."""
+        if metric in ("loss", "bits_per_unit"):
+            return None
+        return f"a language model has no {metric}"

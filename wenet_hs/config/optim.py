@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of the optimizer, the learning rate and early stopping, for recognisers and language
-models.
-"""
+"""The settings of the optimizer, of the learning rate and of early stopping."""
 
 from typing import Literal
 

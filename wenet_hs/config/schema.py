@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All settings of an experiment except those of data, encoders and heads, with WeNet's names and
-defaults.
+"""All settings of an experiment, with WeNet's names and defaults.
+
+Those of data, encoders, heads and the optimizer are in modules of their own. The end of this module
+has the rules which settings may stand together.
 """
 
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -34,6 +36,7 @@ from wenet_hs.config.heads import (
 from wenet_hs.config.optim import EarlyStoppingConf, Metric, OptimConf, SchedulerConf
 from wenet_hs.config.section import (
     BelowOne,
+    Conflict,
     Count,
     CountOrZero,
     Fraction,
@@ -134,17 +137,19 @@ class ModelConf(Section):
 
     @property
     def last_ctc_weight(self) -> float:
-        """Weight of the CTC loss at the end of its change."""
+        """Weight of the CTC loss at the end of its change, if it changes."""
         return self.ctc_weight if self.ctc_weight_final is None else self.ctc_weight_final
 
     @property
     def trained_ctc_weight(self) -> float:
-        """The last weight of the CTC loss beside the decoder's that is not 0; 0: CTC is of no use
-        in recognition.
+        """The last weight of the CTC loss that is not 0.
+
+        0 if it is always 0: the CTC branch is then untrained and of no use in recognition.
         """
         return self.last_ctc_weight or self.ctc_weight
 
-    def conflicts(self) -> Iterator[tuple[str, str]]:
+    def conflicts(self) -> Iterator[Conflict]:
+        """Weights without the steps or the layer that they need, and the reverse."""
         if self.attention_guide and not self.attention_guide_steps:
             yield "attention_guide_steps", "must be at least 1 where attention_guide is given"
         if self.ctc_weight_final is not None and not self.ctc_weight_steps:
@@ -160,43 +165,50 @@ class ModelConf(Section):
 
 # ---- training
 
-_DEFAULTS_OF_KIND: dict[str | None, tuple[str, str, dict[str, Any]]] = {
-    "optim_conf": ("optim", "adamw", {"weight_decay": 0.01}),
-    "model_conf": ("decoder", "none", {"ctc_weight": 1.0}),
+
+@dataclass(frozen=True, kw_only=True)
+class _KindDefaults:
+    """Defaults of a section that differ if a setting beside it has a certain value."""
+
+    setting: str
+    value: str
+    defaults: Mapping[str, Any]
+
+
+_DEFAULTS_BY_SECTION = {
+    "optim_conf": _KindDefaults(setting="optim", value="adamw", defaults={"weight_decay": 0.01}),
+    "model_conf": _KindDefaults(setting="decoder", value="none", defaults={"ctc_weight": 1.0}),
 }
-"""Section → a setting and a value of it, and the defaults of the section that differ then."""
 
 
 def defaults_of_kinds(config: "TrainingConfig") -> dict[str, Any]:
-    """The defaults that follow from a kind of this config, such as its optimizer, by dotted key."""
+    """The defaults by dotted key that follow from a kind of this config, such as its optimizer.
+
+    With `optim: adamw` these are `{"optim_conf.weight_decay": 0.01}`.
+    """
     defaults: dict[str, Any] = {}
-    for section, (setting, kind, of_kind) in _DEFAULTS_OF_KIND.items():
-        if getattr(config, setting, None) == kind:
-            defaults |= {f"{section}.{key}": value for key, value in of_kind.items()}
+    for section, of_kind in _DEFAULTS_BY_SECTION.items():
+        if getattr(config, of_kind.setting, None) == of_kind.value:
+            for key, value in of_kind.defaults.items():
+                defaults[f"{section}.{key}"] = value
     return defaults
 
 
-_OF_DECODER = (
-    *(
-        "ctc_weight_final",
-        "ctc_weight_steps",
-        "ctc_only_steps",
-        "reverse_weight",
-        "lsm_weight",
-        "lsm_kind",
-    ),
-    *("attention_guide", "attention_guide_steps", "attention_guide_width"),
-)
-"""The settings of `ModelConf` that have no effect without a decoder."""
-
-
 def _with_defaults_of_kind(value: Any, info: ValidationInfo) -> Any:
-    """A section with the defaults of the kind that the setting before it selects."""
-    setting, kind, of_kind = _DEFAULTS_OF_KIND[info.field_name]
-    defaults = of_kind if info.data.get(setting) == kind else {}
+    """The value of a section, with the defaults that follow from the setting before it.
+
+    It runs before the section is validated: `value` is a section, a dictionary, None for an empty
+    section, or anything that the validation refuses.
+    """
+    assert info.field_name is not None
+    of_kind = _DEFAULTS_BY_SECTION[info.field_name]
+    is_of_kind = info.data.get(of_kind.setting) == of_kind.value
+    defaults = dict(of_kind.defaults) if is_of_kind else {}
+    if value is None:
+        return defaults
     if isinstance(value, Section):
         value = value.model_dump(exclude_unset=True)
-    return defaults | value if isinstance(value, dict) else defaults if value is None else value
+    return defaults | value if isinstance(value, dict) else value
 
 
 class TrainingConfig(Section):
@@ -263,37 +275,10 @@ class TrainingConfig(Section):
     _head_selects = field_validator("head_conf", mode="before")(read_head)
     _optim_selects = field_validator("optim_conf", mode="before")(_with_defaults_of_kind)
 
-    def conflicts(self) -> Iterator[tuple[str, str]]:
-        schedule = self.scheduler_conf
-        if self.tokenizer == "bpe" and self.tokenizer_conf.bpe_path is None:
-            yield "tokenizer_conf.bpe_path", "missing; tokenizer: bpe needs its sentencepiece model"
-        yield from self._optimizer_conflicts("head_conf", _is_sparse(self.head_conf))
-        has_end = (
-            schedule.total_steps is not None
-            or self.max_minutes is not None
-            or self.has_equal_epochs
-        )
-        if self.scheduler == "warmup_cosine" and not has_end:
-            yield (
-                "scheduler_conf.total_steps",
-                "missing; scheduler: warmup_cosine needs it, or max_minutes",
-            )
-        if (
-            self.scheduler == "warmup_cosine"
-            and (schedule.total_steps or sys.maxsize) <= schedule.warmup_steps
-        ):
-            yield (
-                "scheduler_conf.total_steps",
-                f"must be above warmup_steps, {schedule.warmup_steps}",
-            )
-        if self.scheduler == "warmuplr" and schedule.total_steps is not None:
-            yield "scheduler_conf.total_steps", "scheduler: warmuplr has no end; remove it"
-        metrics = {"keep_best_by": self.keep_best_by}
-        if self.early_stopping is not None:
-            metrics["early_stopping.metric"] = self.early_stopping.metric
-        for key, metric in metrics.items():
-            if fault := self.why_unmeasured(metric):
-                yield key, f"{fault}; use loss"
+    def conflicts(self) -> Iterator[Conflict]:
+        """The settings that break one of the rules of all trainings, in the order of the rules."""
+        for rule in _RULES_OF_TRAINING:
+            yield from rule(self)
 
     def extensions(self) -> list[Extension]:
         """The names in this config that are of other packages.
@@ -305,13 +290,6 @@ class TrainingConfig(Section):
     def why_unmeasured(self, metric: Metric) -> str | None:
         """Why a validation of this training does not measure a metric; None if it does."""
         raise NotImplementedError
-
-    def _optimizer_conflicts(
-        self, section: str, has_sparse_grad: bool
-    ) -> Iterator[tuple[str, str]]:
-        if has_sparse_grad and (self.optim == "adamw" or self.optim_conf.weight_decay):
-            text = "needs optim: adam without weight_decay, which updates only rows with a gradient"
-            yield f"{section}.sparse_grad", f"{text}; change optim, or remove sparse_grad"
 
 
 class ExperimentConfig(TrainingConfig):
@@ -361,120 +339,285 @@ class ExperimentConfig(TrainingConfig):
     _encoder_selects = field_validator("encoder_conf", mode="before")(read_encoder)
     _decoder_selects = field_validator("model_conf", mode="before")(_with_defaults_of_kind)
 
-    def conflicts(self) -> Iterator[tuple[str, str]]:
-        encoder, decoder, model = self.encoder_conf, self.decoder_conf, self.model_conf
-        if self.decoder == "none":
-            yield from self._conflicts_without_decoder()
-        if self.decoder == "transformer" and decoder.r_num_blocks:
-            yield (
-                "decoder_conf.r_num_blocks",
-                "needs decoder: bitransformer; remove it or change decoder",
-            )
-        if self.cmvn is not None and self.cmvn_conf.cmvn_file is None:
-            yield (
-                "cmvn_conf.cmvn_file",
-                "missing; cmvn: global_cmvn needs it (wenet-hs cmvn writes it)",
-            )
-        if isinstance(encoder, PretrainedConf):
-            yield from self._conflicts_of_pretrained(encoder)
-        else:
-            yield from self._conflicts_of_stack(encoder)
-        if self.decoder == "transformer" and model.reverse_weight:
-            yield (
-                "model_conf.reverse_weight",
-                "needs decoder: bitransformer; remove it or change decoder",
-            )
-        if _is_sparse(self.head_conf) and model.lsm_weight and model.lsm_kind == "leaf":
-            text = "leaf smoothing updates every node, which head_conf.sparse_grad is to avoid"
-            yield "model_conf.lsm_kind", f"{text}; set node, or remove sparse_grad"
-        yield from self._optimizer_conflicts(
-            "ctc_conf.head_conf", _is_sparse(self.ctc_conf.head_conf)
-        )
+    def conflicts(self) -> Iterator[Conflict]:
+        """The settings that break a rule of recognisers, then those of all trainings."""
+        for rule in _RULES_OF_RECOGNISER:
+            yield from rule(self)
         yield from super().conflicts()
 
     def extensions(self) -> list[Extension]:
+        """The heads and the frontend in this config that are of other packages.
+
+        Raises ConfigError if one is not installed.
+        """
         heads = find_extensions("head", HEADS, [self.head, self.ctc_conf.head])
-        return [*heads, *find_extensions("frontend", FRONTENDS, [self.dataset_conf.frontend])]
-
-    def _conflicts_of_stack(self, encoder: StackConf) -> Iterator[tuple[str, str]]:
-        heads, num_bins = (
-            self.decoder_conf.attention_heads,
-            self.dataset_conf.fbank_conf.num_mel_bins,
-        )
-        if self.decoder != "none" and encoder.output_size % heads:
-            text = (
-                f"encoder_conf.output_size {encoder.output_size} is not divisible by {heads} heads"
-            )
-            yield "decoder_conf.attention_heads", text
-        has_fbank = (
-            self.dataset_conf.frontend == "fbank"
-        )  # the width of another one is checked when it is built
-        if has_fbank and num_bins < (fewest := FEWEST_MEL_BINS[encoder.input_layer]):
-            text = f"input_layer: {encoder.input_layer} needs at least {fewest}, got {num_bins}"
-            yield "dataset_conf.fbank_conf.num_mel_bins", text
-        if self.model_conf.interctc_layer >= encoder.num_blocks:
-            yield (
-                "model_conf.interctc_layer",
-                f"must be below encoder_conf.num_blocks, {encoder.num_blocks}",
-            )
-
-    def _conflicts_of_pretrained(self, encoder: PretrainedConf) -> Iterator[tuple[str, str]]:
-        """Settings that act on features of ours, which a pretrained encoder does not have."""
-        data, own = self.dataset_conf, "the encoder computes its own input"
-        if self.cmvn is not None:
-            yield "cmvn", f"{own} and its normalization; remove it"
-        if data.spec_aug:
-            yield (
-                "dataset_conf.spec_aug",
-                f"{own}; set false (encoder_conf.mask_time masks its frames)",
-            )
-        if data.frontend != "fbank":
-            yield "dataset_conf.frontend", f"{own}; remove it"
-        if data.fbank_conf != FbankConf():
-            yield "dataset_conf.fbank_conf", f"{own}; remove it"
-        if data.resample_conf != ResampleConf():
-            yield (
-                "dataset_conf.resample_conf",
-                "the rate of the encoder is 16000; remove it (all audio is resampled)",
-            )
-        if data.features_on == "device":
-            yield "dataset_conf.features_on", f"{own}; set worker"
-        if data.cache_features:
-            yield (
-                "dataset_conf.cache_features",
-                f"{own}; set false (encoder_conf.cache keeps outputs)",
-            )
-        for name in ("noise_conf", "reverb_conf"):
-            if encoder.cache is not None and getattr(data, name) is not None:
-                yield (
-                    f"dataset_conf.{name}",
-                    "encoder_conf.cache would repeat the same noise; set one of them to null",
-                )
-
-    def _conflicts_without_decoder(self) -> Iterator[tuple[str, str]]:
-        if self.model_conf.ctc_weight != 1:
-            yield "model_conf.ctc_weight", "decoder: none trains CTC only; set 1.0"
-        if self.head != "softmax":
-            yield (
-                "head",
-                "decoder: none has no output layer but that of CTC; remove it, and use ctc_conf.head",
-            )
-        given = {
-            key: getattr(self.model_conf, key) != ModelConf.model_fields[key].default
-            for key in _OF_DECODER
-        }
-        for key in [f"model_conf.{key}" for key in _OF_DECODER if given[key]]:
-            yield key, "has no effect with decoder: none; remove it"
-        if self.decoder_conf != DecoderConf():
-            yield "decoder_conf", "has no effect with decoder: none; remove it, or set null"
+        frontends = find_extensions("frontend", FRONTENDS, [self.dataset_conf.frontend])
+        return [*heads, *frontends]
 
     def why_unmeasured(self, metric: Metric) -> str | None:
-        """A branch of weight 0 is not computed, so its metric is the same at each validation."""
-        share = self.model_conf.last_ctc_weight
-        if metric == "loss" or share != (0.0 if metric == "loss_ctc" else 1.0):
-            return None
-        return f"{metric} is not measured at ctc_weight {share:g}"
+        """Why a validation does not measure a metric; None if it does.
+
+        A branch of weight 0 is not computed, so its metric is the same at each validation.
+        """
+        ctc_weight = self.model_conf.last_ctc_weight
+        if metric == "loss":
+            is_measured = True
+        elif metric == "loss_ctc":
+            is_measured = ctc_weight != 0
+        else:  # of the decoder, which has the rest of the weight
+            is_measured = ctc_weight != 1
+        return None if is_measured else f"{metric} is not measured at ctc_weight {ctc_weight:g}"
+
+
+# ---- rules of all trainings: which settings do not fit each other
+
+
+def _bpe_without_model(config: TrainingConfig) -> Iterator[Conflict]:
+    """`tokenizer: bpe` needs the path of its sentencepiece model."""
+    if config.tokenizer == "bpe" and config.tokenizer_conf.bpe_path is None:
+        yield "tokenizer_conf.bpe_path", "missing; tokenizer: bpe needs its sentencepiece model"
+
+
+def _sparse_head_with_dense_updates(config: TrainingConfig) -> Iterator[Conflict]:
+    """`head_conf.sparse_grad` needs an optimizer that updates only rows with a gradient."""
+    yield from sparse_grad_conflicts(
+        config, section="head_conf", has_sparse_grad=_is_sparse(config.head_conf)
+    )
+
+
+def sparse_grad_conflicts(
+    config: TrainingConfig, *, section: str, has_sparse_grad: bool
+) -> Iterator[Conflict]:
+    """The conflict of `sparse_grad` in a section with the optimizer, if there is one.
+
+    Weight decay, which `optim: adamw` always has, changes every row at each step.
+    """
+    has_weight_decay = config.optim == "adamw" or bool(config.optim_conf.weight_decay)
+    if has_sparse_grad and has_weight_decay:
+        text = "needs optim: adam without weight_decay, which updates only rows with a gradient"
+        yield f"{section}.sparse_grad", f"{text}; change optim, or remove sparse_grad"
 
 
 def _is_sparse(head_conf: HeadConf) -> bool:
+    """Whether a head has the setting `sparse_grad`, and it is true."""
     return isinstance(head_conf, HSoftmaxHeadConf | ClassHeadConf) and head_conf.sparse_grad
+
+
+def _cosine_without_end(config: TrainingConfig) -> Iterator[Conflict]:
+    """`scheduler: warmup_cosine` needs to know when training ends.
+
+    `total_steps` or `max_minutes` says so, or `max_epoch` where epochs have equal numbers of steps.
+    """
+    has_last_step = config.scheduler_conf.total_steps is not None or config.has_equal_epochs
+    has_end = has_last_step or config.max_minutes is not None
+    if config.scheduler == "warmup_cosine" and not has_end:
+        yield (
+            "scheduler_conf.total_steps",
+            "missing; scheduler: warmup_cosine needs it, or max_minutes",
+        )
+
+
+def _cosine_ends_in_warmup(config: TrainingConfig) -> Iterator[Conflict]:
+    """`scheduler: warmup_cosine` needs steps after its warm-up."""
+    if config.scheduler != "warmup_cosine":
+        return
+    total_steps = config.scheduler_conf.total_steps
+    warmup_steps = config.scheduler_conf.warmup_steps
+    if total_steps is not None and total_steps <= warmup_steps:
+        yield "scheduler_conf.total_steps", f"must be above warmup_steps, {warmup_steps}"
+
+
+def _warmuplr_with_end(config: TrainingConfig) -> Iterator[Conflict]:
+    """`scheduler: warmuplr` falls for ever, so `total_steps` has no meaning for it."""
+    if config.scheduler == "warmuplr" and config.scheduler_conf.total_steps is not None:
+        yield "scheduler_conf.total_steps", "scheduler: warmuplr has no end; remove it"
+
+
+def _unmeasured_metrics(config: TrainingConfig) -> Iterator[Conflict]:
+    """A metric that decides about checkpoints or the end must be measured in this training."""
+    metrics = {"keep_best_by": config.keep_best_by}
+    if config.early_stopping is not None:
+        metrics["early_stopping.metric"] = config.early_stopping.metric
+    for key, metric in metrics.items():
+        reason = config.why_unmeasured(metric)
+        if reason is not None:
+            yield key, f"{reason}; use loss"
+
+
+_RULES_OF_TRAINING: tuple[Callable[[TrainingConfig], Iterator[Conflict]], ...] = (
+    _bpe_without_model,
+    _sparse_head_with_dense_updates,
+    _cosine_without_end,
+    _cosine_ends_in_warmup,
+    _warmuplr_with_end,
+    _unmeasured_metrics,
+)
+"""In the order of their faults in a message."""
+
+
+# ---- rules of recognisers
+
+
+def _decoder_settings_without_decoder(config: ExperimentConfig) -> Iterator[Conflict]:
+    """With `decoder: none` only CTC is trained, so settings of the decoder have no effect."""
+    if config.decoder != "none":
+        return
+    if config.model_conf.ctc_weight != 1:
+        yield "model_conf.ctc_weight", "decoder: none trains CTC only; set 1.0"
+    if config.head != "softmax":
+        yield (
+            "head",
+            "decoder: none has no output layer but that of CTC; remove it, and use ctc_conf.head",
+        )
+    for name in _LOSS_SETTINGS_OF_DECODER:
+        default = ModelConf.model_fields[name].default
+        if getattr(config.model_conf, name) != default:
+            yield f"model_conf.{name}", "has no effect with decoder: none; remove it"
+    if config.decoder_conf != DecoderConf():
+        yield "decoder_conf", "has no effect with decoder: none; remove it, or set null"
+
+
+_LOSS_SETTINGS_OF_DECODER = (
+    "ctc_weight_final",
+    "ctc_weight_steps",
+    "ctc_only_steps",
+    "reverse_weight",
+    "lsm_weight",
+    "lsm_kind",
+    "attention_guide",
+    "attention_guide_steps",
+    "attention_guide_width",
+)
+"""The settings of `ModelConf` that have no effect without a decoder."""
+
+
+def _reverse_layers_without_reverse_decoder(config: ExperimentConfig) -> Iterator[Conflict]:
+    """`decoder: transformer` has no right-to-left decoder, which could have layers."""
+    if config.decoder == "transformer" and config.decoder_conf.r_num_blocks:
+        to_do = "needs decoder: bitransformer; remove it or change decoder"
+        yield "decoder_conf.r_num_blocks", to_do
+
+
+def _cmvn_without_file(config: ExperimentConfig) -> Iterator[Conflict]:
+    """`cmvn: global_cmvn` needs the file of statistics."""
+    if config.cmvn is not None and config.cmvn_conf.cmvn_file is None:
+        yield (
+            "cmvn_conf.cmvn_file",
+            "missing; cmvn: global_cmvn needs it (wenet-hs cmvn writes it)",
+        )
+
+
+def _features_of_pretrained_encoder(config: ExperimentConfig) -> Iterator[Conflict]:
+    """A pretrained encoder computes its own input, so settings of our features have no effect."""
+    if not isinstance(config.encoder_conf, PretrainedConf):
+        return
+    data = config.dataset_conf
+    reason = "the encoder computes its own input"
+    if config.cmvn is not None:
+        yield "cmvn", f"{reason} and its normalization; remove it"
+    if data.spec_aug:
+        to_do = "set false (encoder_conf.mask_time masks its frames)"
+        yield "dataset_conf.spec_aug", f"{reason}; {to_do}"
+    if data.frontend != "fbank":
+        yield "dataset_conf.frontend", f"{reason}; remove it"
+    if data.fbank_conf != FbankConf():
+        yield "dataset_conf.fbank_conf", f"{reason}; remove it"
+    if data.resample_conf != ResampleConf():
+        to_do = "remove it (all audio is resampled)"
+        yield "dataset_conf.resample_conf", f"the rate of the encoder is 16000; {to_do}"
+    if data.features_on == "device":
+        yield "dataset_conf.features_on", f"{reason}; set worker"
+    if data.cache_features:
+        to_do = "set false (encoder_conf.cache keeps outputs)"
+        yield "dataset_conf.cache_features", f"{reason}; {to_do}"
+
+
+def _random_audio_with_kept_outputs(config: ExperimentConfig) -> Iterator[Conflict]:
+    """Kept outputs of a pretrained encoder would have the same noise in each epoch."""
+    encoder = config.encoder_conf
+    if not isinstance(encoder, PretrainedConf) or encoder.cache is None:
+        return
+    data = config.dataset_conf
+    for name, conf in {"noise_conf": data.noise_conf, "reverb_conf": data.reverb_conf}.items():
+        if conf is not None:
+            yield (
+                f"dataset_conf.{name}",
+                "encoder_conf.cache would repeat the same noise; set one of them to null",
+            )
+
+
+def _width_not_divisible_by_heads(config: ExperimentConfig) -> Iterator[Conflict]:
+    """The decoder has the width of the encoder, which its attention heads share equally."""
+    encoder = config.encoder_conf
+    if config.decoder == "none" or not isinstance(encoder, StackConf):
+        return
+    num_heads = config.decoder_conf.attention_heads
+    if encoder.output_size % num_heads:
+        width = f"encoder_conf.output_size {encoder.output_size}"
+        yield "decoder_conf.attention_heads", f"{width} is not divisible by {num_heads} heads"
+
+
+def _too_few_mel_bins(config: ExperimentConfig) -> Iterator[Conflict]:
+    """Subsampling must leave at least one feature of a frame.
+
+    The number of features of a frontend other than `fbank` is checked when the model is built.
+    """
+    encoder = config.encoder_conf
+    if config.dataset_conf.frontend != "fbank" or not isinstance(encoder, StackConf):
+        return
+    num_bins = config.dataset_conf.fbank_conf.num_mel_bins
+    fewest_bins = FEWEST_MEL_BINS[encoder.input_layer]
+    if num_bins < fewest_bins:
+        needed = f"input_layer: {encoder.input_layer} needs at least {fewest_bins}"
+        yield "dataset_conf.fbank_conf.num_mel_bins", f"{needed}, got {num_bins}"
+
+
+def _intermediate_ctc_above_last_layer(config: ExperimentConfig) -> Iterator[Conflict]:
+    """The layer of intermediate CTC must be below the last one, which CTC has anyway."""
+    encoder = config.encoder_conf
+    if not isinstance(encoder, StackConf):
+        return
+    if config.model_conf.interctc_layer >= encoder.num_blocks:
+        to_do = f"must be below encoder_conf.num_blocks, {encoder.num_blocks}"
+        yield "model_conf.interctc_layer", to_do
+
+
+def _reverse_loss_without_reverse_decoder(config: ExperimentConfig) -> Iterator[Conflict]:
+    """`decoder: transformer` has no right-to-left decoder, whose loss could have a weight."""
+    if config.decoder == "transformer" and config.model_conf.reverse_weight:
+        to_do = "needs decoder: bitransformer; remove it or change decoder"
+        yield "model_conf.reverse_weight", to_do
+
+
+def _leaf_smoothing_with_sparse_head(config: ExperimentConfig) -> Iterator[Conflict]:
+    """Label smoothing over all units would give every node of a sparse head a gradient."""
+    model = config.model_conf
+    has_leaf_smoothing = bool(model.lsm_weight) and model.lsm_kind == "leaf"
+    if _is_sparse(config.head_conf) and has_leaf_smoothing:
+        text = "leaf smoothing updates every node, which head_conf.sparse_grad is to avoid"
+        yield "model_conf.lsm_kind", f"{text}; set node, or remove sparse_grad"
+
+
+def _sparse_ctc_head_with_dense_updates(config: ExperimentConfig) -> Iterator[Conflict]:
+    """`sparse_grad` of the head of CTC needs an optimizer that updates only rows with a gradient."""
+    yield from sparse_grad_conflicts(
+        config,
+        section="ctc_conf.head_conf",
+        has_sparse_grad=_is_sparse(config.ctc_conf.head_conf),
+    )
+
+
+_RULES_OF_RECOGNISER: tuple[Callable[[ExperimentConfig], Iterator[Conflict]], ...] = (
+    _decoder_settings_without_decoder,
+    _reverse_layers_without_reverse_decoder,
+    _cmvn_without_file,
+    _features_of_pretrained_encoder,
+    _random_audio_with_kept_outputs,
+    _width_not_divisible_by_heads,
+    _too_few_mel_bins,
+    _intermediate_ctc_above_last_layer,
+    _reverse_loss_without_reverse_decoder,
+    _leaf_smoothing_with_sparse_head,
+    _sparse_ctc_head_with_dense_updates,
+)
+"""In the order of their faults in a message, before those of `_RULES_OF_TRAINING`."""

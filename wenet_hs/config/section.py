@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base class of all config sections, and the types of numbers in them."""
+"""The base class of all config sections, their keys, and the types of numbers in them."""
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -13,6 +13,8 @@ Positive = Annotated[float, Field(gt=0)]
 PositiveOrZero = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 BelowOne = Annotated[float, Field(ge=0, lt=1)]
+Conflict = tuple[str, str]
+"""A setting that does not fit the other ones: its dotted key, and what to do about it."""
 
 
 class Section(BaseModel):
@@ -31,17 +33,25 @@ class Section(BaseModel):
         protected_namespaces=(),  # WeNet has a section `model_conf`
     )
 
-    def conflicts(self) -> Iterator[tuple[str, str]]:
-        """The dotted key of each setting that does not fit the other ones, and what to do."""
+    def conflicts(self) -> Iterator[Conflict]:
+        """The settings of this section, and of those in it, that do not fit each other.
+
+        Each setting is valid by itself. A class with such settings overrides this.
+        """
         yield from ()
 
     @model_validator(mode="before")
     @classmethod
     def _use_defaults_if_empty(cls, value: Any) -> Any:
+        """An empty section of a YAML file is null there; it has all defaults."""
         return {} if value is None else value
 
     @model_validator(mode="after")
     def _refuse_conflicts(self) -> Self:
+        """Raise the `conflicts` of a section, whose settings are valid, as one error of pydantic.
+
+        Its context has them as a list too, for `schema_faults`.
+        """
         conflicts = list(self.conflicts())
         if conflicts:
             text = "\n".join(f"{key}: {what_to_do}" for key, what_to_do in conflicts)
@@ -51,12 +61,37 @@ class Section(BaseModel):
 
 
 def read_section(value: Any, kind: object, classes: Mapping[str, type[Section]]) -> Any:
-    """A section whose class is selected by the setting `kind` beside it; the first class if that is
-    wrong.
+    """A section whose class in `classes` is selected by `kind`, the value of a setting beside it.
+
+    `value`: what the file has for the section, or the default of the field, which may be a section
+    of another class. What was set in it is then read by the selected class.
+    If `kind` is wrong, which is a fault of its own, any valid section will do: the defaults of the
+    first class are returned. Raises ValidationError if `value` does not fit the class.
     """
     selected = classes.get(str(kind))
     if selected is None:
-        return next(iter(classes.values()))()
-    if isinstance(value, Section) and type(value) is not selected:  # the default of another kind
+        first_class = next(iter(classes.values()))
+        return first_class()
+    if isinstance(value, Section) and type(value) is not selected:
         value = value.model_dump(exclude_unset=True)
     return selected.model_validate(value)
+
+
+def schema_keys(section: type[Section]) -> Iterator[tuple[str, ...]]:
+    """Every key of a section and of the sections in it, such as `("optim_conf", "lr")`."""
+    return (key for key, _ in schema_settings(section))
+
+
+def schema_settings(section: type[Section]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every key of a section and of the sections in it, with its type.
+
+    A key that several classes of a section have, such as the `head_conf` of several heads, occurs
+    once for each.
+    """
+    for name, info in section.model_fields.items():
+        yield (name,), info.annotation
+        # The type is a section, or a union that may have sections in it.
+        for kind in (info.annotation, *get_args(info.annotation)):
+            if isinstance(kind, type) and issubclass(kind, Section):
+                for inner_key, inner_type in schema_settings(kind):
+                    yield (name, *inner_key), inner_type

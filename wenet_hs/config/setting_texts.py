@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The meaning and the values of settings as text, for docs/settings.md and for plans."""
+"""The meaning and the values of settings as text, for docs/settings.md and for plans.
+
+They are made from the JSON schema that pydantic writes of a section.
+"""
 
 from typing import Any
 
@@ -10,12 +13,14 @@ TYPES = {
     "boolean": "true, false",
     "null": "null",
 }
+"""Type of JSON → its name."""
 BOUNDS = {
     "exclusiveMinimum": "above",
     "minimum": "from",
     "exclusiveMaximum": "below",
     "maximum": "to",
 }
+"""Bound of a number in a JSON schema → the word before its value."""
 Schema = dict[str, Any]
 """The JSON schema of a setting or section, as pydantic writes it."""
 
@@ -26,28 +31,42 @@ def describe_meaning(schema: Schema) -> str:
 
 
 def named_values(schema: Schema) -> list[str]:
-    """The names that are the only values of a setting, besides null; empty for other settings."""
-    kinds = [kind for kind in schema.get("anyOf", [schema]) if kind.get("type") != "null"]
-    if len(kinds) != 1:
+    """The names that are the only values of a setting, besides null.
+
+    Empty for a setting that may have other values, such as numbers or text.
+    """
+    alternatives = schema.get("anyOf", [schema])
+    types = [kind for kind in alternatives if kind.get("type") != "null"]
+    if len(types) != 1:
         return []
-    return [str(value) for value in kinds[0].get("enum", [])]
+    return [str(value) for value in types[0].get("enum", [])]
 
 
 def describe_values(schema: Schema) -> str:
-    """The values of a setting, from its JSON schema."""
+    """The values that a setting may have, such as `whole number above 0, or null`.
+
+    `schema`: the JSON schema of the setting, as pydantic writes it.
+    """
     if "anyOf" in schema:
-        return ", or ".join(dict.fromkeys(map(describe_values, schema["anyOf"])))
+        alternatives = [describe_values(kind) for kind in schema["anyOf"]]
+        return ", or ".join(dict.fromkeys(alternatives))
     if "$ref" in schema:
         return "a section"
     if "enum" in schema or "const" in schema:
-        return ", ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
+        names = schema["enum"] if "enum" in schema else [schema["const"]]
+        return ", ".join(f"`{name}`" for name in names)
     if schema["type"] == "object":
         return f"name: {describe_values(schema['additionalProperties'])}"
     if schema["type"] == "array":
-        items = schema.get("prefixItems")
+        items = schema.get("prefixItems")  # of a list with a fixed number of values
         if items:
             return f"{len(items)} of: {describe_values(items[0])}"
         return f"list of: {describe_values(schema['items'])}"
+    return _describe_scalar(schema)
+
+
+def _describe_scalar(schema: Schema) -> str:
+    """The values of a number, text or boolean: `number from 0 and below 1`, `true, false`."""
     bounds = [f" {word} {schema[name]:g}" for name, word in BOUNDS.items() if name in schema]
-    even = ", even" if schema.get("multipleOf") == 2 else ""
-    return TYPES[schema["type"]] + " and".join(bounds) + even
+    suffix = ", even" if schema.get("multipleOf") == 2 else ""
+    return TYPES[schema["type"]] + " and".join(bounds) + suffix

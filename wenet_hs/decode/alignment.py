@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from wenet_hs.annotation.eaf import write_eaf
+from wenet_hs.annotation.eaf_writing import write_eaf
 from wenet_hs.annotation.recordings import ctm_lines
 from wenet_hs.annotation.textgrid import write_textgrid
 from wenet_hs.annotation.tiers import (

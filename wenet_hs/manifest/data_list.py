@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading and writing of `data.list` (one utterance per line as JSON) and of `text` (`key
-transcript` per line).
+"""Reading and writing of lists of utterances: `data.list`, `text`, and plain text.
+
+A `data.list` has one utterance per line, as JSON. A file `text` has `key transcript` on each line.
+Plain text has one sentence per line.
 """
 
 import json
@@ -28,14 +30,16 @@ from wenet_hs.tree.errors import DataError, refuse_faults
 
 logger = logging.getLogger(__name__)
 
-_REMEDIES = {
+_REMEDIES_OF_MISSING = {
     "key": 'give each utterance a unique name, "key": "…"',
     "wav": 'say where the audio is, "wav": "PATH"',
     "txt": 'write "txt": "" where there is no transcript',
 }
+"""The fields that each line of a data.list must have, and what to do if one is missing."""
 _NUM_FIRST_LINES = 1000
-"""Of a text that are searched for the signs of another form."""
+"""As many first lines of a text are searched for the signs of another form."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half of a surrogate pair: JSON can have it, but UTF-8 cannot."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +82,11 @@ class BadClip:
 _TEXTS = ("key", "wav", "txt", "lang", "speaker")
 _SECONDS = ("duration", "start", "end")
 _FIELDS = (*_TEXTS, *_SECONDS, "channel")
-_ORDER = tuple(field.name for field in fields(Utterance))
+"""In the order in which the fields of a line are checked."""
+_WRITTEN_ORDER = tuple(field.name for field in fields(Utterance))
+
+
+# ---- data.list
 
 
 def read_data_list(path: Path | str) -> list[Utterance]:
@@ -86,128 +94,139 @@ def read_data_list(path: Path | str) -> list[Utterance]:
     return list(iterate_data_list(path))
 
 
-def read_sentences(path: Path | str, *, keep_empty_lines: bool = False) -> list[Utterance]:
-    """The lines of a text file (also .gz, .xz, .bz2) as utterances without audio; text becomes NFC.
-
-    `keep_empty_lines`: they are sentences without units; otherwise they are left out.
-    Raises DataError if the file cannot be read or has no sentence, and as `iterate_sentences`.
-    """
-    lines = list(iterate_sentences(path))
-    if not any(lines):
-        raise DataError(path, "contains no sentences", "write one per line")
-    if num_empty := lines.count(""):
-        logger.info(
-            "%s: %d empty lines %s", path, num_empty, "kept" if keep_empty_lines else "left out"
-        )
-    kept = [
-        (number, line) for number, line in enumerate(lines, start=1) if line or keep_empty_lines
-    ]
-    return [Utterance(key=f"{path}:{number}", wav="", txt=line) for number, line in kept]
-
-
-def iterate_sentences(path: Path | str) -> Iterator[str]:
-    """The lines of a text file in NFC, without white space around them; they may be empty.
-
-    Raises DataError if the file cannot be read, or if it begins as JSON or as a known form of
-    annotations: their names, times and tags would become sentences.
-    """
-    lines = iterate_lines(path)
-    try:
-        first_lines = list(islice(lines, _NUM_FIRST_LINES))
-    except DataError:  # a form is named in any encoding
-        refuse_annotations(Path(path))
-        raise
-    form = find_form(Path(path), "\n".join(first_lines))
-    if form is JSON:
-        raise DataError(f"{path}:1", "JSON, not text", "give a data.list as --data_list")
-    if form is not None and form.is_annotation:
-        raise DataError(path, form.name, form.remedy)
-    for line in chain(first_lines, lines):
-        yield unicodedata.normalize("NFC", line.strip(" \t"))
-
-
 def iterate_data_list(path: Path | str) -> Iterator[Utterance]:
-    """The utterances of a `data.list`, in order; unknown fields (WeNet lists may have them) are
-    ignored.
+    """The utterances of a `data.list`, in order.
 
-    Transcripts are converted to NFC.
-    Raises DataError at the end of the list, with one line per fault (the first ten): not JSON, a
-        field missing or mistyped, a duplicate key.
+    Transcripts are converted to NFC. Unknown fields, which WeNet's lists may have, are ignored.
+    Empty lines are left out.
+    Raises DataError before the first utterance if the file cannot be read or is no data.list.
+    Raises DataError after the last one, with one line per fault (the first ten): a line that is not
+    JSON, a field that is missing or mistyped, a key that occurs twice. Also if there is no utterance.
     """
-    beginning = _read_first_line(Path(path))
-    if beginning.endswith(".tar"):
-        found = "a list of shards (tars), which are trained with --data_type shard"
-        raise DataError(path, found, "give their data.list")
-    if beginning[0] not in "{[":  # one fault, not one per line
-        refuse_known_forms(Path(path))
-        found = "not a data.list (one JSON object per line)"
-        raise DataError(
-            path, found, "make one with `wenet-hs prepare table|kaldi|folder|elan|praat`"
-        )
-    _refuse_other_json(Path(path), beginning)
-    first_line: dict[str, int] = {}
+    _refuse_other_files(path)
+    line_of_key: dict[str, int] = {}
     faults: list[str] = []
     for number, line in enumerate(iterate_lines(path), start=1):
         if not line.strip():
             continue
         try:
             utterance = parse_utterance(line)
-            first = first_line.setdefault(utterance.key, number)
-            if first != number:
-                raise ValueError(
-                    f"utterance {utterance.key!r} is already on line {first}; give each a unique key"
-                )
         except ValueError as error:
             faults.append(f"{path}:{number}: {error}")
             continue
+        first_number = line_of_key.setdefault(utterance.key, number)
+        if first_number != number:
+            place = f"is already on line {first_number}"
+            faults.append(
+                f"{path}:{number}: utterance {utterance.key!r} {place}; give each a unique key"
+            )
+            continue
         yield utterance
     refuse_faults(path, faults)
-    if not first_line:
-        raise DataError(
-            path, "contains no utterances", "run the stage that prepares the data again"
-        )
+    if not line_of_key:
+        to_do = "run the stage that prepares the data again"
+        raise DataError(path, "contains no utterances", to_do)
 
 
-def _refuse_other_json(path: Path, first_line: str) -> None:
-    """Raise DataError for JSON that is no data.list: one line for the file, not one per record.
+def _refuse_other_files(path: Path | str) -> None:
+    """Raise DataError if the first line shows that a file is no data.list.
 
-    A list of segments per recording is named, and so are the manifests of NeMo and lhotse.
+    So the error is one fault of the file, not one fault per line. It names a list of shards, a
+    known form of text, and JSON of other programs.
     """
-    try:
-        record = json.loads(first_line)
-    except (RecursionError, ValueError):
-        record = None
-    if isinstance(record, dict) and not {"wav", "txt", "key"}.isdisjoint(record):
-        return
-    form = find_form_of_file(path)
-    if form is JSON_OF_SEGMENTS:
-        raise DataError(path, form.name, form.remedy)
-    if isinstance(record, dict) and (description := describe_manifest(record)):
-        raise DataError(f"{path}:1", description)
-    make_list = "make a data.list of it with `wenet-hs prepare table`"
-    if isinstance(record, dict) and {"audio_filepath", "duration"} <= record.keys():
-        raise DataError(path, "a manifest of NeMo", make_list)
-    if form is JSON and (isinstance(record, list) or first_line in ("{", "[")):
-        raise DataError(path, "JSON of the whole file, not one object per line", make_list)
+    first_line = _read_first_line(Path(path))
+    if first_line.endswith(".tar"):
+        found = "a list of shards (tars), which are trained with --data_type shard"
+        raise DataError(path, found, "give their data.list")
+    if not first_line.startswith(("{", "[")):
+        refuse_known_forms(Path(path))
+        found = "not a data.list (one JSON object per line)"
+        to_do = "make one with `wenet-hs prepare table|kaldi|folder|elan|praat`"
+        raise DataError(path, found, to_do)
+    _refuse_other_json(Path(path), first_line)
 
 
 def _read_first_line(path: Path) -> str:
-    """The first line of a data list that is not empty; `{}` for a file without one.
+    """The first line of a data list that is not empty, without white space around it.
 
-    Raises DataError. It names a known form of annotations, because another encoding would not help.
+    `{}` for a file without such a line: it is JSON, so only its lack of utterances is reported.
+    Raises DataError if the file cannot be read as UTF-8. If it has a known form of annotations, the
+    error names this form, because another encoding would not help.
     """
     try:
-        return next(filter(str.strip, iterate_lines(path)), "{}").strip()
+        lines = filter(str.strip, iterate_lines(path))
+        return next(lines, "{}").strip()
     except DataError:
         refuse_known_forms(path)
         raise
 
 
-def parse_utterance(line: str) -> Utterance:
-    """The utterance of one line of a `data.list`.
+def _refuse_other_json(path: Path, first_line: str) -> None:
+    """Raise DataError if the first line is JSON of another kind than a data.list.
 
-    Raises ValueError with the fault, without file and line.
+    The error names, in this order: a list of segments per recording, manifests of lhotse, those of
+    NeMo, and JSON that is one value for the whole file. Anything else is left to the checks per
+    line. So is an object with one of the fields key, wav and txt, which may lack the others.
     """
+    try:
+        record = json.loads(first_line)
+    except (RecursionError, ValueError):
+        record = None
+    is_object = isinstance(record, dict)
+    if is_object and not {"wav", "txt", "key"}.isdisjoint(record):
+        return
+    form = find_form_of_file(path)
+    if form is JSON_OF_SEGMENTS:
+        raise DataError(path, form.name, form.remedy)
+    make_list = "make a data.list of it with `wenet-hs prepare table`"
+    if is_object:
+        description = describe_manifest(record)
+        if description is not None:
+            raise DataError(f"{path}:1", description)
+        if {"audio_filepath", "duration"} <= record.keys():
+            raise DataError(path, "a manifest of NeMo", make_list)
+    is_one_value = isinstance(record, list) or first_line in ("{", "[")  # with line ends in it
+    if form is JSON and is_one_value:
+        raise DataError(path, "JSON of the whole file, not one object per line", make_list)
+
+
+def parse_utterance(line: str) -> Utterance:
+    """The utterance of one line of a `data.list`, with its transcript in NFC.
+
+    A field whose value is null counts as missing, and unknown fields are ignored.
+    Raises ValueError with the first fault of the line and what to do, without file and line: not
+    JSON, a record of lhotse, a field that is missing or mistyped, or values that no utterance has.
+    """
+    record = _parse_object(line)
+    if "key" not in record:
+        description = describe_manifest(record)
+        if description is not None:
+            raise ValueError(description)
+    fields: dict[str, Any] = {
+        name: record[name] for name in _FIELDS if record.get(name) is not None
+    }
+    for name, remedy in _REMEDIES_OF_MISSING.items():
+        if name not in fields:
+            raise ValueError(f"no {name!r} in this line; {remedy}")
+    if "channel" in fields:
+        _check_channel(fields["channel"])
+    for name, value in fields.items():
+        if name in _TEXTS:
+            _check_text(name, value)
+        elif name in _SECONDS:
+            _check_seconds(name, value)
+    key = fields["key"]
+    if not key or any(character.isspace() for character in key):
+        raise ValueError(f"key {key!r} is empty or contains white space")
+    start = fields.get("start", 0)
+    if "end" in fields and fields["end"] <= start:
+        raise ValueError(f"'end' is {fields['end']:g}, expected more than 'start', {start:g}")
+    fields["txt"] = unicodedata.normalize("NFC", fields["txt"])
+    return Utterance(**fields)
+
+
+def _parse_object(line: str) -> dict[str, Any]:
+    """The JSON object of a line. Raises ValueError with what to do if it is no JSON object."""
     try:
         record = json.loads(line)
     except json.JSONDecodeError as error:
@@ -217,56 +236,54 @@ def parse_utterance(line: str) -> Utterance:
         raise ValueError("not a JSON object with key, wav and txt") from error
     if not isinstance(record, dict):
         raise ValueError("expected a JSON object with key, wav and txt")
-    if "key" not in record and (found := describe_manifest(record)):
-        raise ValueError(found)
-    fields: dict[str, Any] = {
-        name: record[name] for name in _FIELDS if record.get(name) is not None
-    }
-    for name, remedy in _REMEDIES.items():
-        if name not in fields:
-            raise ValueError(f"no {name!r} in this line; {remedy}")
-    channel = fields.get("channel", 0)
-    if not isinstance(channel, int) or isinstance(channel, bool) or channel < 0:
+    return record
+
+
+def _check_text(name: str, value: object) -> None:
+    """Raise ValueError if the value of a field is not text that can be written as UTF-8."""
+    if not isinstance(value, str):
+        raise _mistyped(name, value, "text")
+    if _SURROGATE.search(value):
         raise ValueError(
-            f"'channel' is {json.dumps(channel, ensure_ascii=False)}, expected a whole number, from 0"
+            f"{name!r} has half of a surrogate pair, which is not text; correct the line"
         )
-    for name, value in fields.items():
-        if not isinstance(value, str if name in _TEXTS else (int, float)) or isinstance(
-            value, bool
-        ):
-            expected = "text" if name in _TEXTS else "a number of seconds"
-            raise ValueError(
-                f"{name!r} is {json.dumps(value, ensure_ascii=False)}, expected {expected}"
-            )
-        if isinstance(value, str):
-            if _SURROGATE.search(value):
-                raise ValueError(
-                    f"{name!r} has half of a surrogate pair, which is not text; correct the line"
-                )
-        elif not (math.isfinite(value) and value >= 0):
-            raise ValueError(f"{name!r} is {value:g}, expected a number of seconds, 0 or more")
-    if not fields["key"] or any(character.isspace() for character in fields["key"]):
-        raise ValueError(f"key {fields['key']!r} is empty or contains white space")
-    if "end" in fields and fields["end"] <= fields.get("start", 0):
-        raise ValueError(
-            f"'end' is {fields['end']:g}, expected more than 'start', {fields.get('start', 0):g}"
-        )
-    return Utterance(**{**fields, "txt": unicodedata.normalize("NFC", fields["txt"])})
+
+
+def _check_seconds(name: str, value: object) -> None:
+    """Raise ValueError if the value of a field is not a finite number of at least 0."""
+    is_bool = isinstance(value, bool)  # which Python takes for a number
+    if is_bool or not isinstance(value, (int, float)):
+        raise _mistyped(name, value, "a number of seconds")
+    if not (math.isfinite(value) and value >= 0):
+        raise ValueError(f"{name!r} is {value:g}, expected a number of seconds, 0 or more")
+
+
+def _check_channel(value: object) -> None:
+    """Raise ValueError if the value of the field `channel` is not a whole number of at least 0."""
+    is_bool = isinstance(value, bool)  # which Python takes for a number
+    if is_bool or not isinstance(value, int) or value < 0:
+        raise _mistyped("channel", value, "a whole number, from 0")
+
+
+def _mistyped(name: str, value: object, expected: str) -> ValueError:
+    """The error for a field with a value of another type than `expected`."""
+    shown = json.dumps(value, ensure_ascii=False)
+    return ValueError(f"{name!r} is {shown}, expected {expected}")
 
 
 def describe_manifest(record: Mapping[str, Any]) -> str | None:
-    """Which manifest of lhotse a record is from, and what to do with it; None: it is from another
-    file.
+    """Which manifest of lhotse a JSON object is from, and what to do with it, for a message.
+
+    None if it is none of lhotse's cuts, recordings and supervisions.
     """
-    if (
-        str(record.get("type", "")).endswith("Cut")
-        or {"supervisions", "recording"} <= record.keys()
-    ):
+    names = record.keys()
+    is_typed_cut = str(record.get("type", "")).endswith("Cut")  # MonoCut, MultiCut, …
+    if is_typed_cut or {"supervisions", "recording"} <= names:
         how = "in Python, `lhotse.CutSet.from_file(…).decompose(FOLDER)` writes recordings and supervisions"
         return f"cuts of lhotse; {how}, which `wenet-hs prepare table` reads"
-    if {"sources", "sampling_rate"} <= record.keys():
+    if {"sources", "sampling_rate"} <= names:
         return "recordings of lhotse; give the supervisions beside them to `wenet-hs prepare table`"
-    if {"id", "recording_id", "start", "duration", "channel"} <= record.keys():
+    if {"id", "recording_id", "start", "duration", "channel"} <= names:
         return "supervisions of lhotse; make a data.list of them with `wenet-hs prepare table`"
     return None
 
@@ -278,20 +295,31 @@ def write_data_list(path: Path | str, utterances: Iterable[Utterance]) -> None:
 
 def format_utterance(utterance: Utterance) -> str:
     """The line of a `data.list`, without its line end; fields that are None are omitted."""
-    record = {name: value for name in _ORDER if (value := getattr(utterance, name)) is not None}
+    record = {}
+    for name in _WRITTEN_ORDER:
+        value = getattr(utterance, name)
+        if value is not None:
+            record[name] = value
     return json.dumps(record, ensure_ascii=False)
 
 
-def read_text(path: Path | str) -> dict[str, str]:
-    """The transcripts of a `text` file by key; a line with only a key has an empty transcript.
+# ---- text: `key transcript` per line
 
-    Raises DataError on a duplicate key, and on JSON.
+
+def read_text(path: Path | str) -> dict[str, str]:
+    """The transcripts of a `text` file by key.
+
+    Raises DataError if it cannot be read, and as `parse_text` does.
     """
     return parse_text(path, read_lines(path))
 
 
 def parse_text(path: Path | str, lines: Iterable[str]) -> dict[str, str]:
-    """The transcripts of the lines of a `text` file by key; see `read_text`."""
+    """The transcripts of the lines of a `text` file by key, in the order of the lines.
+
+    A line with only a key has an empty transcript. Empty lines are left out.
+    Raises DataError, with `path`, if a key occurs twice or a line begins as JSON.
+    """
     transcripts: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
         parts = line.split(maxsplit=1)  # at a space, or at the tab of Kaldi's files
@@ -304,13 +332,59 @@ def parse_text(path: Path | str, lines: Iterable[str]) -> dict[str, str]:
         if key in transcripts:
             found = f"{key!r} occurs twice"
             raise DataError(f"{path}:{number}", found, "keep one of the two lines")
-        transcripts[key] = parts[1].rstrip() if len(parts) == 2 else ""
+        has_transcript = len(parts) == 2
+        transcripts[key] = parts[1].rstrip() if has_transcript else ""
     return transcripts
 
 
 def write_text(path: Path | str, transcripts: Mapping[str, str]) -> None:
-    """Write one `key transcript` per line."""
-    write_atomic(
-        path,
-        "".join(f"{key} {transcript}".rstrip() + "\n" for key, transcript in transcripts.items()),
-    )
+    """Write one `key transcript` per line; only the key if the transcript is empty."""
+    lines = [f"{key} {transcript}".rstrip() for key, transcript in transcripts.items()]
+    write_atomic(path, "".join(f"{line}\n" for line in lines))
+
+
+# ---- plain text: one sentence per line
+
+
+def read_sentences(path: Path | str, *, keep_empty_lines: bool = False) -> list[Utterance]:
+    """The lines of a text file (also .gz, .xz, .bz2) as utterances without audio; text becomes NFC.
+
+    The key of each is `path:line`.
+    `keep_empty_lines`: empty lines become sentences without units; otherwise they are left out.
+    Their number is logged.
+    Raises DataError if the file cannot be read or has no sentence, and as `iterate_sentences`.
+    """
+    lines = list(iterate_sentences(path))
+    if not any(lines):
+        raise DataError(path, "contains no sentences", "write one per line")
+    num_empty = lines.count("")
+    if num_empty:
+        action = "kept" if keep_empty_lines else "left out"
+        logger.info("%s: %d empty lines %s", path, num_empty, action)
+    sentences = []
+    for number, line in enumerate(lines, start=1):
+        if line or keep_empty_lines:
+            sentences.append(Utterance(key=f"{path}:{number}", wav="", txt=line))
+    return sentences
+
+
+def iterate_sentences(path: Path | str) -> Iterator[str]:
+    """The lines of a text file in NFC, without white space around them; they may be empty.
+
+    Raises DataError if the file cannot be read. Also if its first 1,000 lines show JSON or a known
+    form of annotations, whose names, times and tags would become sentences.
+    """
+    lines = iterate_lines(path)
+    try:
+        first_lines = list(islice(lines, _NUM_FIRST_LINES))
+    except DataError:
+        # An annotation is named even if its encoding is not UTF-8.
+        refuse_annotations(Path(path))
+        raise
+    form = find_form(Path(path), "\n".join(first_lines))
+    if form is JSON:
+        raise DataError(f"{path}:1", "JSON, not text", "give a data.list as --data_list")
+    if form is not None and form.is_annotation:
+        raise DataError(path, form.name, form.remedy)
+    for line in chain(first_lines, lines):
+        yield unicodedata.normalize("NFC", line.strip(" \t"))

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Known forms of text files with annotations or transcripts: their rules, and what to do with them.
 
-`FORMS` is the only table of them. Every command asks it: a reader of text before it parses a file,
-a reader of audio after a file could not be read. So all give a file the same name and advice.
+`FORMS`, at the end, is the only table of them. Every command uses it: a reader of text before it
+parses a file, a reader of audio after a file could not be read. So all give a file the same name
+and advice.
 
 A form that no command reads has no `readers`. When a command learns to read it, its row gets the
 command.
@@ -18,9 +19,9 @@ from wenet_hs.manifest.nist import CTM, STM
 from wenet_hs.tree.errors import DataError
 
 _MAX_BYTES = 1 << 18
-"""Of a file that are read to recognise it."""
+"""As much of a file is read to recognise its form."""
 _MAX_CHARACTERS = 1 << 16
-"""Of a text that the rules see: they recognise a form by its beginning."""
+"""As much of a text is given to the rules, which recognise a form by its beginning."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,11 @@ class Beginning:
 
     path: Path
     text: str
-    """Without white space before it; each line ends with \\n."""
+    """The first lines, divided by \\n, without white space before the first one."""
 
     @property
     def suffix(self) -> str:
+        """The suffix of the path in small letters."""
         return self.path.suffix.lower()
 
     @cached_property
@@ -53,11 +55,12 @@ class Beginning:
 
 
 FormRule = Callable[[Beginning], bool]
+"""Whether a file with this beginning has a form; the docstring of a rule says what the form is."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """A form of file."""
+    """A form of file: a row of the table FORMS."""
 
     name: str
     """As a message says it, with an article if it needs one."""
@@ -71,27 +74,29 @@ class Form:
 
 
 def find_form(path: Path, content: str | bytes) -> Form | None:
-    """The known form of a file, by its beginning; None: it is none of them.
+    """The first form of FORMS whose rule a file fits; None if it fits none.
 
-    path: its suffix and name help to recognise it.
+    path: its suffix and name help to recognise the form. The file is not read.
     content: the text, or the first bytes. Their encoding need not be known, because the signs of
         all forms are ASCII.
     """
-    if isinstance(content, bytes):
-        content = _decode_leniently(content)
-    text = content.removeprefix("\ufeff")
+    text = _decode_leniently(content) if isinstance(content, bytes) else content
+    text = text.removeprefix("\ufeff")
     if len(text) > _MAX_CHARACTERS:
-        whole_lines = text[:_MAX_CHARACTERS].rpartition("\n")[0]
-        text = whole_lines or text[:_MAX_CHARACTERS]
-    beginning = Beginning(path, "\n".join(text.splitlines()).lstrip())
+        text = text[:_MAX_CHARACTERS]
+        whole_lines, _, _ = text.rpartition("\n")  # rules see no line that is cut
+        text = whole_lines or text
+    lines = "\n".join(text.splitlines())
+    beginning = Beginning(path, lines.lstrip())
     return next((form for form in FORMS if form.is_form(beginning)), None)
 
 
 def check_form(path: Path, content: str | bytes, reader: str) -> Form | None:
-    """The known form of a file that this command reads; None: it is none of the known forms.
+    """The known form of a file, if the command `reader` reads this form; None if it has no form.
 
+    path, content: as for `find_form`.
     reader: the command, as in `Form.readers`.
-    Raises DataError if the file has a form that other commands read, or none.
+    Raises DataError if the file has a known form that this command does not read.
     """
     form = find_form(path, content)
     if form is not None and reader not in form.readers:
@@ -100,7 +105,7 @@ def check_form(path: Path, content: str | bytes, reader: str) -> Form | None:
 
 
 def find_form_of_file(path: Path) -> Form | None:
-    """The known form of a file on the disk; None: it is none of them, or cannot be read."""
+    """The known form of a file on the disk; None if it has none, or cannot be read."""
     try:
         with path.open("rb") as file:
             content = file.read(_MAX_BYTES)
@@ -129,46 +134,61 @@ def refuse_annotations(*paths: Path) -> None:
 
 
 def _decode_leniently(content: bytes) -> str:
-    """The text in UTF-16, where a byte order mark or the zero bytes of ASCII show it, or in UTF-8.
+    """The text of the first bytes of a file whose encoding is not known: UTF-16 or UTF-8.
 
-    Bytes that are wrong in it become U+FFFD.
+    UTF-16 shows by its byte order mark, or because the high byte of most characters is zero, as it
+    is for ASCII. Bytes that are wrong in the encoding become U+FFFD.
     """
     head = content[:_MAX_BYTES]
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return head.decode("utf-16", "replace")
-    even, odd = head[:200:2], head[1:200:2]
-    if odd and odd.count(0) > len(odd) / 2:
+    if _are_mostly_zero(head[1:200:2]):
         return head.decode("utf-16-le", "replace")
-    if even and even.count(0) > len(even) / 2:
+    if _are_mostly_zero(head[:200:2]):
         return head.decode("utf-16-be", "replace")
     return head.decode("utf-8-sig", "replace")
 
 
-# ---- rules
+def _are_mostly_zero(content: bytes) -> bool:
+    """Whether more than half of the bytes are zero; False for none."""
+    return content.count(0) > len(content) / 2
 
 
+# ---- patterns
+
+
+_NUMBER = r"\d*\.?\d+"
 _PROLOG = r"(?:\s++|(?><\?.*?\?>)|(?><!--.*?-->)|(?><!DOCTYPE[^<>\[]*(?:\[.*?\]\s*)?>))*+"
 """What may stand before the root of XML. Each item is atomic: it ends at its first end, so the time
 is linear in their number."""
 _ROOT = re.compile(rf"(?s){_PROLOG}<([A-Za-z][^<>]*)")
-_NUMBER = r"\d*\.?\d+"
+"""The first start tag of XML; the group has it without its brackets."""
 _RTTM = re.compile(rf"SPEAKER\s+\S+\s+\d+\s+{_NUMBER}\s")
+"""`SPEAKER rec 1 0.25 0.31 …`: recording, channel, begin."""
 _AUDIO_FILE = r"\S+\.(?:wav|flac|sph|mp3|ogg|opus|m4a)"
 _PROGRAM = r"\S*\b(?:sph2pipe|sox|ffmpeg|flac|wav-copy|cat|gunzip|zcat|opusdec|mpg123|lame)\s"
 _ARCHIVE = r"\S+\.ark:\d+(?:\[.*\])?"
 _WAV_SCP = re.compile(rf"\S+\s+(?:{_AUDIO_FILE}|{_ARCHIVE}|{_PROGRAM}.*\|)")
-_SEGMENTS = re.compile(rf"\S+\s+\S+\s+{_NUMBER}\s+{_NUMBER}(?:\s+\d+)?")
+"""`utt1 a.wav`, `utt1 raw.ark:25`, or `utt1 sox a.mp3 -t wav - |`."""
+_KALDI_SEGMENT = re.compile(rf"\S+\s+\S+\s+{_NUMBER}\s+{_NUMBER}(?:\s+\d+)?")
+"""`utt1 rec1 0.25 3.5`, in some files with a channel after it."""
 _MARKER = re.compile(r"\\[A-Za-z_]\w*(?:\s|$)")
+"""A marker of Toolbox, such as `\\tx`."""
 _SALT_LINE = re.compile(r"[+\-=:;]\s?|[A-Z]\s")
+"""A line of SALT after the first: a sign of its own lines, or the initial of a speaker."""
 _HTK_LABEL = re.compile(r"\d+\s+\d+\s+\S.*")
+"""`0 2500000 sil`: begin, end, label."""
 _SEGMENT_ROW = re.compile(rf".*,{_NUMBER},{_NUMBER}")
+"""`mo lu,0.25,3.5`: text, begin, end."""
 _ESPS_LABEL = re.compile(rf"{_NUMBER}\s+-?\d+(?:\s.*)?")
+"""`0.25 121 mo`: time, colour, label."""
 CLOCK = r"(?:\d+:)?\d{1,2}:\d{2}(?:[.,]\d{1,3})?"
-"""mm:ss or h:mm:ss, with parts of a second or without."""
+"""A time as mm:ss or h:mm:ss, with parts of a second or without."""
 SBV_TIMES = re.compile(r"(?m)^[ \t]*(\d+:\d{2}:\d{2}\.\d{1,3}),(\d+:\d{2}:\d{2}\.\d{1,3})[ \t]*$")
 """The line of times of a caption in SBV, as YouTube writes it."""
 AUDACITY_LABEL = re.compile(r"(-?\d+(?:[.,]\d+)?)\t(-?\d+(?:[.,]\d+)?)(?:\t(.*))?")
-"""Begin, end and text. Audacity writes the frequencies of a label into a line after a backslash."""
+"""Begin, end and text. Audacity writes the frequencies of a label into a line after a backslash,
+which this pattern does not match."""
 SEGMENT_LIST = re.compile(r'"(?:\w*segments|transcription|utterances|monologues)"\s*:\s*\[\s*\{')
 """In JSON: the name of a list of segments, and its first one."""
 SEGMENT_COLUMNS = {
@@ -186,15 +206,25 @@ _UNIT_OF_NAME = re.compile(
 """At the end of a name of a column: `start_ms`, `Start (s)`, `Begin Time - msec`."""
 
 
+# ---- columns of segments
+
+
 def find_segment_column(name: str) -> str | None:
-    """What a column of a table of segments has, by its name in any case; None: none of these."""
-    plain_name = re.sub(r"[\W_]+", "", _UNIT_OF_NAME.sub("", name)).lower()
-    contents = (content for content, names in SEGMENT_COLUMNS.items() if plain_name in names)
-    return next(contents, None)
+    """What a column of a table of segments contains by its name: start, end, text or speaker.
+
+    The case, signs and a unit do not count: `START`, `start_ms` and `Start (s)` are all `start`.
+    None for a name that SEGMENT_COLUMNS does not have.
+    """
+    name_without_unit = _UNIT_OF_NAME.sub("", name)
+    plain_name = re.sub(r"[\W_]+", "", name_without_unit).lower()
+    for content, usual_names in SEGMENT_COLUMNS.items():
+        if plain_name in usual_names:
+            return content
+    return None
 
 
 def find_unit_of_name(name: str) -> str | None:
-    """`ms` or `s`, if the name of a column of times ends with a unit of them."""
+    """`ms` or `s` if the name of a column of times ends with a unit, as `start_ms`; otherwise None."""
     unit = _UNIT_OF_NAME.search(name)
     if unit is None:
         return None
@@ -202,99 +232,146 @@ def find_unit_of_name(name: str) -> str | None:
 
 
 def read_segment_header(line: str) -> list[str] | None:
-    """The contents of the columns, if a line names those of a table of segments and no others."""
+    """The contents of the columns that the first line of a table of segments names, in order.
+
+    None if the line is no such header: it must name start, end and text, and each column must have
+    another content of SEGMENT_COLUMNS.
+    """
     contents = [find_segment_column(name) for name in re.split(r"[\t,;]", line)]
-    known = [content for content in contents if content is not None]
-    has_columns = {"start", "end", "text"} <= {*known}
-    has_each_once = len({*known}) == len(contents)
-    return known if has_columns and has_each_once else None
+    known_contents = [content for content in contents if content is not None]
+    distinct_contents = {*known_contents}
+    has_needed_columns = {"start", "end", "text"} <= distinct_contents
+    has_each_once = len(distinct_contents) == len(contents)
+    if not (has_needed_columns and has_each_once):
+        return None
+    return known_contents
 
 
-def begins(pattern: str) -> FormRule:
-    """A rule: the text begins with a pattern."""
+# ---- rules
+
+
+def begins_with(pattern: str) -> FormRule:
+    """The rule: the text begins with a regular expression."""
     compiled = re.compile(pattern)
     return lambda beginning: compiled.match(beginning.text) is not None
 
 
 def has_root(*names: str, mark: str = "") -> FormRule:
-    """A rule: XML with a root element of one of these names, and with `mark` in its beginning."""
+    """The rule: XML whose root element has one of these names, and with `mark` in its beginning.
+
+    The name may have the prefix of a namespace, as `tt:tt`.
+    """
     tag = re.compile(rf"(?:\w+:)?(?:{'|'.join(names)})(?![\w.:-])")
     return lambda beginning: tag.match(beginning.root) is not None and mark in beginning.text
 
 
-def is_praat(object_class: str) -> FormRule:
-    """A rule: a text file of Praat, long or short, with an object of a class of this pattern."""
-    return begins(rf'.{{0,20}}"ooTextFile(?: short)?"\s+(?:Object class\s*=\s*)?"{object_class}\b')
+def is_praat_object(object_class: str) -> FormRule:
+    """The rule: a text file of Praat, long or short, with an object of a class.
+
+    `object_class`: a regular expression, such as `TextGrid`.
+    """
+    file_type = r'.{0,20}"ooTextFile(?: short)?"'
+    return begins_with(rf'{file_type}\s+(?:Object class\s*=\s*)?"{object_class}\b')
 
 
 def is_toolbox(beginning: Beginning) -> bool:
-    r"""Whether the first line and half of all begin with a `\marker`: long lines are wrapped."""
+    r"""A file of Toolbox: its first line and at least half of all lines begin with a `\marker`.
+
+    The other lines are the rest of long lines.
+    """
     has_marker = [_MARKER.match(line) is not None for line in beginning.lines]
-    return bool(has_marker) and has_marker[0] and sum(has_marker) >= len(has_marker) / 2
+    if not has_marker or not has_marker[0]:
+        return False
+    return sum(has_marker) >= len(has_marker) / 2
 
 
 def is_salt(beginning: Beginning) -> bool:
-    """Whether the first line has speakers after `$`, and most others a sign or an initial."""
-    first, *others = beginning.lines or [""]
-    num_coded = sum(_SALT_LINE.match(line) is not None for line in others)
-    return re.match(r"\$\s*[^\W\d]", first) is not None and num_coded > len(others) / 2
+    """A transcript of SALT: its first line has speakers after `$`, most others a sign or an initial.
+
+    Such lines are `$ Child, Examiner`, `+ Language: English` and `C mo lu`.
+    """
+    if not beginning.lines:
+        return False
+    first_line, *other_lines = beginning.lines
+    if re.match(r"\$\s*[^\W\d]", first_line) is None:
+        return False
+    num_coded = sum(_SALT_LINE.match(line) is not None for line in other_lines)
+    return num_coded > len(other_lines) / 2
 
 
 def is_esps(beginning: Beginning) -> bool:
-    """Whether the line `#` ends a header, and the next one begins with a time and a colour."""
+    """Labels of ESPS: the line `#` ends a header, and the next one begins with a time and a colour."""
     if "#" not in beginning.lines[:-1]:
         return False
-    first_label = beginning.lines[beginning.lines.index("#") + 1]
+    end_of_header = beginning.lines.index("#")
+    first_label = beginning.lines[end_of_header + 1]
     return _ESPS_LABEL.fullmatch(first_label) is not None
 
 
 def is_htk(beginning: Beginning) -> bool:
-    """Whether each line of a .lab or .rec has two whole numbers, and a label."""
-    has_labels = bool(beginning.lines) and all(map(_HTK_LABEL.fullmatch, beginning.lines))
-    return has_labels and beginning.suffix in (".lab", ".rec")
+    """Labels of HTK: a .lab or .rec in which each line has two whole numbers and a label."""
+    if beginning.suffix not in (".lab", ".rec"):
+        return False
+    return bool(beginning.lines) and all(map(_HTK_LABEL.fullmatch, beginning.lines))
 
 
 def is_ctm(beginning: Beginning) -> bool:
-    """Whether most lines are `file channel begin duration word`."""
+    """A CTM of NIST: most lines are `recording channel begin duration word`."""
     return CTM.is_form_of(beginning.path, beginning.nist_lines, have_keys=False)
 
 
 def is_stm(beginning: Beginning) -> bool:
-    """Whether most lines are `file channel speaker begin end text`."""
+    """An STM of NIST: most lines are `recording channel speaker begin end text`."""
     return STM.is_form_of(beginning.path, beginning.nist_lines, have_keys=False)
 
 
 def is_rttm(beginning: Beginning) -> bool:
-    """Whether the first line is `SPEAKER file channel begin …`."""
-    return bool(beginning.nist_lines) and _RTTM.match(beginning.nist_lines[0] + " ") is not None
+    """An RTTM of NIST: the first line is `SPEAKER recording channel begin …`."""
+    if not beginning.nist_lines:
+        return False
+    return _RTTM.match(beginning.nist_lines[0] + " ") is not None
 
 
 def is_wav_scp(beginning: Beginning) -> bool:
-    """Whether each line has a key and the audio, which is a file or a command."""
+    """A wav.scp of Kaldi: each line has a key and its audio, which is a file or a command."""
     return bool(beginning.lines) and all(map(_WAV_SCP.fullmatch, beginning.lines))
 
 
 def is_kaldi_segments(beginning: Beginning) -> bool:
-    """Whether each line of a file `segments` has two names and two times."""
-    has_segments = bool(beginning.lines) and all(map(_SEGMENTS.fullmatch, beginning.lines))
-    return has_segments and beginning.path.name == "segments"
+    """Segments of Kaldi: each line of a file named `segments` has two names and two times."""
+    if beginning.path.name != "segments":
+        return False
+    return bool(beginning.lines) and all(map(_KALDI_SEGMENT.fullmatch, beginning.lines))
 
 
 def is_json_of_segments(beginning: Beginning) -> bool:
-    """Whether JSON has a list of objects whose name says that they are segments."""
+    """JSON of segments: it has a list of objects whose name says that they are segments."""
     return is_json(beginning) and SEGMENT_LIST.search(beginning.text) is not None
 
 
 def is_audacity(beginning: Beginning) -> bool:
-    """Whether each line has a label of Audacity or its frequencies, and times have decimals."""
+    """Labels of Audacity: each line has begin, end and text, or frequencies; a begin has decimals.
+
+    Without decimals, lines such as `1<tab>2<tab>mo` may be another table.
+    """
     lines = [line.strip(" ") for line in beginning.text.split("\n") if line.strip()]
-    labels = [AUDACITY_LABEL.fullmatch(line) for line in lines if not line.startswith("\\\t")]
-    has_decimals = any(label is not None and re.search(r"\d[.,]\d", label[1]) for label in labels)
-    return has_decimals and None not in labels
+    has_decimals = False
+    for line in lines:
+        if line.startswith("\\\t"):  # the frequencies of the label before
+            continue
+        label = AUDACITY_LABEL.fullmatch(line)
+        if label is None:
+            return False
+        if re.search(r"\d[.,]\d", label[1]):
+            has_decimals = True
+    return has_decimals
 
 
 def is_segment_table(beginning: Beginning) -> bool:
-    """Whether the first line names SEGMENT_COLUMNS, or each line of a .csv is `text,begin,end`."""
+    """A table of segments: its first line names SEGMENT_COLUMNS.
+
+    Also a .csv without names of columns, in which each line is `text,begin,end`.
+    """
     if not beginning.lines:
         return False
     if read_segment_header(beginning.lines[0]) is not None:
@@ -302,8 +379,10 @@ def is_segment_table(beginning: Beginning) -> bool:
     return beginning.suffix == ".csv" and all(map(_SEGMENT_ROW.fullmatch, beginning.lines))
 
 
-is_json = begins(r'[\[{]\s*["{]')
-is_srt = begins(rf"(?:\d+[ \t]*\n)?[ \t]*{CLOCK} *--> *{CLOCK}")
+is_json = begins_with(r'[\[{]\s*["{]')
+is_srt = begins_with(rf"(?:\d+[ \t]*\n)?[ \t]*{CLOCK} *--> *{CLOCK}")
+is_xml = begins_with(r"(?s)<(?:[?!]|[A-Za-z][^<>]*>.*</[A-Za-z])")
+"""A start tag needs an end tag after it: a transcript may begin with <laugh>."""
 
 
 # ---- the table
@@ -318,120 +397,268 @@ _TO_SPPAS = f"save it as .eaf with SPPAS, and {_ELAN}"
 _KALDI = "give the folder with `text` beside it to `wenet-hs prepare kaldi`"
 _FOLDER = "prepare folder"
 _BESIDE = f"put it beside its recording, with the same name, and use `wenet-hs {_FOLDER}"
-_XML = r"(?s)<(?:[?!]|[A-Za-z][^<>]*>.*</[A-Za-z])"  # a transcript may begin with <laugh>
+"""Without the last quote: options follow."""
 
-SBV = Form("SBV subtitles", begins(SBV_TIMES.pattern), f"{_BESIDE} --text_suffix .sbv`", (_FOLDER,))
+SBV = Form(
+    name="SBV subtitles",
+    is_form=begins_with(SBV_TIMES.pattern),
+    remedy=f"{_BESIDE} --text_suffix .sbv`",
+    readers=(_FOLDER,),
+)
 SEGMENT_TABLE = Form(
-    "a table of the segments of one recording",
-    is_segment_table,
-    f"{_BESIDE} --text_suffix .tsv` (or .csv)",
-    (_FOLDER,),
+    name="a table of the segments of one recording",
+    is_form=is_segment_table,
+    remedy=f"{_BESIDE} --text_suffix .tsv` (or .csv)",
+    readers=(_FOLDER,),
 )
 JSON_OF_SEGMENTS = Form(
-    "JSON with a list of segments per recording, as of Whisper, GigaSpeech or WenetSpeech",
-    is_json_of_segments,
-    f"write one object per segment, with path, text, start and end, and {_TABLE}",
-    ("prepare table",),
+    name="JSON with a list of segments per recording, as of Whisper, GigaSpeech or WenetSpeech",
+    is_form=is_json_of_segments,
+    remedy=f"write one object per segment, with path, text, start and end, and {_TABLE}",
+    readers=("prepare table",),
 )
-JSON = Form("JSON", is_json, TO_TABLE, ("prepare table",), is_annotation=False)
+JSON = Form(
+    name="JSON",
+    is_form=is_json,
+    remedy=TO_TABLE,
+    readers=("prepare table",),
+    is_annotation=False,
+)
 
-FORMS: Sequence[Form] = (
-    # Programs of linguists
+_FORMS_OF_LINGUISTS = (
     Form(
-        "a transcript of CLAN (CHAT)",
-        begins(r"@(?:UTF8|Begin|Font|PID|Window)|\*[A-Z][A-Z0-9]{2}:\t"),
-        _TO_ELAN,
+        name="a transcript of CLAN (CHAT)",
+        is_form=begins_with(r"@(?:UTF8|Begin|Font|PID|Window)|\*[A-Z][A-Z0-9]{2}:\t"),
+        remedy=_TO_ELAN,
     ),
     Form(
-        "a file of ELAN",
-        has_root("ANNOTATION_DOCUMENT"),
-        f"{_ELAN}, for which its name ends in .eaf",
-        ("prepare elan",),
+        name="a file of ELAN",
+        is_form=has_root("ANNOTATION_DOCUMENT"),
+        remedy=f"{_ELAN}, for which its name ends in .eaf",
+        readers=("prepare elan",),
     ),
     Form(
-        "a TextGrid of Praat",
-        is_praat("TextGrid"),
-        f"{_PRAAT}, for which its name ends in .TextGrid",
-        ("prepare praat",),
+        name="a TextGrid of Praat",
+        is_form=is_praat_object("TextGrid"),
+        remedy=f"{_PRAAT}, for which its name ends in .TextGrid",
+        readers=("prepare praat",),
     ),
     Form(
-        "a Collection of Praat",
-        is_praat("Collection"),
-        f"open it in Praat, save each TextGrid as text file, and {_PRAAT}",
+        name="a Collection of Praat",
+        is_form=is_praat_object("Collection"),
+        remedy=f"open it in Praat, save each TextGrid as text file, and {_PRAAT}",
     ),
     Form(
-        "a chronological TextGrid of Praat",
-        begins('"Praat chronological TextGrid'),
-        f"save it as text file in Praat, and {_PRAAT}",
+        name="a chronological TextGrid of Praat",
+        is_form=begins_with('"Praat chronological TextGrid'),
+        remedy=f"save it as text file in Praat, and {_PRAAT}",
     ),
     Form(
-        "an object of Praat that is no TextGrid",
-        is_praat(r"\w+"),
-        f"save the TextGrid as text file in Praat, and {_PRAAT}",
+        name="an object of Praat that is no TextGrid",
+        is_form=is_praat_object(r"\w+"),
+        remedy=f"save the TextGrid as text file in Praat, and {_PRAAT}",
     ),
     Form(
-        "a binary file of Praat",
-        begins("ooBinaryFile"),
-        f"save it as text file in Praat, and {_PRAAT}",
+        name="a binary file of Praat",
+        is_form=begins_with("ooBinaryFile"),
+        remedy=f"save it as text file in Praat, and {_PRAAT}",
     ),
     Form(
-        "a transcript of EXMARaLDA",
-        has_root("basic-transcription", "segmented-transcription"),
-        f"export it as an ELAN file there, and {_ELAN}",
+        name="a transcript of EXMARaLDA",
+        is_form=has_root("basic-transcription", "segmented-transcription"),
+        remedy=f"export it as an ELAN file there, and {_ELAN}",
     ),
     Form(
-        "a transcript of FOLKER",
-        has_root("folker-transcription"),
-        f"export it as an ELAN file in EXMARaLDA, and {_ELAN}",
+        name="a transcript of FOLKER",
+        is_form=has_root("folker-transcription"),
+        remedy=f"export it as an ELAN file in EXMARaLDA, and {_ELAN}",
     ),
-    Form("a file of Transcriber", has_root("Trans"), _TO_ELAN),
-    Form("a text of FLEx", has_root("document", mark="<interlinear-text"), _TO_ELAN),
-    Form("a file of Toolbox", is_toolbox, _TO_ELAN),
-    Form("a session of Phon", has_root("session", mark="phon.ling.mun.ca"), TO_TABLE),
-    Form("a transcript of CLAN in XML (TalkBank)", has_root("CHAT", mark="talkbank"), TO_TABLE),
-    Form("a text of Pangloss", has_root("TEXT", "WORDLIST", "ARCHIVE", mark="<FORM"), TO_TABLE),
-    Form("a file of SPPAS", has_root("Document", mark="<Tier"), _TO_SPPAS),
-    Form("a file of Annotation Pro", has_root("AnnotationSystemDataSet"), _TO_SPPAS),
-    Form("a file of Anvil", has_root("annotation", mark="<specification"), _TO_SPPAS),
-    Form("a file of NXT", has_root("root", mark="nite.sourceforge.net"), TO_TABLE),
-    Form("a text of TEI", has_root("TEI", "teiCorpus"), TO_TABLE),
-    Form("a transcript of SALT", is_salt, TO_TABLE),
-    # Subtitles and lists of segments
-    Form("SubStation subtitles", begins(r"\[(?:Script Info|V4\+? Styles)\]"), TO_SRT),
-    Form("SubViewer subtitles", begins(r"(?i)\[(?:INFORMATION|SUBTITLE|BEGIN)\]"), TO_SRT),
-    Form("MicroDVD subtitles, whose times are frames", begins(r"\{\d+\}\{\d*\}"), TO_SRT),
-    Form("MPL2 subtitles", begins(r"\[\d+\]\[\d*\]"), TO_SRT),
-    Form("TTML subtitles", has_root("tt", mark="ttml"), TO_SRT),
-    Form("SAMI subtitles", has_root("SAMI"), TO_SRT),
-    Form("captions of YouTube in XML", has_root("timedtext"), TO_SRT),
-    Form("captions of YouTube in XML", has_root("transcript", mark="<text start="), TO_SRT),
-    Form("WebVTT subtitles", begins(r"WEBVTT\b"), f"{_BESIDE} --text_suffix .vtt`", (_FOLDER,)),
-    Form("SRT subtitles", is_srt, f"{_BESIDE} --text_suffix .srt`", (_FOLDER,)),
+    Form(
+        name="a file of Transcriber",
+        is_form=has_root("Trans"),
+        remedy=_TO_ELAN,
+    ),
+    Form(
+        name="a text of FLEx",
+        is_form=has_root("document", mark="<interlinear-text"),
+        remedy=_TO_ELAN,
+    ),
+    Form(
+        name="a file of Toolbox",
+        is_form=is_toolbox,
+        remedy=_TO_ELAN,
+    ),
+    Form(
+        name="a session of Phon",
+        is_form=has_root("session", mark="phon.ling.mun.ca"),
+        remedy=TO_TABLE,
+    ),
+    Form(
+        name="a transcript of CLAN in XML (TalkBank)",
+        is_form=has_root("CHAT", mark="talkbank"),
+        remedy=TO_TABLE,
+    ),
+    Form(
+        name="a text of Pangloss",
+        is_form=has_root("TEXT", "WORDLIST", "ARCHIVE", mark="<FORM"),
+        remedy=TO_TABLE,
+    ),
+    Form(
+        name="a file of SPPAS",
+        is_form=has_root("Document", mark="<Tier"),
+        remedy=_TO_SPPAS,
+    ),
+    Form(
+        name="a file of Annotation Pro",
+        is_form=has_root("AnnotationSystemDataSet"),
+        remedy=_TO_SPPAS,
+    ),
+    Form(
+        name="a file of Anvil",
+        is_form=has_root("annotation", mark="<specification"),
+        remedy=_TO_SPPAS,
+    ),
+    Form(
+        name="a file of NXT",
+        is_form=has_root("root", mark="nite.sourceforge.net"),
+        remedy=TO_TABLE,
+    ),
+    Form(
+        name="a text of TEI",
+        is_form=has_root("TEI", "teiCorpus"),
+        remedy=TO_TABLE,
+    ),
+    Form(
+        name="a transcript of SALT",
+        is_form=is_salt,
+        remedy=TO_TABLE,
+    ),
+)
+_SUBTITLES_AND_SEGMENTS = (
+    Form(
+        name="SubStation subtitles",
+        is_form=begins_with(r"\[(?:Script Info|V4\+? Styles)\]"),
+        remedy=TO_SRT,
+    ),
+    Form(
+        name="SubViewer subtitles",
+        is_form=begins_with(r"(?i)\[(?:INFORMATION|SUBTITLE|BEGIN)\]"),
+        remedy=TO_SRT,
+    ),
+    Form(
+        name="MicroDVD subtitles, whose times are frames",
+        is_form=begins_with(r"\{\d+\}\{\d*\}"),
+        remedy=TO_SRT,
+    ),
+    Form(
+        name="MPL2 subtitles",
+        is_form=begins_with(r"\[\d+\]\[\d*\]"),
+        remedy=TO_SRT,
+    ),
+    Form(
+        name="TTML subtitles",
+        is_form=has_root("tt", mark="ttml"),
+        remedy=TO_SRT,
+    ),
+    Form(
+        name="SAMI subtitles",
+        is_form=has_root("SAMI"),
+        remedy=TO_SRT,
+    ),
+    Form(
+        name="captions of YouTube in XML",
+        is_form=has_root("timedtext"),
+        remedy=TO_SRT,
+    ),
+    Form(
+        name="captions of YouTube in XML",
+        is_form=has_root("transcript", mark="<text start="),
+        remedy=TO_SRT,
+    ),
+    Form(
+        name="WebVTT subtitles",
+        is_form=begins_with(r"WEBVTT\b"),
+        remedy=f"{_BESIDE} --text_suffix .vtt`",
+        readers=(_FOLDER,),
+    ),
+    Form(
+        name="SRT subtitles",
+        is_form=is_srt,
+        remedy=f"{_BESIDE} --text_suffix .srt`",
+        readers=(_FOLDER,),
+    ),
     SBV,
-    Form("labels of Audacity", is_audacity, f"{_BESIDE}`", (_FOLDER,)),
-    SEGMENT_TABLE,
-    # Programs of speech researchers
-    Form("an RTTM of NIST, which has no text", is_rttm, "give the transcripts"),
-    Form("a CTM of NIST", is_ctm, TO_TABLE),
-    Form("an STM of NIST", is_stm, TO_TABLE),
-    Form("a Master Label File of HTK", begins("#!MLF!#"), TO_TABLE),
-    Form("labels of HTK, whose times are units of 100 ns", is_htk, TO_TABLE),
-    Form("labels of ESPS (xwaves, WaveSurfer)", is_esps, TO_TABLE),
     Form(
-        "a list of audio files, such as wav.scp of Kaldi",
-        is_wav_scp,
-        _KALDI,
+        name="labels of Audacity",
+        is_form=is_audacity,
+        remedy=f"{_BESIDE}`",
+        readers=(_FOLDER,),
     ),
-    Form("a file `segments` of Kaldi", is_kaldi_segments, _KALDI),
+    SEGMENT_TABLE,
+)
+_FORMS_OF_SPEECH_RESEARCH = (
+    Form(
+        name="an RTTM of NIST, which has no text",
+        is_form=is_rttm,
+        remedy="give the transcripts",
+    ),
+    Form(
+        name="a CTM of NIST",
+        is_form=is_ctm,
+        remedy=TO_TABLE,
+    ),
+    Form(
+        name="an STM of NIST",
+        is_form=is_stm,
+        remedy=TO_TABLE,
+    ),
+    Form(
+        name="a Master Label File of HTK",
+        is_form=begins_with("#!MLF!#"),
+        remedy=TO_TABLE,
+    ),
+    Form(
+        name="labels of HTK, whose times are units of 100 ns",
+        is_form=is_htk,
+        remedy=TO_TABLE,
+    ),
+    Form(
+        name="labels of ESPS (xwaves, WaveSurfer)",
+        is_form=is_esps,
+        remedy=TO_TABLE,
+    ),
+    Form(
+        name="a list of audio files, such as wav.scp of Kaldi",
+        is_form=is_wav_scp,
+        remedy=_KALDI,
+    ),
+    Form(
+        name="a file `segments` of Kaldi",
+        is_form=is_kaldi_segments,
+        remedy=_KALDI,
+    ),
     JSON_OF_SEGMENTS,
     JSON,
-    # Documents
+)
+_DOCUMENTS = (
     Form(
-        "XML or HTML",
-        begins(_XML),
-        "save it as plain text, or as SRT or WebVTT if it has times",
+        name="XML or HTML",
+        is_form=is_xml,
+        remedy="save it as plain text, or as SRT or WebVTT if it has times",
         is_annotation=False,
     ),
-    Form("RTF", begins(r"\{\\rtf"), "save it as plain text", is_annotation=False),
+    Form(
+        name="RTF",
+        is_form=begins_with(r"\{\\rtf"),
+        remedy="save it as plain text",
+        is_annotation=False,
+    ),
+)
+
+FORMS: Sequence[Form] = (
+    *_FORMS_OF_LINGUISTS,
+    *_SUBTITLES_AND_SEGMENTS,
+    *_FORMS_OF_SPEECH_RESEARCH,
+    *_DOCUMENTS,
 )
 """The first form that fits counts."""

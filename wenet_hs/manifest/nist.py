@@ -13,29 +13,33 @@ MatchLine = Callable[[str], re.Match[str] | None]
 
 _SECONDS = r"(?:\d+\.?\d*|\.\d+)"
 _RECORDING = r"(?P<recording>\S+)\s+(?P<channel>\d{1,2}|[A-Za-z])"
+"""The columns with which both forms begin; a channel is a number or a letter."""
 _CTM = re.compile(
     rf"{_RECORDING}\s+(?P<start>{_SECONDS})\s+(?P<duration>{_SECONDS})\s+(?P<text>\S+)"
     rf"(?:\s+(?:-?{_SECONDS}|NA)(?:\s+\S+){{0,2}})?"
 )
-"""A word may be followed by its confidence, its type and its speaker."""
+"""After the word there may be its confidence, its type and its speaker."""
 _STM = re.compile(
     rf"{_RECORDING}\s+(?P<speaker>\S+)\s+(?P<start>{_SECONDS})\s+(?P<end>{_SECONDS})"
     r"(?:\s+(?P<text>.*))?"
 )
 _COMPRESSED = (".gz", ".xz", ".bz2")
 _NUM_TO_DECIDE = 200
-"""The first lines of a file, by which its form is found."""
+"""As many first lines of a file show its form."""
 
 
 def match_ctm(line: str) -> re.Match[str] | None:
-    """The parts of a line `recording channel start duration word`."""
+    """The parts of a line `recording channel start duration word`, by name; None for another line.
+
+    The word is the part `text`.
+    """
     return _CTM.fullmatch(line.strip())
 
 
 def match_stm(line: str) -> re.Match[str] | None:
-    """The parts of a line `recording channel speaker start end text`.
+    """The parts of a line `recording channel speaker start end text`, by name.
 
-    None also for a segment that ends before it begins.
+    None for another line, and for a segment that ends before it begins. `text` may be None.
     """
     match = _STM.fullmatch(line.strip())
     if match is None or float(match["end"]) < float(match["start"]):
@@ -48,21 +52,20 @@ class TimedForm:
     """A form of NIST whose lines have times."""
 
     name: str
-    """With its article and its columns, as a message says it."""
+    """As a message says it, with its article and its columns."""
     match: MatchLine
+    """The parts of a line of this form; None for another line."""
     times: tuple[str, str]
     """The names of the two parts that are times."""
     no_number: str
     """The part that is rarely a number: a word or a speaker."""
 
     def is_form_of(self, path: Path, lines: Sequence[str], *, have_keys: bool) -> bool:
-        """Whether most of the first lines of a file have this form.
+        """Whether a file has this form: most of its first lines match it, and they are not text.
 
-        Text may have numbers at the places of times, such as `utt1 1 3 5 two`. Times with
-        decimals are clear: both of most lines, or one of each line. Whole seconds count if the
-        file is named as one of NIST's, or by the recording. They also count where lines of text
-        would have keys, if the lines cannot be such text: several begin with the same word, or
-        all look like this form.
+        Text may have numbers at the places of the times, such as `utt1 1 3 5 two`. So one of these
+        rules must hold too: `_have_clear_times`, `_is_named_so`, or, if `have_keys`,
+        `_cannot_be_text`. Most lines are more than half of them.
 
         Args:
             path: the name of the file.
@@ -70,31 +73,54 @@ class TimedForm:
             have_keys: whether each line of text would begin with a key of its own.
         """
         first_lines = lines[:_NUM_TO_DECIDE]
-        matches = [match for line in first_lines if (match := self.match(line))]
-        half = len(first_lines) / 2
-        if len(matches) <= half:
+        num_lines = len(first_lines)
+        matches = [match for match in map(self.match, first_lines) if match is not None]
+        if len(matches) <= num_lines / 2:
             return False
-        recordings = {match["recording"] for match in matches}
-        are_all_timed = len(matches) == len(first_lines)
-        nums_decimals = [self._count_decimals(match) for match in matches]
-        most_have_two = nums_decimals.count(2) > half
-        each_has_one = are_all_timed and min(nums_decimals) > 0
-        if most_have_two or each_has_one or _is_named(path, recordings):
+        if self._have_clear_times(matches, num_lines) or _is_named_so(path, matches):
             return True
-        if not have_keys:
-            return False
-        has_few_recordings = len(recordings) <= half
-        return has_few_recordings or (are_all_timed and self._are_unlike_text(matches))
+        return have_keys and self._cannot_be_text(matches, num_lines)
+
+    def _have_clear_times(self, matches: Sequence[re.Match[str]], num_lines: int) -> bool:
+        """Whether times have decimals: both times of most lines, or at least one of each line.
+
+        `num_lines` is the number of all lines, with those that do not match.
+        """
+        decimals_per_line = [self._count_decimals(match) for match in matches]
+        if decimals_per_line.count(2) > num_lines / 2:
+            return True
+        return len(matches) == num_lines and 0 not in decimals_per_line
 
     def _count_decimals(self, match: re.Match[str]) -> int:
         """How many of the two times of a line have decimals."""
         return sum("." in match[name] for name in self.times)
 
-    def _are_unlike_text(self, matches: Sequence[re.Match[str]]) -> bool:
-        """Whether several lines have the same channel, and none begins with numbers only."""
+    def _cannot_be_text(self, matches: Sequence[re.Match[str]], num_lines: int) -> bool:
+        """Whether the lines cannot be text in which each line begins with a key of its own.
+
+        Either several lines begin with the same word: there are at most half as many first words as
+        lines, so they are recordings, not keys. Or there are several lines, all of which match and
+        have the same channel, and none has a number where this form has a word or a speaker.
+
+        `num_lines` is the number of all lines, with those that do not match.
+        """
+        if len(_recordings(matches)) <= num_lines / 2:
+            return True
+        all_match = len(matches) == num_lines
         channels = {match["channel"] for match in matches}
-        has_numbers_only = any(match[self.no_number].isdecimal() for match in matches)
-        return len(matches) > 1 and len(channels) == 1 and not has_numbers_only
+        has_number_for_word = any(match[self.no_number].isdecimal() for match in matches)
+        is_uniform = all_match and len(channels) == 1
+        return is_uniform and len(matches) > 1 and not has_number_for_word
+
+
+def _is_named_so(path: Path, matches: Sequence[re.Match[str]]) -> bool:
+    """Whether a file is named as a form of NIST (.ctm, .stm), or as the only recording in it."""
+    return suffix_of(path) in (".ctm", ".stm") or _recordings(matches) == {path.stem}
+
+
+def _recordings(matches: Sequence[re.Match[str]]) -> set[str]:
+    """The recordings of the lines: their first words."""
+    return {match["recording"] for match in matches}
 
 
 CTM = TimedForm(
@@ -113,10 +139,6 @@ STM = TimedForm(
 
 def suffix_of(path: Path) -> str:
     """The suffix of a file in small letters; of `x.stm.gz` it is `.stm`."""
-    suffix = path.suffix.lower()
-    return path.with_suffix("").suffix.lower() if suffix in _COMPRESSED else suffix
-
-
-def _is_named(path: Path, recordings: set[str]) -> bool:
-    """Whether a file is named as a form of NIST, or as the one recording in it."""
-    return suffix_of(path) in (".ctm", ".stm") or recordings == {path.stem}
+    if path.suffix.lower() in _COMPRESSED:
+        path = path.with_suffix("")
+    return path.suffix.lower()

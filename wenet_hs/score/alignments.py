@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from rich.cells import cell_len
 
@@ -25,112 +25,132 @@ from wenet_hs.score.rules import Rules, word_lengths
 from wenet_hs.text.units import script_of, show_two, show_unit
 
 GAP = "*"  # printed opposite a deleted or an inserted unit
-_width = lru_cache(maxsize=2**14)(cell_len)
-
-
-def _heading(report: Report, key: str, utterance: ScoredUtterance) -> str:
-    """Key, language, rate and counts of one utterance."""
-    counts, name = utterance.counts, report.rules.metric.upper()
-    letters = (
-        f"N={counts.num_units} S={counts.substitutions} D={counts.deletions} I={counts.insertions}"
-    )
-    rate = UNDEFINED if counts.rate is None else f"{percent(counts.rate)} %"
-    note = "  (no hypothesis)" if utterance.hyp is None else ""
-    return f"{key}  {utterance.lang}  {name} {rate}  {letters}{note}"
+_MIN_WIDTH = 20
+_num_columns = lru_cache(maxsize=2**14)(cell_len)  # that a terminal uses for a text
 
 
 # ---- alignments
 
-_COLOURS = {
-    "S": "\033[33m",
-    "D": "\033[31m",
-    "I": "\033[36m",
-}  # yellow, red, cyan: most eyes can distinguish them
-_BOLD, _RESET = "\033[1m", "\033[0m"
-_LABELS = ("ref: ", "hyp: ", "     ")  # the columns begin after them
+# Yellow, red and cyan: most eyes can distinguish them.
+_COLOURS = {"S": "\033[33m", "D": "\033[31m", "I": "\033[36m"}
+_BOLD = "\033[1m"
+_RESET = "\033[0m"
+_REF_LABEL = "ref: "
+_HYP_LABEL = "hyp: "
+_MARK_LABEL = "     "  # as long as the other two, so that the columns are below each other
+
+
+class _AlignedUnits(NamedTuple):
+    """The cells of one operation, of equal width; all are empty between two words."""
+
+    ref: str
+    hyp: str
+    mark: str
+    """S, D or I, and spaces; only spaces for a correct unit."""
 
 
 def wants_colour(stream: TextIO) -> bool:
-    """Whether to write colours: the stream is a terminal that supports them, and NO_COLOR is not
-    set.
-    """
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    """Whether a stream is a terminal that supports colours, and NO_COLOR is not set."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def format_alignments(
     report: Report, *, width: int = sys.maxsize, colour: bool = False, all_shown: bool = True
 ) -> str:
-    """The utterances, worst first: rate, reference, hypothesis, and a line of S, D and I below the
-    errors.
+    """The utterances of a report as aligned texts, those with the most errors first.
+
+    Each has a line with its error rate, one of the reference, one of the hypothesis, and one with
+    S, D and I below the errors.
 
     Args:
-        width: columns; longer alignments are folded.
+        width: columns of the display, at least 20; longer alignments are folded.
         colour: mark errors also by colour.
-        all_shown: also the utterances without an error.
+        all_shown: also the utterances without an error; otherwise the last line has their number.
     """
-    keys = [
-        key for key in worst_first([report]) if all_shown or report.utterances[key].counts.errors
-    ]
-    width = max(width, 20)
+    keys = worst_first([report])
+    if not all_shown:
+        keys = [key for key in keys if report.utterances[key].counts.errors]
     blocks = []
     for key in keys:
         utterance = report.utterances[key]
-        heading = _heading(
-            report, key, utterance
-        )  # on one line, which a terminal folds so that it can be copied
+        # The heading is never folded here: a terminal folds it so that the key can be copied.
+        heading = _format_heading(report, key, utterance)
         lines = [f"{_BOLD}{heading}{_RESET}" if colour else heading]
-        lines += _fold_columns(list(_columns(utterance, report.rules)), width, colour)
+        columns = _make_columns(utterance, report.rules)
+        for part in _fold_columns(columns, max(width, _MIN_WIDTH)):
+            lines += _format_columns(part, colour)
         blocks.append("\n".join(lines) + "\n")
-    if right := len(report.utterances) - len(keys):
-        blocks.append(f"{count_of(right, 'utterance')} without an error not shown\n")
+    num_hidden = len(report.utterances) - len(keys)
+    if num_hidden:
+        blocks.append(f"{count_of(num_hidden, 'utterance')} without an error not shown\n")
     return "\n".join(blocks)
 
 
-def _columns(utterance: ScoredUtterance, rules: Rules) -> Iterator[tuple[str, str, str]]:
-    """Reference, hypothesis and mark of each operation, padded to equal width.
+def _format_heading(report: Report, key: str, utterance: ScoredUtterance) -> str:
+    """Key, language, error rate and counts of one utterance."""
+    counts = utterance.counts
+    metric = report.rules.metric.upper()
+    rate = UNDEFINED if counts.rate is None else f"{percent(counts.rate)} %"
+    errors = f"S={counts.substitutions} D={counts.deletions} I={counts.insertions}"
+    note = "  (no hypothesis)" if utterance.hyp is None else ""
+    return f"{key}  {utterance.lang}  {metric} {rate}  N={counts.num_units} {errors}{note}"
 
-    Between words of letters there is an empty column, unless spaces are units.
+
+def _make_columns(utterance: ScoredUtterance, rules: Rules) -> Iterator[_AlignedUnits]:
+    """The column of each operation of the alignment.
+
+    If letters are units and spaces are not, an empty column stands between words of the reference.
     """
-    separate = rules.metric == "cer" and rules.spaces == "ignore"
-    starts = (
-        set(accumulate(word_lengths(utterance.ref, rules, utterance.lang))) if separate else set()
-    )
+    word_ends = set[int]()  # a word of the reference ends after these numbers of its units
+    if rules.metric == "cer" and rules.spaces == "ignore":
+        word_ends.update(accumulate(word_lengths(utterance.ref, rules, utterance.lang)))
     num_units = 0
     for operation in align(*utterance.split(rules)):
         if operation.ref is not None:
-            if num_units in starts:
-                yield "", "", ""
+            if num_units in word_ends:
+                yield _AlignedUnits("", "", "")
             num_units += 1
-        cells = _show_units(operation, GAP)
-        cells.append("" if operation.kind == "C" else operation.kind)
-        width = max(map(_width, cells))
-        ref, hyp, mark = (cell + " " * (width - _width(cell)) for cell in cells)
-        yield ref, hyp, mark
+        mark = "" if operation.kind == "C" else operation.kind
+        cells = [*_show_units(operation, GAP), mark]
+        width = max(map(_num_columns, cells))
+        yield _AlignedUnits(*(cell + " " * (width - _num_columns(cell)) for cell in cells))
 
 
-def _fold_columns(
-    columns: Sequence[tuple[str, str, str]], width: int, colour: bool
-) -> Iterator[str]:
-    """Lines of reference, hypothesis and, if there are errors, marks."""
-    parts: list[list[tuple[str, str, str]]] = [[]]
-    used = len(_LABELS[0])
+def _fold_columns(columns: Iterable[_AlignedUnits], width: int) -> list[list[_AlignedUnits]]:
+    """The columns, divided into parts that fit into a display of this width.
+
+    A part needs the width of the label, and that of its columns with a space after each. A column
+    that is wider than the display is a part of its own. Without columns there is one empty part.
+    """
+    parts: list[list[_AlignedUnits]] = [[]]
+    used = len(_REF_LABEL)
     for column in columns:
-        needed = _width(column[0]) + 1
+        needed = _num_columns(column.ref) + 1
         if parts[-1] and used + needed > width:
             parts.append([])
-            used = len(_LABELS[0])
+            used = len(_REF_LABEL)
         parts[-1].append(column)
         used += needed
-    for part in parts:
-        kinds = [mark.strip() for _, _, mark in part]
-        for label, row in zip(_LABELS, zip(*part, strict=True), strict=True):
-            if label.strip() or any(kinds):
-                both = zip(row, kinds, strict=True)
-                cells = [
-                    f"{_COLOURS[kind]}{cell}{_RESET}" if colour and kind else cell
-                    for cell, kind in both
-                ]
-                yield (label + " ".join(cells)).rstrip()
+    return parts
+
+
+def _format_columns(columns: Sequence[_AlignedUnits], colour: bool) -> Iterator[str]:
+    """The lines of the reference, of the hypothesis and, if there are errors, of the marks."""
+    marks = [column.mark.strip() for column in columns]
+    yield _format_row(_REF_LABEL, [column.ref for column in columns], marks, colour)
+    yield _format_row(_HYP_LABEL, [column.hyp for column in columns], marks, colour)
+    if any(marks):
+        yield _format_row(_MARK_LABEL, [column.mark for column in columns], marks, colour)
+
+
+def _format_row(label: str, cells: Sequence[str], marks: Sequence[str], colour: bool) -> str:
+    """A label and cells; with `colour`, a cell whose mark is not empty has the colour of the mark."""
+    shown = list[str]()
+    for cell, mark in zip(cells, marks, strict=True):
+        shown.append(f"{_COLOURS[mark]}{cell}{_RESET}" if colour and mark else cell)
+    return (label + " ".join(shown)).rstrip()
 
 
 # ---- confusions
@@ -148,7 +168,11 @@ class Confusion:
     share: float
     """Fraction of all errors."""
     of_unit: float | None
-    """Fraction of the unit's occurrences in the reference; None for an insertion."""
+    """Fraction of the occurrences of `ref` in the reference; None for an insertion."""
+
+
+UnitPair = tuple[str | None, str | None]
+"""A unit of the reference and one of the hypothesis; None for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,17 +202,66 @@ def count_confusions(
 
     The counts are from the same alignments that `score --align` shows.
     """
-    pairs: dict[str, Counter[tuple[str | None, str | None]]] = {}
-    units: dict[str, Counter[str]] = {}
+    errors_by_lang: dict[str, Counter[UnitPair]] = {}
+    units_by_lang: dict[str, Counter[str]] = {}
     for utterance in utterances:
+        errors = errors_by_lang.setdefault(utterance.lang, Counter())
+        units = units_by_lang.setdefault(utterance.lang, Counter())
         ref, hyp = utterance.split(rules)
-        operations = align(ref, hyp) if utterance.counts.errors else ()
-        units.setdefault(utterance.lang, Counter()).update(ref)
-        wrong = ((found.ref, found.hyp) for found in operations if found.ref != found.hyp)
-        pairs.setdefault(utterance.lang, Counter()).update(wrong)
-    overall = _rank(sum(pairs.values(), Counter()), sum(units.values(), Counter()), most)
+        units.update(ref)
+        if utterance.counts.errors:
+            errors.update(_list_errors(ref, hyp))
+    all_errors = sum(errors_by_lang.values(), Counter[UnitPair]())
+    all_units = sum(units_by_lang.values(), Counter[str]())
+    languages = {
+        lang: _rank_confusions(errors_by_lang[lang], units_by_lang[lang], most)
+        for lang in sorted(errors_by_lang)
+    }
     return ConfusionReport(
-        most, overall, {lang: _rank(pairs[lang], units[lang], most) for lang in sorted(pairs)}
+        most=most,
+        overall=_rank_confusions(all_errors, all_units, most),
+        languages=languages,
+    )
+
+
+def _list_errors(ref: Sequence[str], hyp: Sequence[str]) -> list[UnitPair]:
+    """The units of each substitution, deletion and insertion of an alignment."""
+    operations = align(ref, hyp)
+    return [(each.ref, each.hyp) for each in operations if each.ref != each.hyp]
+
+
+def _rank_confusions(errors: Counter[UnitPair], units: Counter[str], most: int) -> Confusions:
+    """The `most` frequent errors of each kind, by falling count, then by units.
+
+    Args:
+        errors: the number of each error.
+        units: the number of each unit in the reference.
+    """
+
+    def order(pair: UnitPair) -> tuple[int, str, str]:
+        ref, hyp = pair
+        return (-errors[pair], ref or "", hyp or "")
+
+    num_errors = errors.total()
+    by_kind: dict[str, list[Confusion]] = {"S": [], "D": [], "I": []}
+    for ref, hyp in sorted(errors, key=order):
+        of_kind = by_kind[Operation(ref, hyp).kind]
+        if len(of_kind) >= most:
+            continue
+        count = errors[ref, hyp]
+        confusion = Confusion(
+            ref=ref,
+            hyp=hyp,
+            count=count,
+            share=count / num_errors,
+            of_unit=None if ref is None else count / units[ref],
+        )
+        of_kind.append(confusion)
+    return Confusions(
+        num_errors=num_errors,
+        substitutions=tuple(by_kind["S"]),
+        deletions=tuple(by_kind["D"]),
+        insertions=tuple(by_kind["I"]),
     )
 
 
@@ -207,67 +280,66 @@ class UnitRecall:
         return self.num_right / self.count
 
 
-def list_recalls(found: Confusions) -> list[UnitRecall]:
-    """The units of the reference with an error, by rising recall; `found` has all confusions."""
-    wrong, counts = Counter[str](), dict[str, int]()
-    for pair in (*found.substitutions, *found.deletions):
-        if pair.ref is not None and pair.of_unit:
-            wrong[pair.ref] += pair.count
-            counts[pair.ref] = round(pair.count / pair.of_unit)
-    recalls = [
-        UnitRecall(unit, counts[unit], counts[unit] - number) for unit, number in wrong.items()
-    ]
-    return sorted(recalls, key=lambda one: (one.recall, -one.count, one.unit))
+def list_recalls(confusions: Confusions) -> list[UnitRecall]:
+    """The units of the reference with an error, by rising recall.
+
+    Units with the same recall are ordered by falling count, then by name. `confusions` must have
+    all confusions, not only the most frequent ones.
+    """
+    num_wrong = Counter[str]()
+    counts = dict[str, int]()
+    for confusion in (*confusions.substitutions, *confusions.deletions):
+        if confusion.ref is not None and confusion.of_unit:
+            num_wrong[confusion.ref] += confusion.count
+            # of_unit is the quotient of both, so it gives the count of the unit back.
+            counts[confusion.ref] = round(confusion.count / confusion.of_unit)
+    recalls = []
+    for unit, number in num_wrong.items():
+        recalls.append(UnitRecall(unit, count=counts[unit], num_right=counts[unit] - number))
+    return sorted(recalls, key=lambda recall: (recall.recall, -recall.count, recall.unit))
 
 
 def find_examples(
     utterances: Mapping[str, ScoredUtterance], rules: Rules, pairs: Iterable[Confusion]
-) -> dict[tuple[str | None, str | None], str]:
-    """Each pair of units → the key of the utterance with this confusion that has the fewest other
-    errors.
+) -> dict[UnitPair, str]:
+    """The key of an example of each confusion: the utterance with it that has the fewest errors.
+
+    Of several such utterances it is the one with the first key. A confusion that is in no utterance
+    is left out.
     """
-    wanted, examples = (
-        {(pair.ref, pair.hyp) for pair in pairs},
-        dict[tuple[str | None, str | None], str](),
-    )
-    for key, utterance in sorted(
-        utterances.items(), key=lambda item: (item[1].counts.errors, item[0])
-    ):
-        if wanted and utterance.counts.errors:
-            found = wanted & {(one.ref, one.hyp) for one in align(*utterance.split(rules))}
-            examples |= dict.fromkeys(found, key)
-            wanted -= found
+    missing = {(pair.ref, pair.hyp) for pair in pairs}
+    examples = dict[UnitPair, str]()
+    for key in sorted(utterances, key=lambda key: (utterances[key].counts.errors, key)):
+        utterance = utterances[key]
+        if not missing or not utterance.counts.errors:
+            continue
+        found = missing.intersection(_list_errors(*utterance.split(rules)))
+        examples |= dict.fromkeys(found, key)
+        missing -= found
     return examples
 
 
-def _rank(
-    pairs: Counter[tuple[str | None, str | None]], units: Counter[str], most: int
-) -> Confusions:
-    """The `most` frequent of the wrong pairs; `units` counts the units of the reference."""
-    num_errors = pairs.total()
-    kinds: dict[str, list[Confusion]] = {"S": [], "D": [], "I": []}
-    for (ref, hyp), number in sorted(
-        pairs.items(), key=lambda item: (-item[1], item[0][0] or "", item[0][1] or "")
-    ):
-        kind = kinds["I" if ref is None else "D" if hyp is None else "S"]
-        if len(kind) < most:
-            of_unit = None if ref is None else number / units[ref]
-            kind.append(Confusion(ref, hyp, number, number / num_errors, of_unit))
-    return Confusions(num_errors, *map(tuple, kinds.values()))
-
-
 def show_pair(pair: Confusion, *, gap: str, name_scripts: bool) -> list[str]:
-    """Both units as `show_unit`, `gap` for none, and their scripts if two scripts are confused:
-    they may look alike.
+    """Both units as `show_unit` shows them, `gap` for a missing one.
+
+    With `name_scripts`, the scripts are added if two scripts are confused, whose units may be
+    displayed alike: `a (Latin)`, `а (Cyrillic)`.
     """
     units = _show_units(pair, gap)
-    scripts = [script_of(unit) for unit in (pair.ref, pair.hyp) if unit is not None]
-    if name_scripts and len(set(scripts)) == 2 and all(scripts):
-        return [f"{unit} ({script})" for unit, script in zip(units, scripts, strict=True)]
-    return units
+    if not name_scripts or pair.ref is None or pair.hyp is None:
+        return units
+    scripts = [script_of(pair.ref), script_of(pair.hyp)]
+    are_two_known = all(scripts) and scripts[0] != scripts[1]
+    if not are_two_known:
+        return units
+    return [f"{unit} ({script})" for unit, script in zip(units, scripts, strict=True)]
 
 
 def _show_units(pair: Confusion | Operation, gap: str) -> list[str]:
-    if pair.ref is None or pair.hyp is None:
-        return [gap if unit is None else show_unit(unit) for unit in (pair.ref, pair.hyp)]
-    return [*show_two(pair.ref, pair.hyp)]
+    """The unit of the reference and of the hypothesis, `gap` for a missing one.
+
+    Two units that differ only in what is not visible are shown so that they can be told apart.
+    """
+    if pair.ref is not None and pair.hyp is not None:
+        return [*show_two(pair.ref, pair.hyp)]
+    return [gap if unit is None else show_unit(unit) for unit in (pair.ref, pair.hyp)]

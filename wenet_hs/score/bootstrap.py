@@ -6,54 +6,105 @@ utterances), K sums per cluster (errors and reference units first), R resamples.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-SEED = 20230
+SEED = 20230  # of all draws, so that the intervals of a scoring are always the same
 CONFIDENCE = 0.95
-_BLOCK = 2**14  # draws per block: the memory of one block fits into the cache
+_DRAWS_PER_BLOCK = 2**14  # the memory of one block fits into the cache
 
 Number = TypeVar("Number", np.int64, np.float64)
 Rates = NDArray[np.float64]
+"""One error rate per resample, (R,); NaN where a resample has no reference units."""
 
 
 class Interval(NamedTuple):
-    """Bounds of an error rate, fractions."""
+    """The bounds of a confidence interval of an error rate, as fractions."""
 
     low: float
     high: float
 
 
 class Intervals(NamedTuple):
-    """Intervals of each group, of the macro average and of the micro average; None where unknown."""
+    """Intervals of each group and of both averages; None where there is none."""
 
     each: dict[str, Interval | None]
+    """By group."""
     macro: Interval | None
     micro: Interval | None
+
+
+@dataclass(frozen=True)
+class ResampledRates:
+    """The error rates of all resamples."""
+
+    each: dict[str, Rates]
+    """By group."""
+    macro_R: Rates
+    """The mean of the groups that have reference units."""
+    micro_R: Rates
+    """The rate of all groups pooled."""
 
 
 def draw_sums(values_CK: NDArray[Number], num_resamples: int, stream: str = "") -> NDArray[Number]:
     """Draw C clusters with replacement, `num_resamples` times, and return their sums (R, K).
 
-    `stream` (a language) selects independent draws, so that a language's interval does not depend
-    on other languages.
+    The sums are 0 if there are no clusters.
+
+    Args:
+        values_CK: K values per cluster.
+        stream: selects independent draws. A language has its own, so that its interval does not
+            depend on other languages.
     """
     num_clusters, num_sums = values_CK.shape
     sums_RK = np.zeros((num_resamples, num_sums), dtype=values_CK.dtype)
+    if num_clusters == 0:
+        return sums_RK
     generator = np.random.default_rng([SEED, *stream.encode()])
-    num_rows = max(1, _BLOCK // max(1, num_clusters))
-    for start in range(0, num_resamples if num_clusters else 0, num_rows):
-        rows = sums_RK[start : start + num_rows]
+    num_rows = max(1, _DRAWS_PER_BLOCK // num_clusters)
+    for start in range(0, num_resamples, num_rows):
+        rows = sums_RK[start : start + num_rows]  # a view: writing to it fills sums_RK
         drawn_RC = generator.integers(num_clusters, size=(len(rows), num_clusters), dtype=np.int32)
+        # One of the K values at a time, contiguous in memory, which is faster.
         for index, value_C in enumerate(np.ascontiguousarray(values_CK.T)):
             rows[:, index] = value_C.take(drawn_RC).sum(axis=1)
     return sums_RK
 
 
+def rates_of_sums(sums_RK: NDArray[Number]) -> Rates:
+    """The error rates (R,) of sums whose first two columns are errors and reference units."""
+    errors_R = sums_RK[:, 0]
+    units_R = sums_RK[:, 1]
+    # np.maximum: no warning of a division by 0 where the result is NaN anyway.
+    return np.where(units_R > 0, errors_R / np.maximum(units_R, 1), np.nan)
+
+
+def resample_rates(values: Mapping[str, NDArray[Number]], num_resamples: int) -> ResampledRates:
+    """The rates of resamples, each of which draws as many clusters of a group as the group has.
+
+    Args:
+        values: by group (a language, a length): errors and reference units of each cluster, (C, 2).
+    """
+    sums = {
+        group: draw_sums(values_C2, num_resamples, group) for group, values_C2 in values.items()
+    }
+    rates = {group: rates_of_sums(sums_R2) for group, sums_R2 in sums.items()}
+    scored = [rates[group] for group, values_C2 in values.items() if _has_units(values_C2)]
+    macro_R = np.mean(scored, axis=0) if scored else np.full(num_resamples, np.nan)
+    total_R2: NDArray[Number] = np.sum(list(sums.values()), axis=0)
+    return ResampledRates(each=rates, macro_R=macro_R, micro_R=rates_of_sums(total_R2))
+
+
+def _has_units(values_C2: NDArray[Number]) -> bool:
+    """Whether a group of errors and reference units has reference units."""
+    return bool(values_C2[:, 1].any())
+
+
 def percentile_interval(rates_R: Rates) -> Interval | None:
-    """The middle 95 % of the values that are not NaN; None if all are."""
+    """The middle 95 % of the values that are not NaN; None if all are NaN."""
     known = rates_R[~np.isnan(rates_R)]
     if not len(known):
         return None
@@ -62,59 +113,48 @@ def percentile_interval(rates_R: Rates) -> Interval | None:
     return Interval(float(low), float(high))
 
 
-def resample_rates(
-    values: Mapping[str, NDArray[Number]], num_resamples: int
-) -> tuple[dict[str, Rates], Rates, Rates]:
-    """The rates (R,) of each group, their mean and the pooled rate, from errors and reference units
-    (C, 2) per group.
-
-    Every group (a language, a length) keeps its number of clusters in each resample. A group
-    without reference units is not in the mean.
-    """
-    sums = {
-        group: draw_sums(values_C2, num_resamples, group) for group, values_C2 in values.items()
-    }
-    rates = {group: resampled_rates(sums_R2) for group, sums_R2 in sums.items()}
-    scored = [rates[group] for group, values_C2 in values.items() if values_C2[:, 1].any()]
-    total_R2: NDArray[Number] = np.sum(list(sums.values()), axis=0)
-    macro_R = np.mean(scored, axis=0) if scored else np.full(num_resamples, np.nan)
-    return rates, macro_R, resampled_rates(total_R2)
-
-
 def stratified_intervals(values: Mapping[str, NDArray[Number]], num_resamples: int) -> Intervals:
-    """Intervals of errors and reference units (C, 2) per group, and of the averages over groups
-    (`resample_rates`).
+    """Intervals of each group and of the averages from the resamples of `resample_rates`.
+
+    A group with one cluster has no interval, because all its resamples are equal. If no group has
+    an interval, the averages have none either.
+
+    Args:
+        values: by group: errors and reference units of each cluster, (C, 2).
     """
-    rates, macro_R, micro_R = resample_rates(values, num_resamples)
-    each = {
-        group: percentile_interval(rates[group]) if len(values[group]) > 1 else None
-        for group in values
-    }
+    resampled = resample_rates(values, num_resamples)
+    each: dict[str, Interval | None] = {}
+    for group, values_C2 in values.items():
+        num_clusters = len(values_C2)
+        each[group] = percentile_interval(resampled.each[group]) if num_clusters > 1 else None
     if not any(each.values()):
         return Intervals(each, None, None)
-    return Intervals(each, percentile_interval(macro_R), percentile_interval(micro_R))
-
-
-def clustered_intervals(values: Mapping[str, NDArray[Number]], num_resamples: int) -> Intervals:
-    """Like `stratified_intervals`, but the averages draw whole groups (speakers), because groups
-    are a sample too.
-
-    A group without reference units has no rate and is not drawn.
-    """
-    each = stratified_intervals(values, num_resamples).each
-    pooled = [values_C2.sum(axis=0) for values_C2 in values.values() if values_C2[:, 1].any()]
-    if len(pooled) < 2:
-        return Intervals(each, None, None)
-    groups_C2 = np.array(pooled, dtype=np.float64)
-    values_C3 = np.column_stack((groups_C2, groups_C2[:, 0] / groups_C2[:, 1]))
-    sums_R3 = draw_sums(values_C3, num_resamples)
-    macro_R = sums_R3[:, 2] / len(pooled)
     return Intervals(
-        each, percentile_interval(macro_R), percentile_interval(resampled_rates(sums_R3))
+        each, percentile_interval(resampled.macro_R), percentile_interval(resampled.micro_R)
     )
 
 
-def resampled_rates(sums_RK: NDArray[Number]) -> Rates:
-    """The error rate of each resample, (R,); NaN where no reference unit was drawn."""
-    errors_R, units_R = sums_RK[:, 0], sums_RK[:, 1]
-    return np.where(units_R > 0, errors_R / np.maximum(units_R, 1), np.nan)
+def clustered_intervals(values: Mapping[str, NDArray[Number]], num_resamples: int) -> Intervals:
+    """Intervals of each group as in `stratified_intervals`; those of the averages draw whole groups.
+
+    It is for groups that are a sample too, such as speakers. Groups without reference units have no
+    rate and are not drawn. If fewer than two groups are left, the averages have no interval.
+
+    Args:
+        values: by group: errors and reference units of each cluster, (C, 2).
+    """
+    each = stratified_intervals(values, num_resamples).each
+    sums_by_group = [
+        values_C2.sum(axis=0) for values_C2 in values.values() if _has_units(values_C2)
+    ]
+    num_groups = len(sums_by_group)
+    if num_groups < 2:
+        return Intervals(each, None, None)
+    groups_C2 = np.array(sums_by_group, dtype=np.float64)
+    rates_C = groups_C2[:, 0] / groups_C2[:, 1]
+    # Here a cluster is a group; the sums are errors, reference units and rates of those drawn.
+    sums_R3 = draw_sums(np.column_stack((groups_C2, rates_C)), num_resamples)
+    macro_R = sums_R3[:, 2] / num_groups
+    return Intervals(
+        each, percentile_interval(macro_R), percentile_interval(rates_of_sums(sums_R3))
+    )

@@ -14,10 +14,12 @@ from wenet_hs.score.bootstrap import CONFIDENCE, SEED, Interval, percentile_inte
 from wenet_hs.score.error_rate import Report, check_complete, count_of
 from wenet_hs.tree.errors import DataError, list_names
 
-MACRO, MICRO = "macro average", "micro average"
+MACRO = "macro average"
+MICRO = "micro average"
 MIN_SPEAKERS = 5
-"""With fewer speakers there is no interval by speaker: resamples of two people give an interval far
-too narrow.
+"""With fewer speakers there is no interval by speaker.
+
+Resamples of two people, for example, give an interval that is far too narrow.
 """
 
 
@@ -26,15 +28,12 @@ class Significance:
     """Interval and p value of a difference."""
 
     interval: Interval | None
-    """The middle 95 % of the resampled differences; None for fewer than two utterances or
-    MIN_SPEAKERS speakers.
+    """The middle 95 % of the resampled differences.
+
+    None for fewer than two utterances, or fewer than MIN_SPEAKERS speakers.
     """
     p: float | None
-    """Two-sided: twice the share of resamples whose difference is 0 or has the other sign, with one
-    resample added to both counts, because R resamples cannot show a p below 1 / R (Davison &
-    Hinkley 1997, section 4.2). At most 1, and at least 2^(1 - n) if n clusters differ at all, which
-    is the smallest p of a sign test.
-    """
+    """Two-sided p value, as `_test_difference` computes it; None where there is no interval."""
 
     @property
     def is_difference(self) -> bool:
@@ -56,6 +55,7 @@ class Difference:
 
     @property
     def has_speaker_interval(self) -> bool:
+        """Whether the difference has an interval over speakers."""
         return self.by_speaker is not None and self.by_speaker.interval is not None
 
 
@@ -75,7 +75,7 @@ class Comparison:
     few_speakers: tuple[str, ...]
     """Languages with fewer than MIN_SPEAKERS speakers.
 
-    They have no interval by speaker, and the averages' intervals are too narrow.
+    They have no interval by speaker, and that of the averages is too narrow.
     """
 
 
@@ -90,7 +90,7 @@ def compare(
 
     Args:
         speakers: speaker of each key. Utterances of one speaker are not independent, so the
-            interval over speakers is wider and more reliable.
+            interval over speakers is wider and more reliable. None: there is none.
         num_resamples: of the bootstrap. Each language keeps its number of clusters in every
             resample.
 
@@ -102,44 +102,37 @@ def compare(
     check_comparable(report_a, report_b)
     errors = errors_by_language(report_a, report_b)
     rates = rates_by_language(errors)
-    by_utterance = _resample(errors, num_resamples)
-    of_speakers: dict[str, NDArray[np.int64]] = {}
+    by_utterance = _resample_differences(errors, num_resamples)
     by_speaker: dict[str, Significance] = {}
+    num_speakers = None
+    few_speakers = list[str]()
     if speakers is not None:
         check_complete(speakers, report_a.utterances, what="speaker")
-        of_speakers = errors_by_language(report_a, report_b, speakers)
-        by_speaker = _resample(of_speakers, num_resamples, fewest=MIN_SPEAKERS)
+        num_speakers = len({speakers[key] for key in report_a.utterances})
+        errors_of_speakers = errors_by_language(report_a, report_b, speakers)
+        by_speaker = _resample_differences(errors_of_speakers, num_resamples, fewest=MIN_SPEAKERS)
+        for lang, errors_C3 in errors_of_speakers.items():
+            if len(errors_C3) < MIN_SPEAKERS:
+                few_speakers.append(lang)
+    differences = {}
+    for name, (rate_a, rate_b) in rates.items():
+        differences[name] = Difference(
+            rate_a=rate_a,
+            rate_b=rate_b,
+            by_utterance=by_utterance[name],
+            by_speaker=by_speaker.get(name),
+            difference=rate_b - rate_a,
+        )
     return Comparison(
         names=(report_a.name, report_b.name),
         signature=f"{report_a.signature}|boot:{num_resamples}|seed:{SEED}",
-        differences={
-            name: Difference(
-                rate_a, rate_b, by_utterance[name], by_speaker.get(name), rate_b - rate_a
-            )
-            for name, (rate_a, rate_b) in rates.items()
-        },
+        differences=differences,
         num_utterances=len(report_a.utterances),
-        num_speakers=None
-        if speakers is None
-        else len({speakers[key] for key in report_a.utterances}),
+        num_speakers=num_speakers,
         num_resamples=num_resamples,
         num_missing=len(report_a.missing),
-        few_speakers=tuple(
-            lang for lang, errors_C3 in of_speakers.items() if len(errors_C3) < MIN_SPEAKERS
-        ),
+        few_speakers=tuple(few_speakers),
     )
-
-
-def choose_test(differences: Mapping[str, Difference]) -> tuple[str, Significance]:
-    """The significance of the macro average, and what was resampled for it.
-
-    Speakers where all are known; utterances where a language has few of them, because the average's
-    interval over speakers is then too narrow.
-    """
-    by_speaker = differences[MACRO].by_speaker
-    if by_speaker and all(one.has_speaker_interval for one in differences.values()):
-        return "speakers", by_speaker
-    return "utterances", differences[MACRO].by_utterance
 
 
 def compare_macro(
@@ -147,113 +140,175 @@ def compare_macro(
 ) -> tuple[Difference, str, Significance]:
     """The difference of the macro averages, what was resampled for its test, and the test.
 
-    `speakers`: by key. They are resampled if those of all utterances are known.
+    Args:
+        speakers: speaker of each key, where it is known. Speakers are resampled only if those of
+            all utterances are known.
+
+    Raises DataError if the reports cannot be compared: see `check_comparable`.
     """
-    known = {key: name for key in report_a.utterances if (name := speakers.get(key))}
-    is_known = len(known) == len(report_a.utterances)
-    differences = compare(report_a, report_b, speakers=known if is_known else None).differences
-    return differences[MACRO], *choose_test(differences)
+    known = {key: speaker for key, speaker in speakers.items() if speaker}
+    are_all_known = known.keys() >= report_a.utterances.keys()
+    comparison = compare(report_a, report_b, speakers=known if are_all_known else None)
+    sampled, test = choose_test(comparison.differences)
+    return comparison.differences[MACRO], sampled, test
+
+
+def choose_test(differences: Mapping[str, Difference]) -> tuple[str, Significance]:
+    """What was resampled for the test of the macro average, and this test.
+
+    "speakers" if each language and average has an interval over speakers, otherwise "utterances":
+    where a language has few speakers, the average's interval over speakers is too narrow.
+    """
+    macro = differences[MACRO]
+    have_speaker_intervals = all(each.has_speaker_interval for each in differences.values())
+    if macro.by_speaker is not None and have_speaker_intervals:
+        return "speakers", macro.by_speaker
+    return "utterances", macro.by_utterance
+
+
+# ---- checks
 
 
 def check_references(report_a: Report, report_b: Report) -> None:
     """Raise DataError if the two scorings have other utterances, references, languages or rules."""
-    refs_a, refs_b = (
-        {key: (found.lang, found.ref) for key, found in report.utterances.items()}
-        for report in (report_a, report_b)
-    )
-    if report_a.rules != report_b.rules or refs_a != refs_b:
-        raise DataError(
-            "the two scorings",
-            "different references or rules",
-            "score both again with the same --ref",
-        )
+    if report_a.rules != report_b.rules or _references(report_a) != _references(report_b):
+        found = "different references or rules"
+        raise DataError("the two scorings", found, "score both again with the same --ref")
+
+
+def _references(report: Report) -> dict[str, tuple[str, str]]:
+    """Language and reference of each key."""
+    return {key: (utterance.lang, utterance.ref) for key, utterance in report.utterances.items()}
 
 
 def check_comparable(report_a: Report, report_b: Report) -> None:
-    """`check_references`; also raise DataError if only one of the two has a hypothesis for an
+    """Check that two scorings can be compared utterance by utterance.
+
+    Raises DataError if `check_references` does, or if only one of the two has a hypothesis for an
     utterance.
     """
     check_references(report_a, report_b)
-    only_one = set(report_a.missing) ^ set(report_b.missing)
-    if only_one:
-        named = {"A": report_a, "B": report_b}.items()
-        where = " and ".join(
-            f"{name} ({one.name})" for name, one in named if only_one & set(one.missing)
-        )
-        lacking = f"{count_of(len(only_one), 'utterance')} that the other decoded ({list_names(sorted(only_one))})"
-        to_do = "a paired comparison needs the same utterances, decode the rest first"
-        raise DataError(where, f"no hypothesis for {lacking}", to_do)
+    only_in_one = set(report_a.missing) ^ set(report_b.missing)
+    if not only_in_one:
+        return
+    incomplete = []
+    for name, report in (("A", report_a), ("B", report_b)):
+        if only_in_one & set(report.missing):
+            incomplete.append(f"{name} ({report.name})")
+    number = count_of(len(only_in_one), "utterance")
+    lacking = f"{number} that the other decoded ({list_names(sorted(only_in_one))})"
+    to_do = "a paired comparison needs the same utterances, decode the rest first"
+    raise DataError(" and ".join(incomplete), f"no hypothesis for {lacking}", to_do)
+
+
+# ---- rates and resamples
 
 
 def errors_by_language(
     report_a: Report, report_b: Report, speakers: Mapping[str, str] | None = None
 ) -> dict[str, NDArray[np.int64]]:
-    """Errors of A, errors of B and reference units (C, 3) of the clusters of each language with
-    reference units.
+    """Errors of A, errors of B and reference units of the clusters of each language, (C, 3).
 
-    A cluster is an utterance, or a speaker's utterances; clusters are in the order of their first
-    keys.
+    A cluster is an utterance; with `speakers`, the speaker of each key, it is all utterances of a
+    speaker. Clusters are in the order of their first keys. Languages are sorted; those without
+    reference units are left out.
     """
-    sums: dict[str, dict[str, NDArray[np.int64]]] = {}
-    for key, found in sorted(report_a.utterances.items()):
-        row_3 = np.array(
-            (found.counts.errors, report_b.utterances[key].counts.errors, found.counts.num_units)
-        )
-        of_language, cluster = sums.setdefault(found.lang, {}), speakers[key] if speakers else key
-        of_language[cluster] = of_language.get(cluster, 0) + row_3
-    errors = {lang: np.stack([*of_language.values()]) for lang, of_language in sorted(sums.items())}
-    return {lang: errors_C3 for lang, errors_C3 in errors.items() if errors_C3[:, 2].any()}
+    clusters_by_language: dict[str, dict[str, NDArray[np.int64]]] = {}
+    for key, utterance in sorted(report_a.utterances.items()):
+        counts_a = utterance.counts
+        counts_b = report_b.utterances[key].counts
+        errors_3 = np.array((counts_a.errors, counts_b.errors, counts_a.num_units))
+        cluster = speakers[key] if speakers else key
+        clusters = clusters_by_language.setdefault(utterance.lang, {})
+        if cluster in clusters:
+            clusters[cluster] += errors_3
+        else:
+            clusters[cluster] = errors_3
+    errors = {}
+    for lang, clusters in sorted(clusters_by_language.items()):
+        errors_C3 = np.stack([*clusters.values()])
+        has_units = errors_C3[:, 2].any()
+        if has_units:
+            errors[lang] = errors_C3
+    return errors
 
 
 def rates_by_language(errors: Mapping[str, NDArray[np.int64]]) -> dict[str, tuple[float, float]]:
-    """The rates of A and B of each language and of the averages.
+    """The rates of A and of B for each language, then for MACRO and for MICRO.
 
-    Raises DataError if there are no reference units.
+    `errors`: as from `errors_by_language`. Raises DataError if there are no reference units.
     """
     if not any(errors_C3[:, 2].any() for errors_C3 in errors.values()):
         raise DataError("the reference", "contains no units", "there is nothing to compare")
     sums = {lang: errors_C3.sum(axis=0) for lang, errors_C3 in errors.items()}
-    rates = {lang: sums_3[:2] / sums_3[2] for lang, sums_3 in sums.items()}
     total_3 = np.sum(list(sums.values()), axis=0)
-    averages = {MACRO: np.mean(list(rates.values()), axis=0), MICRO: total_3[:2] / total_3[2]}
-    return {name: (float(a), float(b)) for name, (a, b) in (rates | averages).items()}
+    rates = {lang: sums_3[:2] / sums_3[2] for lang, sums_3 in sums.items()}
+    macro = np.mean(list(rates.values()), axis=0)
+    micro = total_3[:2] / total_3[2]
+    rates |= {MACRO: macro, MICRO: micro}
+    return {name: (float(rate_a), float(rate_b)) for name, (rate_a, rate_b) in rates.items()}
 
 
-def _resample(
-    clusters: Mapping[str, NDArray[np.int64]], num_resamples: int, *, fewest: int = 2
+def _resample_differences(
+    errors: Mapping[str, NDArray[np.int64]], num_resamples: int, *, fewest: int = 2
 ) -> dict[str, Significance]:
-    """The significance of each language's difference and of the averages; both systems see the same
-    draws.
+    """The significance of each language's difference, then of MACRO and of MICRO.
 
-    A language with fewer than `fewest` clusters has none; neither have the averages with fewer in
-    all languages.
+    Both systems have the same clusters in each resample.
+
+    Args:
+        errors: of clusters, as from `errors_by_language`.
+        fewest: the smallest number of clusters for a test. A language with fewer has none. The
+            averages have none if all languages together have fewer, or if each has only one.
     """
-    gaps = {
-        lang: np.column_stack((sums_C3[:, 1] - sums_C3[:, 0], sums_C3[:, 2]))
-        for lang, sums_C3 in clusters.items()
+    differences = {lang: difference_and_units(errors_C3) for lang, errors_C3 in errors.items()}
+    resampled = resample_rates(differences, num_resamples)
+    num_differing = {
+        lang: int(np.count_nonzero(differences_C2[:, 0]))
+        for lang, differences_C2 in differences.items()
     }
-    differences, macro_R, micro_R = resample_rates(gaps, num_resamples)
-    num_differing = {lang: int(np.count_nonzero(gaps_C2[:, 0])) for lang, gaps_C2 in gaps.items()}
-    found = {
-        lang: _significance(differences[lang], num_differing[lang], too_few=len(gaps_C2) < fewest)
-        for lang, gaps_C2 in gaps.items()
-    }
-    sizes = [len(gaps_C2) for gaps_C2 in gaps.values()]
-    too_few = (
-        sum(sizes) < fewest or max(sizes) < 2
-    )  # with one cluster per language all resamples are equal
-    for name, differences_R in ((MACRO, macro_R), (MICRO, micro_R)):
-        found[name] = _significance(differences_R, sum(num_differing.values()), too_few=too_few)
-    return found
+    num_clusters = {lang: len(errors_C3) for lang, errors_C3 in errors.items()}
+    significance = {}
+    for lang in errors:
+        significance[lang] = _test_difference(
+            resampled.each[lang], num_differing[lang], too_few=num_clusters[lang] < fewest
+        )
+    # With one cluster in each language all resamples are equal.
+    has_one_each = max(num_clusters.values()) < 2
+    too_few = sum(num_clusters.values()) < fewest or has_one_each
+    num_all_differing = sum(num_differing.values())
+    significance[MACRO] = _test_difference(resampled.macro_R, num_all_differing, too_few=too_few)
+    significance[MICRO] = _test_difference(resampled.micro_R, num_all_differing, too_few=too_few)
+    return significance
 
 
-def _significance(
+def difference_and_units(errors_C3: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Errors of B minus errors of A, and reference units, (C, 2), from (C, 3)."""
+    errors_a_C, errors_b_C, units_C = errors_C3.T
+    return np.column_stack((errors_b_C - errors_a_C, units_C))
+
+
+def _test_difference(
     differences_R: NDArray[np.float64], num_differing: int, *, too_few: bool
 ) -> Significance:
+    """The interval and the p value of a difference from its resamples.
+
+    p is twice the share of resamples whose difference is 0 or has the other sign. One is added to
+    both counts, because R resamples cannot show a p below 1 / R (Davison & Hinkley 1997, section
+    4.2). p is at most 1, and at least 2^(1 - n) for n clusters that differ: the smallest p of a
+    sign test.
+
+    Args:
+        differences_R: of the rates; NaN where a resample has no reference units.
+        num_differing: the number of clusters that differ.
+        too_few: there are too few clusters; the result has then no interval and no p.
+    """
     known = differences_R[~np.isnan(differences_R)]
     if too_few or not len(known):
         return Significance(None, None)
-    tail = (1 + min(int((known <= 0).sum()), int((known >= 0).sum()))) / (1 + len(known))
-    return Significance(
-        percentile_interval(known), min(1.0, max(2 * tail, 2.0 ** (1 - num_differing)))
-    )
+    num_not_above = int((known <= 0).sum())
+    num_not_below = int((known >= 0).sum())
+    tail = (1 + min(num_not_above, num_not_below)) / (1 + len(known))
+    smallest_p = 2.0 ** (1 - num_differing)
+    p = min(1.0, max(2 * tail, smallest_p))
+    return Significance(percentile_interval(known), p)

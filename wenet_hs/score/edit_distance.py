@@ -11,11 +11,9 @@ from rapidfuzz.distance import Levenshtein
 
 @dataclass(slots=True)  # not frozen: creating a frozen object takes twice the time
 class ErrorCounts:
-    """Errors against a reference.
+    """Errors of a hypothesis against a reference; treat it as immutable.
 
     Counts of several utterances add up with `+` and `sum(…, ErrorCounts())`.
-
-    Treat it as immutable.
     """
 
     num_units: int = 0
@@ -24,16 +22,18 @@ class ErrorCounts:
     deletions: int = 0
     """Units of the reference that are absent from the hypothesis."""
     insertions: int = 0
-    """Units of the hypothesis that are absent from the reference; also counted if the reference is
-    empty.
+    """Units of the hypothesis that are absent from the reference.
+
+    They are also counted if the reference is empty.
     """
 
     def __add__(self, other: "ErrorCounts") -> "ErrorCounts":
+        """The counts of both."""
         return ErrorCounts(
-            self.num_units + other.num_units,
-            self.substitutions + other.substitutions,
-            self.deletions + other.deletions,
-            self.insertions + other.insertions,
+            num_units=self.num_units + other.num_units,
+            substitutions=self.substitutions + other.substitutions,
+            deletions=self.deletions + other.deletions,
+            insertions=self.insertions + other.insertions,
         )
 
     @property
@@ -43,9 +43,7 @@ class ErrorCounts:
 
     @property
     def rate(self) -> float | None:
-        """Errors divided by reference units, a fraction that can exceed 1; None without reference
-        units.
-        """
+        """Errors divided by reference units, which can exceed 1; None without reference units."""
         return self.errors / self.num_units if self.num_units else None
 
 
@@ -69,49 +67,68 @@ class Operation:
 
 
 def align(ref: Sequence[str], hyp: Sequence[str]) -> list[Operation]:
-    """Align two lists of units at minimal edit distance (substitution, deletion and insertion cost
-    one each).
+    """The operations of an alignment of two lists of units at minimal edit distance.
 
-    Of several shortest alignments the result is always the same one.
+    A substitution, a deletion and an insertion cost one each. Of several alignments with the same
+    cost the result is always the same one.
     """
-    return [
-        Operation(*pair) for refs, hyps in align_runs(ref, hyp) for pair in zip_longest(refs, hyps)
-    ]
+    operations = list[Operation]()
+    for refs, hyps in align_runs(ref, hyp):
+        for ref_unit, hyp_unit in zip_longest(refs, hyps):  # None where one side has no units
+            operations.append(Operation(ref_unit, hyp_unit))
+    return operations
 
 
 Run = tuple[Sequence[str], Sequence[str]]
+"""Consecutive units of the reference, and the units of the hypothesis that they are aligned to."""
 
 
 def align_runs(ref: Sequence[str], hyp: Sequence[str]) -> Iterator[Run]:
-    """The alignment in runs: equally many units on both sides (all equal or all substituted), or
-    none on one side.
+    """The alignment of `align` in runs of the same operation.
+
+    A run has equally many units on both sides, which are all equal or all substituted; or it has
+    units on one side only, which are deleted or inserted.
     """
-    for code in Levenshtein.opcodes(*_as_ids(ref, hyp)):
+    for code in Levenshtein.opcodes(*_to_comparable(ref, hyp)):
         # Lists: one side may be a `str` and the other a list, and the caller compares them.
-        yield list(ref[code.src_start : code.src_end]), list(hyp[code.dest_start : code.dest_end])
+        refs = list(ref[code.src_start : code.src_end])
+        hyps = list(hyp[code.dest_start : code.dest_end])
+        yield refs, hyps
 
 
 def count_errors(ref: Sequence[str], hyp: Sequence[str]) -> ErrorCounts:
-    """Count the errors of `align(ref, hyp)` without creating operations. Fastest for two `str`."""
+    """Count the errors of `align(ref, hyp)` without creating operations.
+
+    It is fastest if both are a `str`, in which every character is one unit.
+    """
     num_units = len(ref)
     if ref == hyp:
         return ErrorCounts(num_units)
-    operations = Levenshtein.editops(*_as_ids(ref, hyp)).as_list()
+    operations = Levenshtein.editops(*_to_comparable(ref, hyp)).as_list()
     insertions = 0
     for operation in operations:
         if operation[0] == "insert":
             insertions += 1
+    # A hypothesis has the units of the reference without those deleted, and those inserted.
     deletions = num_units - len(hyp) + insertions
-    return ErrorCounts(num_units, len(operations) - insertions - deletions, deletions, insertions)
+    return ErrorCounts(
+        num_units=num_units,
+        substitutions=len(operations) - insertions - deletions,
+        deletions=deletions,
+        insertions=insertions,
+    )
 
 
-def _as_ids(
+def _to_comparable(
     ref: Sequence[str], hyp: Sequence[str]
 ) -> tuple[Sequence[Hashable], Sequence[Hashable]]:
-    """Integer ids of the units: rapidfuzz compares hashes, and hashes of longer strings could
-    collide.
+    """Both sides as rapidfuzz compares them exactly: two `str`, or two lists of integer ids.
+
+    Equal units have the same id. rapidfuzz compares units by their hashes, and the hashes of longer
+    strings could collide.
     """
     if isinstance(ref, str) and isinstance(hyp, str):
         return ref, hyp
+    # The defaultdict gives each new unit the next number.
     id_of = defaultdict[str, int](count().__next__).__getitem__
     return list(map(id_of, ref)), list(map(id_of, hyp))

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scoring of a set of utterances: error rates per language, speaker or length, macro and micro
-averages.
+"""Scoring of a set of utterances: error rates per language, speaker or length, and their averages.
+
+The macro average is the mean of the groups' rates; the micro average is the rate of all utterances
+pooled. Dimension key: C utterances.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
@@ -21,13 +23,14 @@ from wenet_hs.score.rules import Rules, split_units
 from wenet_hs.tree.errors import DataError, list_names
 
 ALL = "all"  # the only group of a report without languages
-SPEAKER, LENGTH = "speaker", "length"
-UNDEFINED = "n/a"
+SPEAKER = "speaker"
+LENGTH = "length"
+UNDEFINED = "n/a"  # printed for a rate or an interval that is None
 
 
 @dataclass(slots=True)  # not frozen, like ErrorCounts
 class ScoredUtterance:
-    """The transcripts of one utterance as given, and its errors. Treat it as immutable."""
+    """The transcripts of one utterance as given, and its errors; treat it as immutable."""
 
     lang: str
     ref: str
@@ -35,30 +38,34 @@ class ScoredUtterance:
     """None: no hypothesis; every reference unit is a deletion."""
     counts: ErrorCounts
     feature_distance: float | None = None
-    """Edit distance by phonological features, in units; None if not requested
-    (`wenet_hs.score.pfer`).
+    """Edit distance by phonological features (`wenet_hs.score.pfer`), in units.
+
+    None if it was not requested.
     """
 
     def split(self, rules: Rules) -> tuple[Sequence[str], Sequence[str]]:
         """The units of the reference and of the hypothesis; no units without a hypothesis."""
-        return split_units(self.ref, rules, self.lang), split_units(
-            self.hyp or "", rules, self.lang
-        )
+        ref_units = split_units(self.ref, rules, self.lang)
+        hyp_units = split_units(self.hyp or "", rules, self.lang)
+        return ref_units, hyp_units
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A fraction and its interval; None if unknown."""
+    """An error rate, a fraction."""
 
     rate: float | None
+    """None without reference units."""
     interval: Interval | None
+    """None if it cannot be estimated."""
 
 
 @dataclass(frozen=True, slots=True)
 class LanguageScore:
-    """The error rate of one language (or other group), or of all utterances pooled (micro average)."""
+    """The error rate of one language or other group, or the micro average of all utterances."""
 
     utterances: int
+    """Their number."""
     counts: ErrorCounts
     interval: Interval | None
     features: Rate | None = None
@@ -72,11 +79,10 @@ class LanguageScore:
 
 @dataclass(frozen=True, slots=True)
 class MacroScore:
-    """The mean of the rates of the languages (or other groups), a fraction; None if no group has a
-    rate.
-    """
+    """The mean of the rates of the languages (or other groups)."""
 
     rate: float | None
+    """A fraction; None if no group has a rate."""
     num_languages: int
     """The number of groups with a rate."""
     interval: Interval | None
@@ -96,7 +102,7 @@ class Grouping:
 class Report:
     """The result of one scoring.
 
-    `wenet_hs.score.tables` formats it, `wenet_hs.score.tables` stores it as JSON.
+    `wenet_hs.score.tables` formats it, `wenet_hs.score.report_file` stores it as JSON.
     """
 
     name: str
@@ -129,14 +135,20 @@ def score(
 ) -> Report:
     """Score transcripts by key. Keys themselves are never scored.
 
-    Args:
-      reference, hypothesis: transcript of each key.
-      langs: language of each key; without it the report has the single group "all".
-      names: what messages call the reference and the hypotheses, such as their files.
-      num_resamples: of the bootstrap; 0 for no intervals.
+    A reference without a hypothesis counts as deleted.
 
-    Raises DataError for an empty reference, a key without a language, and (unless `allow_extra`) an
-    additional hypothesis. Raises ValueError for `num_resamples` below 0.
+    Args:
+        reference: transcript of each key.
+        hypothesis: transcript of each key that was decoded.
+        rules: how transcripts are split into units.
+        langs: language of each key; without it the report has the single group "all".
+        name: what was scored, for the report.
+        names: what messages call the reference and the hypotheses, such as their files.
+        allow_extra: leave out hypotheses without a reference, instead of refusing them.
+        num_resamples: of the bootstrap; 0 for no intervals.
+
+    Raises DataError for a key without a language and what `check_keys` refuses, ValueError for
+    `num_resamples` below 0.
     """
     if num_resamples < 0:
         raise ValueError(f"num_resamples: must be at least 0, got {num_resamples}")
@@ -146,7 +158,8 @@ def score(
     lang_of = dict.fromkeys(reference, ALL) if langs is None else langs
     utterances = {}
     for key, ref in reference.items():
-        lang, hyp = lang_of[key], hypothesis.get(key)
+        lang = lang_of[key]
+        hyp = hypothesis.get(key)
         ref_units = split_units(ref, rules, lang)
         hyp_units = ref_units if hyp == ref else split_units(hyp or "", rules, lang)
         utterances[key] = ScoredUtterance(lang, ref, hyp, count_errors(ref_units, hyp_units))
@@ -168,23 +181,31 @@ def score(
 def check_keys(
     reference: Set[str], hypothesis: Set[str], *, names: tuple[str, str], allow_extra: bool = False
 ) -> None:
-    """Refuse an empty reference, hypotheses of another test set, and (unless `allow_extra`)
-    additional hypotheses.
+    """Check that the keys of hypotheses can be scored against those of a reference.
+
+    Args:
+        names: what messages call the reference and the hypotheses.
+        allow_extra: allow hypotheses without a reference, if others have one.
+
+    Raises DataError if the reference is empty, if none of the hypotheses has a reference, and
+    (unless `allow_extra`) if one has none.
     """
+    ref_name, hyp_name = names
     if not reference:
-        raise DataError(names[0], "contains no utterances", "check that it is the reference")
+        raise DataError(ref_name, "contains no utterances", "check that it is the reference")
     extra = sorted(hypothesis - reference)
     number = count_of(len(extra), "hypothesis", "hypotheses")
+    shown_extra = list_names(extra)
     if hypothesis and len(extra) == len(hypothesis):
         expected = list_names(sorted(reference), most=1)
-        found = f"no utterance of {names[0]} ({expected}) among its {number}"
+        found = f"no utterance of {ref_name} ({expected}) among its {number} ({shown_extra})"
         to_do = "score it against its own reference, or write the same keys in both"
-        raise DataError(names[1], f"{found} ({list_names(extra)})", to_do)
+        raise DataError(hyp_name, found, to_do)
     if extra and not allow_extra:
-        to_do = "remove them, or give the reference that has them (`score --allow_extra` leaves them out)"
-        raise DataError(
-            names[1], f"{number} without a reference in {names[0]} ({list_names(extra)})", to_do
-        )
+        found = f"{number} without a reference in {ref_name} ({shown_extra})"
+        leave_out = "`score --allow_extra` leaves them out"
+        to_do = f"remove them, or give the reference that has them ({leave_out})"
+        raise DataError(hyp_name, found, to_do)
 
 
 def check_complete(
@@ -192,11 +213,15 @@ def check_complete(
 ) -> None:
     """Raise DataError if `known` lacks one of the keys.
 
-    `what` is what they lack (a language, a speaker).
+    Args:
+        known: the keys with a language, or with a speaker.
+        what: "language" or "speaker".
+        where: what the message names as the place; empty: "the languages", "the speakers".
     """
     lacking = [key for key in keys if key not in known]
     if lacking:
-        found = f"no {what} for {count_of(len(lacking), 'utterance')} of the reference ({list_names(lacking)})"
+        number = count_of(len(lacking), "utterance")
+        found = f"no {what} for {number} of the reference ({list_names(lacking)})"
         to_do = "complete the list, or give the one that the reference was made from"
         raise DataError(where or f"the {what}s", found, to_do)
 
@@ -208,68 +233,105 @@ def summarize(
     *,
     intervals: Callable[..., Intervals] = stratified_intervals,
 ) -> Grouping:
-    """The score of each group and the averages.
+    """The score of each group, in the order of their names, and the averages.
+
+    If all utterances have a feature distance, each score has the phone feature error rate too.
 
     Args:
         group_of: the group of each key.
         num_resamples: of the bootstrap; 0 for no intervals.
         intervals: `stratified_intervals`, or `clustered_intervals` to draw whole groups.
     """
-    members: dict[str, list[ScoredUtterance]] = {}
-    for key, utterance in sorted(
-        utterances.items()
-    ):  # the order of the file must not change an interval
-        members.setdefault(group_of[key], []).append(utterance)
-    members = dict(sorted(members.items()))
-    counts = {group: [utterance.counts for utterance in of] for group, of in members.items()}
-    errors = {
-        group: np.array([(count.errors, count.num_units) for count in of])
-        for group, of in counts.items()
-    }
-    found, macro, micro = _rates(errors, intervals, num_resamples)
-    features: dict[str, Rate] = {}
-    macro_feature = micro_feature = None
+    members = _group_utterances(utterances, group_of)
+    errors = {group: _error_array(of_group) for group, of_group in members.items()}
+    error_rates = _compute_rates(errors, intervals, num_resamples)
+    feature_rates = None
     if all(utterance.feature_distance is not None for utterance in utterances.values()):
-        distances = {
-            group: np.array(
-                [(u.feature_distance, u.counts.num_units) for u in of], dtype=np.float64
-            )
-            for group, of in members.items()
-        }
-        features, macro_feature, micro_feature = _rates(distances, intervals, num_resamples)
-    groups = {
-        group: LanguageScore(
-            len(of), sum(of, ErrorCounts()), found[group].interval, features.get(group)
+        distances = {group: _distance_array(of_group) for group, of_group in members.items()}
+        feature_rates = _compute_rates(distances, intervals, num_resamples)
+    groups = {}
+    for group, of_group in members.items():
+        groups[group] = LanguageScore(
+            utterances=len(of_group),
+            counts=sum((utterance.counts for utterance in of_group), ErrorCounts()),
+            interval=error_rates.each[group].interval,
+            features=None if feature_rates is None else feature_rates.each[group],
         )
-        for group, of in counts.items()
-    }
-    num_rates = sum(of_group.rate is not None for of_group in found.values())
-    total = sum((score.counts for score in groups.values()), ErrorCounts())
-    return Grouping(
-        groups,
-        MacroScore(macro.rate, num_rates, macro.interval, macro_feature),
-        LanguageScore(len(utterances), total, micro.interval, micro_feature),
+    macro = MacroScore(
+        rate=error_rates.macro.rate,
+        num_languages=sum(score.rate is not None for score in groups.values()),
+        interval=error_rates.macro.interval,
+        features=None if feature_rates is None else feature_rates.macro,
     )
+    micro = LanguageScore(
+        utterances=len(utterances),
+        counts=sum((score.counts for score in groups.values()), ErrorCounts()),
+        interval=error_rates.micro.interval,
+        features=None if feature_rates is None else feature_rates.micro,
+    )
+    return Grouping(groups, macro, micro)
 
 
-def _rates(
+def _group_utterances(
+    utterances: Mapping[str, ScoredUtterance], group_of: Mapping[str, str]
+) -> dict[str, list[ScoredUtterance]]:
+    """The utterances of each group, sorted by key; the groups are sorted by name.
+
+    The bootstrap draws utterances by their position. Sorted ones give the same intervals whatever
+    the order of the file.
+    """
+    members: dict[str, list[ScoredUtterance]] = {}
+    for key, utterance in sorted(utterances.items()):
+        members.setdefault(group_of[key], []).append(utterance)
+    return dict(sorted(members.items()))
+
+
+def _error_array(utterances: Iterable[ScoredUtterance]) -> NDArray[np.int64]:
+    """Errors and reference units of each utterance, (C, 2)."""
+    return np.array([(each.counts.errors, each.counts.num_units) for each in utterances])
+
+
+def _distance_array(utterances: Iterable[ScoredUtterance]) -> NDArray[np.float64]:
+    """Feature distance and reference units of each utterance, (C, 2)."""
+    rows = [(each.feature_distance, each.counts.num_units) for each in utterances]
+    return np.array(rows, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class _GroupRates:
+    """The rates of all groups, and their averages."""
+
+    each: dict[str, Rate]
+    macro: Rate
+    micro: Rate
+
+
+def _compute_rates(
     values: Mapping[str, NDArray[Number]], draw: Callable[..., Intervals], num_resamples: int
-) -> tuple[dict[str, Rate], Rate, Rate]:
-    """The rates of each group, the macro and the micro average, from errors (or distances) and
-    units (C, 2).
+) -> _GroupRates:
+    """The rates of all groups with intervals.
+
+    Args:
+        values: by group: errors (or distances) and reference units of each utterance, (C, 2).
+        draw: `stratified_intervals` or `clustered_intervals`.
+        num_resamples: of the bootstrap; 0 for no intervals.
     """
     intervals = draw(values, num_resamples)
     sums = {group: values_C2.sum(axis=0) for group, values_C2 in values.items()}
-    rates = {
-        group: float(errors / units) if units else None for group, (errors, units) in sums.items()
-    }
+    rates = {group: _divide(errors, units) for group, (errors, units) in sums.items()}
     known = [rate for rate in rates.values() if rate is not None]
-    errors, units = np.sum(list(sums.values()), axis=0)
-    return (
-        {group: Rate(rate, intervals.each[group]) for group, rate in rates.items()},
-        Rate(sum(known) / len(known) if known else None, intervals.macro),
-        Rate(float(errors / units) if units else None, intervals.micro),
+    macro_rate = sum(known) / len(known) if known else None
+    all_errors, all_units = np.sum(list(sums.values()), axis=0)
+    return _GroupRates(
+        each={group: Rate(rate, intervals.each[group]) for group, rate in rates.items()},
+        macro=Rate(macro_rate, intervals.macro),
+        micro=Rate(_divide(all_errors, all_units), intervals.micro),
     )
+
+
+def _divide(errors: Number, units: Number) -> float | None:
+    """The error rate; None without reference units."""
+    return float(errors / units) if units else None
 
 
 def by_speaker(report: Report, speakers: Mapping[str, str], *, where: str = "") -> Report:
@@ -278,7 +340,11 @@ def by_speaker(report: Report, speakers: Mapping[str, str], *, where: str = "") 
     A speaker's interval draws the speaker's utterances. The intervals of the averages draw speakers
     with all their utterances, because the speakers are a sample too.
 
-    Raises DataError, which names `where`, for an utterance without a speaker.
+    Args:
+        speakers: the speaker of each key.
+        where: what an error names, such as the file of the speakers.
+
+    Raises DataError for an utterance without a speaker.
     """
     check_complete(speakers, report.utterances, what="speaker", where=where)
     grouping = summarize(
@@ -288,18 +354,22 @@ def by_speaker(report: Report, speakers: Mapping[str, str], *, where: str = "") 
 
 
 def by_length(report: Report) -> Report:
-    """The report with scores per length of the reference in `by`: see `length_bin`."""
+    """The report with scores per length of the reference in `by`: the bins of `length_bin`.
+
+    Short references are first.
+    """
     bin_of = {
         key: length_bin(utterance.counts.num_units) for key, utterance in report.utterances.items()
     }
-    found = summarize(report.utterances, bin_of, report.num_resamples)
-    groups = dict(sorted(found.groups.items(), key=lambda item: int(item[0].partition("-")[0])))
-    return replace(report, by=report.by | {LENGTH: replace(found, groups=groups)})
+    grouping = summarize(report.utterances, bin_of, report.num_resamples)
+    groups = dict(sorted(grouping.groups.items(), key=lambda item: _lower_bound(item[0])))
+    return replace(report, by=report.by | {LENGTH: replace(grouping, groups=groups)})
 
 
 def length_bin(num_units: int) -> str:
-    """The bin of a reference with `num_units` units: 0, 1-5, then bins that double: 6-10, 11-20,
-    21-40, …
+    """The bin of a reference with this number of units: "0", "1-5", "6-10", "11-20", "21-40", …
+
+    From the third on, each bin ends at twice the end of the bin before it.
     """
     if num_units == 0:
         return "0"
@@ -309,18 +379,24 @@ def length_bin(num_units: int) -> str:
     return f"{low}-{high}"
 
 
+def _lower_bound(name_of_bin: str) -> int:
+    """The smallest number of units in a bin of `length_bin`."""
+    low, _, _ = name_of_bin.partition("-")
+    return int(low)
+
+
 def worst_first(reports: Sequence[Report]) -> list[str]:
-    """Keys by falling mean error rate over the reports, then by falling number of errors, then by
-    name.
+    """The keys of reports of the same utterances, those with the most errors first.
+
+    They are ordered by falling mean error rate over the reports, then by falling number of errors,
+    then by name.
     """
 
     def order(key: str) -> tuple[float, int, str]:
         counts = [report.utterances[key].counts for report in reports]
-        return (
-            -sum(map(sortable_rate, counts)) / len(counts),
-            -sum(count.errors for count in counts),
-            key,
-        )
+        mean_rate = sum(map(sortable_rate, counts)) / len(counts)
+        num_errors = sum(count.errors for count in counts)
+        return (-mean_rate, -num_errors, key)  # negative: high numbers come first
 
     return sorted(reports[0].utterances, key=order)
 
@@ -341,5 +417,9 @@ def format_interval(interval: Interval | None) -> str:
 
 
 def count_of(number: int, singular: str, plural: str = "") -> str:
-    """A number and its noun: `1 utterance`, `1,200 utterances`."""
-    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+    """A number and its noun, such as `1 utterance` or `1,200 utterances`.
+
+    `plural`: the noun for other numbers than 1; empty: `singular` with an s.
+    """
+    noun = singular if number == 1 else plural or f"{singular}s"
+    return f"{number:,} {noun}"

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Phone feature error rate (PFER): an edit distance in which similar phones cost less; see
-docs/scoring.md.
+"""Phone feature error rate (PFER): an edit distance in which similar phones cost less.
 
-A deletion and an insertion cost 1 each. A substitution costs the weighted share of phonological
+See docs/scoring.md. A deletion and an insertion cost 1 each. A substitution costs the weighted share of phonological
 features in which the two phones differ (panphon's table and weights, Mortensen et al. 2016): with
 features f, g of -1, 0 or 1 and weights w it is Σ w·|f - g| / (2·Σ w), from 0 to 1. For a symbol of
 several segments (`aɪ`, `ⁿd`) the cost is the mean of two costs: of the first and of the last
@@ -24,38 +23,40 @@ from wenet_hs.text.articulatory import phone_features
 def with_pfer(report: Report) -> Report:
     """The report of phones with feature distances, and PFER beside the phone error rates.
 
+    Its signature names the version of panphon, whose features are used.
+
     Raises ConfigError if panphon is not installed, ValueError if the report is not one of phones.
     """
-    if report.rules.metric != "per":
+    metric = report.rules.metric
+    if metric != "per":
         raise ValueError(
-            f"PFER: the metric of the report is {report.rules.metric!r}; score phones with metric 'per'"
+            f"PFER: the metric of the report is {metric!r}; score phones with metric 'per'"
         )
-    pairs = {key: utterance.split(report.rules) for key, utterance in report.utterances.items()}
-    ids = {
-        unit: index
-        for index, unit in enumerate(
-            sorted({u for pair in pairs.values() for of in pair for u in of})
-        )
+    phones_by_key = {
+        key: utterance.split(report.rules) for key, utterance in report.utterances.items()
     }
-    costs_VV = substitution_costs(list(ids))
+    symbols = set[str]()
+    for ref, hyp in phones_by_key.values():
+        symbols.update(ref, hyp)
+    sorted_symbols = sorted(symbols)
+    id_of = {symbol: index for index, symbol in enumerate(sorted_symbols)}
+    costs_VV = substitution_costs(sorted_symbols)
     utterances = {}
-    for key, (ref, hyp) in pairs.items():
-        ref_M, hyp_L = (
-            np.array([ids[unit] for unit in units], dtype=np.int64) for units in (ref, hyp)
-        )
-        distance = 0.0 if ref == hyp else edit_distance(ref_M, hyp_L, costs_VV)
+    for key, (ref, hyp) in phones_by_key.items():
+        distance = 0.0
+        if ref != hyp:
+            ref_M = np.array([id_of[symbol] for symbol in ref], dtype=np.int64)
+            hyp_L = np.array([id_of[symbol] for symbol in hyp], dtype=np.int64)
+            distance = edit_distance(ref_M, hyp_L, costs_VV)
         utterances[key] = replace(report.utterances[key], feature_distance=distance)
-    found = summarize(
-        utterances,
-        {key: utterance.lang for key, utterance in utterances.items()},
-        report.num_resamples,
-    )
+    lang_of = {key: utterance.lang for key, utterance in utterances.items()}
+    by_language = summarize(utterances, lang_of, report.num_resamples)
     return replace(
         report,
         signature=f"{report.signature}|features:panphon-{version('panphon')}",
-        languages=found.groups,
-        macro=found.macro,
-        micro=found.micro,
+        languages=by_language.groups,
+        macro=by_language.macro,
+        micro=by_language.micro,
         utterances=utterances,
     )
 
@@ -66,14 +67,14 @@ def substitution_costs(units: list[str]) -> NDArray[np.float64]:
     Phones with equal rows in panphon's table (`r ɾ`) cost nothing.
     """
     starts_VK, ends_VK, weights_K = phone_features(units)
-    costs_VV = np.empty((len(units), len(units)))
-    for row, start_K, end_K in zip(costs_VV, starts_VK, ends_VK, strict=True):
-        row[:] = (
-            (np.abs(starts_VK - start_K) + np.abs(ends_VK - end_K))
-            @ weights_K
-            / (4 * weights_K.sum())
-        )
-    costs_VV[np.isnan(costs_VV)] = 1.0
+    num_units = len(units)
+    # The largest difference: at each of two ends, a feature of 1 instead of -1 differs by 2.
+    largest = 4 * weights_K.sum()
+    costs_VV = np.empty((num_units, num_units))
+    for index in range(num_units):  # row by row: all at once would need V times the memory
+        differences_VK = np.abs(starts_VK - starts_VK[index]) + np.abs(ends_VK - ends_VK[index])
+        costs_VV[index] = differences_VK @ weights_K / largest
+    costs_VV[np.isnan(costs_VV)] = 1.0  # a unit without features has NaN in its rows
     np.fill_diagonal(costs_VV, 0.0)
     return costs_VV
 
@@ -81,16 +82,18 @@ def substitution_costs(units: list[str]) -> NDArray[np.float64]:
 def edit_distance(
     ref_M: NDArray[np.int64], hyp_L: NDArray[np.int64], costs_VV: NDArray[np.float64]
 ) -> float:
-    """The least cost to change one list of unit ids into the other; deletions and insertions cost
-    1.
+    """The least cost to change one list of unit ids into the other.
 
-    Exact: one row of the usual table at a time. The insertions of a row are a running minimum,
-    because a cell j positions to the right costs j more.
+    Deletions and insertions cost 1, substitutions `costs_VV[ref, hyp]`. The result is exact. One
+    row of the usual table is computed at a time: cell j is the cost to change the reference so far
+    into the first j units of the hypothesis.
     """
-    steps = np.arange(len(hyp_L) + 1, dtype=np.float64)
-    row = steps
+    positions = np.arange(len(hyp_L) + 1, dtype=np.float64)
+    row = positions  # the empty reference: j insertions
     for unit in ref_M:
-        reached = row + 1
-        np.minimum(reached[1:], row[:-1] + costs_VV[unit, hyp_L], out=reached[1:])
-        row = np.minimum.accumulate(reached - steps) + steps
+        next_row = row + 1  # a deletion
+        np.minimum(next_row[1:], row[:-1] + costs_VV[unit, hyp_L], out=next_row[1:])
+        # Insertions: a cell j positions to the right costs j more. Without this slope, they are a
+        # running minimum.
+        row = np.minimum.accumulate(next_row - positions) + positions
     return float(row[-1])

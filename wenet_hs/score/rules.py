@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Splitting of transcripts into the units that are counted, and the signature that names the rules."""
+"""Splitting of transcripts into the units that are counted, and the signature of the rules."""
 
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 
 import regex  # type: ignore[import-untyped]
@@ -22,24 +22,22 @@ UNIT_NAMES = {"cer": "grapheme", "wer": "word", "per": "phone"}
 _UNKNOWN = "<unk>"
 _SPACE = "<space>"  # the space in results of older WeNet recipes
 _GRAPHEMES = regex.compile(rf"{_UNKNOWN}|\X")
-# Characters that never join a neighbour (Unicode annex 29): all except marks, joiners, jamo and
-# halves of flags.
+# Characters that do not join each other to one grapheme cluster (Unicode annex 29): all except
+# marks, joiners, jamo and halves of flags.
 _SEPARATE = r"[\p{GCB=Other}\p{GCB=LV}\p{GCB=LVT}]"
 _all_separate = regex.compile(f"{_SEPARATE}*").fullmatch
 # Separate characters of Latin, Greek, Cyrillic and Armenian that NFC never changes (Unicode annex
-# 15), and the space. Most texts consist of them, so no other check is needed.
+# 15), and the space. Texts of only these characters, which are most, need no other check.
 _is_plain = regex.compile(rf"[{_SEPARATE}&&\p{{NFC_QC=Y}}&&\p{{CCC=0}}&&[\S ]]", regex.V1).fullmatch
-_all_plain = re.compile(
-    f"[{re.escape(''.join(filter(_is_plain, map(chr, range(0x600)))))}]*"
-).fullmatch
-_STAND_INS = range(
-    0x20000, 0x2A6E0
-)  # letters that replace `<unk>` and `⁇` while punctuation is removed
+_PLAIN = re.escape("".join(filter(_is_plain, map(chr, range(0x600)))))
+_all_plain = re.compile(f"[{_PLAIN}]*").fullmatch
+# Letters that replace `<unk>` and `⁇` while punctuation is removed: rare Han characters.
+_STAND_INS = range(0x20000, 0x2A6E0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """How text is split into units. Two error rates are comparable only if their rules are equal.
+    """How text is split into units; two error rates are comparable only if their rules are equal.
 
     Raises ValueError for an unknown name, and for phones with lower case or without punctuation: in
     X-SAMPA `s` and `S` are two phones, and `?` is a phone.
@@ -56,9 +54,7 @@ class Rules:
     `count`: white space between two words is one unit. `ignore`: it is not a unit, as in WeNet.
     """
     normalization: str = "nfc"
-    """nfc, or nfc+lower: additionally Unicode's default lower case, which is the same for every
-    language.
-    """
+    """nfc, or nfc+lower, which is also Unicode's default lower case, the same for every language."""
     punctuation: str = "keep"
     """`remove` deletes every character that is not a letter, mark or number.
 
@@ -67,11 +63,11 @@ class Rules:
     """
 
     def __post_init__(self) -> None:
-        for value, allowed in zip(
-            astuple(self), (METRICS, SPACES, NORMALIZATIONS, PUNCTUATION), strict=True
-        ):
-            if value not in allowed:
-                raise ValueError(f"expected one of {', '.join(allowed)}, got {value!r}")
+        """Raise ValueError for rules that do not exist or do not fit together."""
+        _check_choice(self.metric, METRICS)
+        _check_choice(self.spaces, SPACES)
+        _check_choice(self.normalization, NORMALIZATIONS)
+        _check_choice(self.punctuation, PUNCTUATION)
         if self.metric == "per" and self.normalization != "nfc":
             raise ValueError(
                 "two phones may differ only in case; score phones with the normalization nfc"
@@ -80,16 +76,25 @@ class Rules:
             raise ValueError("phones may contain punctuation; score phones with punctuation kept")
 
     def signature(self, langs: Iterable[str] = ()) -> str:
-        """The rules in one line:
-        `CER|unit:grapheme|spaces:ignored|case:kept|punct:kept|norm:nfc|lang:ky|v:…`.
+        """The rules in one line, with the languages and the version.
+
+        An example: `CER|unit:grapheme|spaces:ignored|case:kept|punct:kept|norm:nfc|lang:ky|v:…`.
         """
         parts = [self.metric.upper(), f"unit:{UNIT_NAMES[self.metric]}"]
         if self.metric == "cer":
             parts.append("spaces:ignored" if self.spaces == "ignore" else "spaces:counted")
         parts.append("case:kept" if self.normalization == "nfc" else "case:lower")
         parts.append("punct:kept" if self.punctuation == "keep" else "punct:removed")
-        lang = ",".join(sorted(langs)) or "unspecified"
-        return "|".join([*parts, "norm:nfc", f"lang:{lang}", f"v:{VERSION}"])
+        parts.append("norm:nfc")
+        parts.append(f"lang:{','.join(sorted(langs)) or 'unspecified'}")
+        parts.append(f"v:{VERSION}")
+        return "|".join(parts)
+
+
+def _check_choice(value: str, allowed: Sequence[str]) -> None:
+    """Raise ValueError if a value is not allowed."""
+    if value not in allowed:
+        raise ValueError(f"expected one of {', '.join(allowed)}, got {value!r}")
 
 
 _DEFAULT = Rules(metric="cer")
@@ -98,59 +103,48 @@ _DEFAULT = Rules(metric="cer")
 def split_units(text: str, rules: Rules, lang: str | None = None) -> Sequence[str]:
     """The units of one transcript: a list, or a `str` in which every character is one unit.
 
-    A grapheme cluster is Unicode's extended one (a letter with all its marks); the text `<unk>` is
-    one unit. `lang` decides which punctuation inside words stays; a language without rules keeps
-    apostrophes inside words.
+    Units are words, phones, or grapheme clusters: Unicode's extended ones, a letter with all its
+    marks. The text `<unk>` is one unit. White space between words of grapheme clusters is a unit
+    only with the rule `spaces: count`.
+
+    `lang` decides which punctuation inside words stays; a language without rules keeps apostrophes
+    inside words.
     """
-    if rules == _DEFAULT and "<" not in text and _all_plain(text):
+    is_simple = rules == _DEFAULT and "<" not in text and _all_plain(text)
+    if is_simple:
+        # Each character is a unit in NFC. The code below gives the same result in more time.
         return text.replace(" ", "")
     if rules.metric != "cer":
         return normalize_words(text, rules, lang)
-    changed = rules.normalization != "nfc" or rules.punctuation != "keep" or _SPACE in text
-    words = [
-        _split_word(word)
-        for word in (normalize_words(text, rules, lang) if changed else text.split())
-    ]
+    needs_no_change = rules.normalization == "nfc" and rules.punctuation == "keep"
+    if needs_no_change and _SPACE not in text:
+        words = text.split()  # `_split_word` makes NFC of each, and is cached
+    else:
+        words = normalize_words(text, rules, lang)
+    units_of_words = [_split_word(word) for word in words]
+    return _join_units(units_of_words, separator=" " if rules.spaces == "count" else "")
+
+
+def _join_units(words: Sequence[str | tuple[str, ...]], separator: str) -> Sequence[str]:
+    """The units of all words, each a result of `_split_word`; a `str` if all words are a `str`.
+
+    `separator`: a unit between two words; empty: none.
+    """
     if tuple not in map(type, words):
-        return (" " if rules.spaces == "count" else "").join(words)  # type: ignore[arg-type]
+        return separator.join(words)  # type: ignore[arg-type]
     units: list[str] = []
     for word in words:
-        if units and rules.spaces == "count":
-            units.append(" ")
+        if units and separator:
+            units.append(separator)
         units += word
     return units
-
-
-def normalize_words(text: str, rules: Rules, lang: str | None = None) -> list[str]:
-    """The words of a transcript in NFC, with case and punctuation as the rules require.
-
-    `<space>` is a space.
-    """
-    if rules.metric != "per":
-        text = text.replace(_SPACE, " ")
-    if not text.isascii():
-        text = unicodedata.normalize("NFC", text)
-    if rules.normalization == "nfc+lower":
-        text = unicodedata.normalize(
-            "NFC", text.lower()
-        )  # "İ".lower() is not NFC before other marks
-    return (_remove_punctuation(text, lang) if rules.punctuation == "remove" else text).split()
-
-
-def word_lengths(text: str, rules: Rules, lang: str | None = None) -> list[int]:
-    """The number of units per word, without spaces.
-
-    Displays of letters use it to separate words.
-    """
-    rules_of_word = Rules(metric=rules.metric)
-    return [len(split_units(word, rules_of_word)) for word in normalize_words(text, rules, lang)]
 
 
 @lru_cache(maxsize=2**15)
 def _split_word(word: str) -> str | tuple[str, ...]:
     """The units of one word in NFC; a `str` if each unit is one character.
 
-    Cached, because words repeat.
+    The results are cached, because words repeat.
     """
     word = unicodedata.normalize("NFC", word)
     if "<" not in word and _all_separate(word):
@@ -158,15 +152,48 @@ def _split_word(word: str) -> str | tuple[str, ...]:
     return tuple(_GRAPHEMES.findall(word))
 
 
-def _remove_punctuation(text: str, lang: str | None) -> str:
-    """Remove punctuation, but keep `<unk>` and the character that `recognize` writes for it: both
-    are errors.
+def normalize_words(text: str, rules: Rules, lang: str | None = None) -> list[str]:
+    """The words of a transcript in NFC, with case and punctuation as the rules require.
+
+    `<space>` is a space, except for phones.
     """
-    free = (letter for letter in map(chr, _STAND_INS) if letter not in text)
-    replaced = [(unknown, next(free)) for unknown in (_UNKNOWN, UNKNOWN_SHOWN) if unknown in text]
-    for unknown, letter in replaced:
+    if rules.metric != "per":
+        text = text.replace(_SPACE, " ")
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", text)
+    if rules.normalization == "nfc+lower":
+        # "İ".lower() is not NFC before other marks.
+        text = unicodedata.normalize("NFC", text.lower())
+    if rules.punctuation == "remove":
+        text = _remove_punctuation(text, lang)
+    return text.split()
+
+
+def _remove_punctuation(text: str, lang: str | None) -> str:
+    """The text without punctuation, but with unknown units, because each of them is an error.
+
+    An unknown unit is `<unk>`, or `⁇`, which `recognize` writes for it. While punctuation is
+    removed, both are replaced by letters that the text does not have.
+    """
+    unused_letters = (letter for letter in map(chr, _STAND_INS) if letter not in text)
+    letter_of_unknown: dict[str, str] = {}
+    for unknown in (_UNKNOWN, UNKNOWN_SHOWN):
+        if unknown in text:
+            letter_of_unknown[unknown] = next(unused_letters)
+    for unknown, letter in letter_of_unknown.items():
         text = text.replace(unknown, letter)
     text = remove_punctuation(text, lang)
-    for unknown, letter in replaced:
+    for unknown, letter in letter_of_unknown.items():
         text = text.replace(letter, unknown)
     return text
+
+
+def word_lengths(text: str, rules: Rules, lang: str | None = None) -> list[int]:
+    """The number of units per word, without spaces.
+
+    Displays of letters use it to separate words.
+    """
+    # The words are normalized already, so they are split without normalization.
+    plain_rules = Rules(metric=rules.metric)
+    words = normalize_words(text, rules, lang)
+    return [len(split_units(word, plain_rules)) for word in words]

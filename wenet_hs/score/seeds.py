@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comparison of two systems over paired seeds: t test, interval over seeds and utterances, power,
-Holm's correction.
+"""Comparison of two systems over paired seeds: t test, interval, power, Holm's correction.
 
 A pair is one training of each system with the same seed. Seeds are a sample of the trainings,
 utterances a sample of the speech; the languages are fixed. No function here opens a file:
 
-    found = compare_reports({"1": (report_a1, report_b1), "2": (report_a2, report_b2), ...}).differences[MACRO]
-    found.mean, found.deviation, found.interval, found.p, found.detectable
-    adjusted = holm([found.p, another.p])  # all comparisons of one table
+    comparison = compare_reports({"1": (report_a1, report_b1), "2": (report_a2, report_b2), ...})
+    macro = comparison.differences[MACRO]
+    macro.mean, macro.deviation, macro.interval, macro.p, macro.detectable
+    adjusted = holm([macro.p, another.p])  # all comparisons of one table
 
 Dimension key: S seeds, C utterances of a language, R resamples.
 """
@@ -28,15 +28,16 @@ from wenet_hs.score.error_rate import Report, count_of
 from wenet_hs.tree.errors import DataError
 
 MIN_SEEDS = 5
-"""With fewer seeds there is no p, no interval and no detectable difference; show the rate of each
-seed.
+"""With fewer seeds there is no p, no interval and no detectable difference.
+
+Show the rate of each seed instead.
 """
 POWER = 0.8
 """The probability with which a test finds the detectable difference."""
 FIXED_LANGUAGES = (
     "Languages are fixed: the result holds for these languages, not for languages in general."
 )
-_EQUAL = 1e-12  # differences of rates closer than this are equal: rates are quotients of integers
+_EQUAL = 1e-12  # rates are quotients of integers; those that are closer than this are equal
 
 Errors = Mapping[str, NDArray[np.int64]]
 """By language, (C, 3): errors of A, errors of B and reference units of each utterance."""
@@ -53,8 +54,9 @@ class SeedDifference:
     deviation: float | None
     """Standard deviation of the seeds' differences (divided by S - 1); None for one seed."""
     interval: Interval | None
-    """95 % interval of `mean` over seeds and utterances; None below MIN_SEEDS and for one
-    utterance.
+    """95 % interval of `mean` over seeds and utterances.
+
+    None below MIN_SEEDS, and for one utterance.
     """
     p: float | None
     """Two-sided paired t test over the seeds (S - 1 degrees of freedom).
@@ -63,8 +65,9 @@ class SeedDifference:
     needs a spread. 1 if the difference is 0 for all seeds.
     """
     detectable: float | None
-    """The true difference that gives p < 0.05 with probability POWER at this S and deviation; None
-    without them.
+    """The true difference that gives p < 0.05 with probability POWER at this S and deviation.
+
+    None below MIN_SEEDS, and without a deviation.
     """
     differences: tuple[float, ...]
     """B minus A of each seed."""
@@ -89,16 +92,23 @@ def compare_reports(
     names: tuple[str, str] = ("", ""),
     num_resamples: int = 10_000,
 ) -> SeedComparison:
-    """`compare_seeds` of the scorings of both systems by seed.
+    """`compare_seeds` of scorings.
 
-    Raises DataError for other references or rules, or a pair with other utterances without a
-        hypothesis.
+    Args:
+        pairs: the scorings of both systems, by seed.
+        names: of the systems.
+
+    Raises DataError for other references or rules, and for a pair of which only one has a
+    hypothesis for an utterance.
     """
     first, _ = next(iter(pairs.values()))
     for report_a, report_b in pairs.values():
         paired.check_references(first, report_a)
         paired.check_comparable(report_a, report_b)
-    errors = {seed: paired.errors_by_language(*pair) for seed, pair in pairs.items()}
+    errors = {
+        seed: paired.errors_by_language(report_a, report_b)
+        for seed, (report_a, report_b) in pairs.items()
+    }
     return compare_seeds(
         errors, names=names, signature=first.signature, num_resamples=num_resamples
     )
@@ -111,8 +121,7 @@ def compare_seeds(
     signature: str = "",
     num_resamples: int = 10_000,
 ) -> SeedComparison:
-    """The difference of two systems over seeds, by language and on average; `signature` has the
-    rules of the scoring.
+    """The difference of two systems over seeds, by language and on average.
 
     The interval combines the deviations of two intervals (Zou & Donner 2008, "Construction of
     confidence limits about effect measures"): utterances are drawn with replacement (within a
@@ -122,97 +131,156 @@ def compare_seeds(
     too wide rather than too narrow (Owen 2007, "The pigeonhole bootstrap", has it three times).
     benchmarks/seed_calibration.py measures the coverage.
 
+    Args:
+        errors: by seed, the same utterances for all seeds.
+        names: of the systems.
+        signature: the rules of the scoring.
+        num_resamples: of the bootstrap.
+
     Raises DataError for seeds that were tested on different utterances, and for a reference without
-        units.
+    units; ValueError without seeds.
     """
     _check_same_units(errors)
     first = next(iter(errors.values()))
-    rates = [paired.rates_by_language(of_seed) for of_seed in errors.values()]
-    intervals = (
-        _bootstrap_utterances([*errors.values()], num_resamples) if len(errors) >= MIN_SEEDS else {}
-    )
+    rates_by_seed = [paired.rates_by_language(of_seed) for of_seed in errors.values()]
+    over_utterances: dict[str, Interval | None] = {}
+    if len(errors) >= MIN_SEEDS:
+        over_utterances = _bootstrap_utterances([*errors.values()], num_resamples)
+    differences = {}
+    for name in rates_by_seed[0]:
+        rates = [rates_of_seed[name] for rates_of_seed in rates_by_seed]
+        differences[name] = _difference(rates, over_utterances.get(name))
     return SeedComparison(
         names=names,
         seeds=tuple(errors),
         signature=f"{signature}|boot:{num_resamples}|seed:{SEED}".lstrip("|"),
-        differences={
-            name: _difference([of[name] for of in rates], intervals.get(name)) for name in rates[0]
-        },
+        differences=differences,
         num_utterances=sum(map(len, first.values())),
         num_resamples=num_resamples,
     )
 
 
 def _check_same_units(errors: Mapping[str, Mapping[str, NDArray[np.int64]]]) -> None:
-    """`errors`: by seed and language; the last column has the reference units of each utterance.
+    """Check that all seeds were tested on the same utterances, by their reference units.
 
-    Raises ValueError without seeds, and DataError for seeds that were tested on different
-        utterances.
+    `errors`: by seed and language; the last column has the reference units of each utterance.
+
+    Raises DataError if not, ValueError without seeds.
     """
     if not errors:
         raise ValueError("errors: must be of one or more seeds")
-    units = {
-        seed: {lang: of_language[:, -1].tolist() for lang, of_language in of_seed.items()}
-        for seed, of_seed in errors.items()
-    }
+    units = {}
+    for seed, of_seed in errors.items():
+        units[seed] = {lang: of_language[:, -1].tolist() for lang, of_language in of_seed.items()}
     first, *others = units
     for seed in others:
         if units[seed] != units[first]:
+            found = "other languages, utterances or reference units"
             to_do = "test all seeds on the same list and score them with the same --ref"
-            raise DataError(
-                f"seeds {first} and {seed}", "other languages, utterances or reference units", to_do
-            )
+            raise DataError(f"seeds {first} and {seed}", found, to_do)
 
 
 def _bootstrap_utterances(
     errors: Sequence[Errors], num_resamples: int
 ) -> dict[str, Interval | None]:
-    """The interval over utterances of each mean difference."""
-    sums = {lang: np.sum([of_seed[lang] for of_seed in errors], axis=0) for lang in errors[0]}
-    gaps = {
-        lang: np.column_stack((sums_C3[:, 1] - sums_C3[:, 0], sums_C3[:, 2]))
-        for lang, sums_C3 in sums.items()
-    }
-    found = stratified_intervals(gaps, num_resamples)
-    return found.each | {MACRO: found.macro, MICRO: found.micro}
+    """The interval over utterances of the mean difference, of each language, MACRO and MICRO.
+
+    `errors`: of each seed. A resample has the same utterances for all seeds.
+    """
+    sums = _sum_over_seeds(errors)
+    differences = {lang: paired.difference_and_units(sums_C3) for lang, sums_C3 in sums.items()}
+    intervals = stratified_intervals(differences, num_resamples)
+    return intervals.each | {MACRO: intervals.macro, MICRO: intervals.micro}
+
+
+def _sum_over_seeds(
+    errors: Sequence[Mapping[str, NDArray[np.int64]]],
+) -> dict[str, NDArray[np.int64]]:
+    """Errors and reference units of each utterance, summed over the seeds.
+
+    It is as if the texts of all seeds were one longer text.
+    """
+    return {lang: np.sum([of_seed[lang] for of_seed in errors], axis=0) for lang in errors[0]}
 
 
 def _difference(
     rates: Sequence[tuple[float, float]], over_utterances: Interval | None
 ) -> SeedDifference:
-    gaps, number = [b - a for a, b in rates], len(rates)
-    mean, interval, p, detectable = fmean(gaps), None, None, None
-    spread = stdev(gaps) if max(gaps) - min(gaps) > _EQUAL else 0.0
-    if number >= MIN_SEEDS and spread:
-        p = 2 * float(special.stdtr(number - 1, -abs(mean / spread * number**0.5)))
-        detectable = detectable_difference(spread, number)
-    elif number >= MIN_SEEDS and abs(mean) < _EQUAL:
+    """The difference of two systems over seeds, with a t test from MIN_SEEDS seeds on.
+
+    Args:
+        rates: of A and B for each seed.
+        over_utterances: the interval of the mean difference over utterances; None: the result has
+            no interval.
+    """
+    rates_a = tuple(rate_a for rate_a, _ in rates)
+    rates_b = tuple(rate_b for _, rate_b in rates)
+    differences = tuple(rate_b - rate_a for rate_a, rate_b in rates)
+    num_seeds = len(rates)
+    mean = fmean(differences)
+    # Not a deviation of rounding errors, which a t test would divide by.
+    are_equal = max(differences) - min(differences) <= _EQUAL
+    deviation = 0.0 if are_equal else stdev(differences)
+    p = detectable = interval = None
+    if num_seeds >= MIN_SEEDS and deviation:
+        p = _t_test(mean, deviation, num_seeds)
+        detectable = detectable_difference(deviation, num_seeds)
+    elif num_seeds >= MIN_SEEDS and abs(mean) < _EQUAL:
         p = 1.0
     if over_utterances is not None:
-        interval = _add_seeds(over_utterances, mean, spread, number)
+        interval = _add_seeds(over_utterances, mean, deviation, num_seeds)
     return SeedDifference(
-        rates_a=tuple(a for a, _ in rates),
-        rates_b=tuple(b for _, b in rates),
+        rates_a=rates_a,
+        rates_b=rates_b,
         mean=mean,
-        deviation=spread if number > 1 else None,
+        deviation=deviation if num_seeds > 1 else None,
         interval=interval,
         p=p,
         detectable=detectable,
-        differences=tuple(gaps),
+        differences=differences,
     )
+
+
+def _t_test(mean: float, deviation: float, num_seeds: int) -> float:
+    """The p value of a two-sided t test of a mean of S values with this standard deviation."""
+    statistic = mean / deviation * num_seeds**0.5
+    return 2 * float(special.stdtr(num_seeds - 1, -abs(statistic)))
 
 
 def _add_seeds(
     over_utterances: Interval, mean: float, deviation: float, num_seeds: int
 ) -> Interval:
-    """The interval of a mean over seeds and utterances; see `compare_seeds`. One seed adds nothing.
+    """The interval of a mean over seeds and utterances, as `compare_seeds` describes it.
 
-    `deviation`: standard deviation of the seeds.
+    On each side, the distance from the mean is the hypotenuse of two distances: that of the
+    interval over utterances, and that of the t interval over seeds. One seed adds nothing.
+
+    Args:
+        over_utterances: the interval of the mean over utterances.
+        deviation: standard deviation of the seeds.
     """
-    reach = _t_quantile(num_seeds) * deviation / num_seeds**0.5 if num_seeds > 1 else 0.0
-    low = max(0.0, mean - over_utterances.low)
-    high = max(0.0, over_utterances.high - mean)
-    return Interval(mean - hypot(low, reach), mean + hypot(high, reach))
+    over_seeds = _t_quantile(num_seeds) * deviation / num_seeds**0.5 if num_seeds > 1 else 0.0
+    below = max(0.0, mean - over_utterances.low)
+    above = max(0.0, over_utterances.high - mean)
+    return Interval(mean - hypot(below, over_seeds), mean + hypot(above, over_seeds))
+
+
+def _t_quantile(num_seeds: int) -> float:
+    """The end of the interval with CONFIDENCE, for a standard error of 1."""
+    return float(special.stdtrit(num_seeds - 1, (1 + CONFIDENCE) / 2))
+
+
+def detectable_difference(deviation: float, num_seeds: int) -> float:
+    """The mean difference that a paired t test over this number of seeds detects.
+
+    It gives p < 0.05 and the right sign with probability POWER. The statistic of the test has a
+    noncentral t distribution.
+
+    `deviation`: standard deviation of the seeds' differences.
+    """
+    # At this noncentrality the statistic is above the t quantile with probability POWER.
+    noncentrality = special.nctdtrinc(num_seeds - 1, 1 - POWER, _t_quantile(num_seeds))
+    return float(deviation * noncentrality / num_seeds**0.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,34 +300,35 @@ class SeedMean:
 def mean_over_seeds(
     errors: Mapping[str, Mapping[str, NDArray[np.int64]]], *, num_resamples: int = 10_000
 ) -> SeedMean:
-    """The mean error rate of a system over its seeds, with an interval that is computed as in
-    `compare_seeds`.
+    """The mean error rate of a system over its seeds, with an interval as in `compare_seeds`.
 
-    Two seeds are enough: with few of them the t quantile makes it wide. MIN_SEEDS is for tests
-    between systems.
+    Two seeds are enough: with few of them the t quantile makes the interval wide. MIN_SEEDS is for
+    tests between systems.
 
     Args:
         errors: by seed and language, (C, 2): errors and reference units of each utterance, the same
             utterances for all seeds. Errors may be differences of two systems; the result is then
             their mean difference.
+        num_resamples: of the bootstrap.
 
     Raises DataError for seeds that were tested on different utterances, and for a language without
-        reference units.
+    reference units; ValueError without seeds.
     """
     _check_same_units(errors)
     for lang, errors_C2 in next(iter(errors.values())).items():
         if not errors_C2[:, 1].any():
-            raise DataError(
-                f"the reference of {lang}", "contains no units", "leave this language out"
-            )
+            where = f"the reference of {lang}"
+            raise DataError(where, "contains no units", "leave this language out")
     rates = [_macro_rate(of_seed) for of_seed in errors.values()]
+    num_seeds = len(rates)
     mean = fmean(rates)
-    over_utterances = stratified_intervals(_sum_over_seeds([*errors.values()]), num_resamples).macro
-    if over_utterances is None:
-        return SeedMean(mean=mean, interval=None, num_seeds=len(rates))
-    deviation = stdev(rates) if len(rates) > 1 else 0.0
-    interval = _add_seeds(over_utterances, mean, deviation, len(rates))
-    return SeedMean(mean=mean, interval=interval, num_seeds=len(rates))
+    sums = _sum_over_seeds([*errors.values()])
+    over_utterances = stratified_intervals(sums, num_resamples).macro
+    interval = None
+    if over_utterances is not None:
+        deviation = stdev(rates) if num_seeds > 1 else 0.0
+        interval = _add_seeds(over_utterances, mean, deviation, num_seeds)
+    return SeedMean(mean=mean, interval=interval, num_seeds=num_seeds)
 
 
 def _macro_rate(errors: Mapping[str, NDArray[np.int64]]) -> float:
@@ -267,38 +336,19 @@ def _macro_rate(errors: Mapping[str, NDArray[np.int64]]) -> float:
     return fmean(errors_C2[:, 0].sum() / errors_C2[:, 1].sum() for errors_C2 in errors.values())
 
 
-def _sum_over_seeds(
-    errors: Sequence[Mapping[str, NDArray[np.int64]]],
-) -> dict[str, NDArray[np.int64]]:
-    """Errors and reference units (C, 2) of each utterance, as if the texts of all seeds were one
-    longer text.
-    """
-    return {lang: np.sum([of_seed[lang] for of_seed in errors], axis=0) for lang in errors[0]}
-
-
-def _t_quantile(num_seeds: int) -> float:
-    """The end of the interval with CONFIDENCE, for a standard error of 1."""
-    return float(special.stdtrit(num_seeds - 1, (1 + CONFIDENCE) / 2))
-
-
-def detectable_difference(deviation: float, num_seeds: int) -> float:
-    """The mean difference for which a paired t test gives p < 0.05 and the right sign with
-    probability POWER.
-
-    `deviation`: standard deviation of the seeds' differences. The statistic has a noncentral t
-    distribution.
-    """
-    shift = special.nctdtrinc(num_seeds - 1, 1 - POWER, _t_quantile(num_seeds))
-    return float(deviation * shift / num_seeds**0.5)
-
-
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Adjusted p values of several comparisons (Holm 1979); None stays None and is not counted."""
-    order = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
+    """Adjusted p values of several comparisons (Holm 1979); None stays None and is not counted.
+
+    The smallest of m values is multiplied by m, the next one by m - 1, and so on. None of them
+    becomes smaller than the one before it, or larger than 1.
+    """
+    rising = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
     adjusted: list[float | None] = [None] * len(p_values)
-    highest = 0.0
-    for rank, (p, index) in enumerate(order):
-        adjusted[index] = highest = max(highest, min(1.0, (len(order) - rank) * p))
+    largest = 0.0
+    for rank, (p, index) in enumerate(rising):
+        factor = len(rising) - rank
+        largest = max(largest, min(1.0, factor * p))
+        adjusted[index] = largest
     return adjusted
 
 
@@ -320,10 +370,12 @@ class SystemSeeds:
 
 def correct_p(systems: Sequence[SystemSeeds]) -> list[SystemSeeds]:
     """The systems with `adjusted_p`."""
-    adjusted = holm([system.difference.p if system.difference else None for system in systems])
+    p_values = [system.difference.p if system.difference else None for system in systems]
+    adjusted = holm(p_values)
     return [replace(system, adjusted_p=p) for system, p in zip(systems, adjusted, strict=True)]
 
 
 def count_tests(systems: Sequence[SystemSeeds]) -> str:
-    """The number of p values that Holm's correction counts."""
-    return count_of(sum(system.adjusted_p is not None for system in systems), "comparison")
+    """The number of p values that Holm's correction counts, as `12 comparisons`."""
+    num_tests = sum(system.adjusted_p is not None for system in systems)
+    return count_of(num_tests, "comparison")

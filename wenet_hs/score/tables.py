@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scorings and comparisons as plain-text tables; comparisons as JSON, in which rates are fractions;
-Markdown tables.
+"""Scorings and comparisons as plain-text tables, comparisons as JSON, and tables in Markdown.
+
+Printed rates are percentages; rates in JSON are fractions.
 """
 
 import json
@@ -37,183 +38,256 @@ _INTERVAL = f"{CONFIDENCE:.0%} interval"
 def format_report(
     report: Report, tables: Sequence[str] = (), confusions: ConfusionReport | None = None
 ) -> str:
-    """The signature, one table per grouping, notes on what is missing, and confusions; at most 100
-    columns wide.
+    """The signature, one table per grouping, notes on what is missing, and confusions.
 
-    `tables` are "lang" and names in `report.by`; the default is all of them.
+    Tables are at most 100 columns wide, if the names of groups are short.
+
+    Args:
+        tables: "lang" and names in `report.by`; the default is all of them.
+        confusions: of which those of all languages together are shown; None: none are.
     """
-    groupings = {"lang": Grouping(report.languages, report.macro, report.micro), **report.by}
-    names = {"lang": "language", SPEAKER: SPEAKER, LENGTH: f"{UNIT_NAMES[report.rules.metric]}s"}
+    metric = report.rules.metric
+    by_language = Grouping(report.languages, report.macro, report.micro)
+    groupings = {"lang": by_language, **report.by}
+    headings = {"lang": "language", SPEAKER: "speaker", LENGTH: f"{UNIT_NAMES[metric]}s"}
     lines = [report.name] if report.name else []
     lines.append(report.signature)
     for name in tables or groupings:
-        lines += ["", *_format_grouping(groupings[name], names[name], report.rules.metric.upper())]
-    lines += _notes(report)
+        lines.append("")
+        lines += _format_grouping(groupings[name], headings[name], metric.upper())
+    lines += _format_notes(report)
     if confusions is not None:
-        lines += [
-            "",
-            *format_confusions(confusions.overall, name_scripts=report.rules.metric != "per"),
-        ]
+        lines.append("")
+        lines += format_confusions(confusions.overall, name_scripts=metric != "per")
     return "\n".join(lines) + "\n"
 
 
+def _format_grouping(grouping: Grouping, heading: str, metric: str) -> Iterator[str]:
+    """The lines of a table: one row per group, then one for each average."""
+    header = [heading, "utts", "N", "S", "D", "I", f"{metric} %", _INTERVAL]
+    if grouping.micro.features is not None:
+        header += ["PFER %", _INTERVAL]
+    rows = [header]
+    for group, score in grouping.groups.items():
+        rows.append([group, *_count_cells(score), *_rate_cells(score)])
+    no_counts = [""] * 5
+    rows.append([MACRO, *no_counts, *_rate_cells(grouping.macro)])
+    rows.append([MICRO, *_count_cells(grouping.micro), *_rate_cells(grouping.micro)])
+    yield from format_columns(rows)
+
+
+def _count_cells(score: LanguageScore) -> list[str]:
+    """The number of utterances, N, S, D and I."""
+    counts = score.counts
+    numbers = (
+        score.utterances,
+        counts.num_units,
+        counts.substitutions,
+        counts.deletions,
+        counts.insertions,
+    )
+    return [f"{number:,}" for number in numbers]
+
+
+def _rate_cells(score: LanguageScore | MacroScore) -> list[str]:
+    """The rate and its interval, and those of the phone features if the score has them."""
+    cells = [percent(score.rate), format_interval(score.interval)]
+    if score.features is not None:
+        cells += [percent(score.features.rate), format_interval(score.features.interval)]
+    return cells
+
+
+def _format_notes(report: Report) -> Iterator[str]:
+    """A line on missing hypotheses, one on additional ones, one on languages without a rate.
+
+    A line is left out if there are none.
+    """
+    total = len(report.utterances)
+    num_missing = len(report.missing)
+    if num_missing:
+        scored = f"scored {total - num_missing:,} of {count_of(total, 'utterance')}"
+        missing = f"{num_missing:,} missing, counted as deletions: {list_names(report.missing)}"
+        yield f"{scored}; {missing}"
+    if report.extra:
+        number = count_of(len(report.extra), "hypothesis", "hypotheses")
+        yield f"{number} without reference left out: {list_names(report.extra)}"
+    undefined = [lang for lang, score in report.languages.items() if score.rate is None]
+    if undefined:
+        note = "no reference units, so no rate, and not in the macro average"
+        yield f"{note}: {', '.join(undefined)}"
+
+
 def format_confusions(confusions: Confusions, *, name_scripts: bool = True) -> Iterator[str]:
-    """One line per substitution, deletion and insertion, shares in %.
+    """One line per substitution, deletion and insertion, shares in %; the first has their number.
 
     `name_scripts` adds the scripts of two units from different scripts: `a (Latin)`, `а
     (Cyrillic)`.
     """
-    kinds = (
-        ("S", confusions.substitutions),
-        ("D", confusions.deletions),
-        ("I", confusions.insertions),
-    )
-    rows = [["error", "ref", "hyp", "count", "of errors", "of the unit"]]
-    for kind, found in kinds:
-        for pair in found:
+    by_kind = {
+        "S": confusions.substitutions,
+        "D": confusions.deletions,
+        "I": confusions.insertions,
+    }
+    header = ["error", "ref", "hyp", "count", "of errors", "of the unit"]
+    rows = list[list[str]]()
+    for kind, pairs in by_kind.items():
+        for pair in pairs:
             units = show_pair(pair, gap=GAP, name_scripts=name_scripts)
             of_unit = "" if pair.of_unit is None else f"{percent(pair.of_unit)} %"
             rows.append([kind, *units, f"{pair.count:,}", f"{percent(pair.share)} %", of_unit])
     yield f"most frequent of {count_of(confusions.num_errors, 'error')}"
-    if len(rows) > 1:
-        yield from format_columns(rows)
+    if rows:
+        yield from format_columns([header, *rows])
 
 
 def format_comparison(comparison: Comparison) -> str:
-    """The comparison as a plain-text table, rates and differences in %."""
+    """The comparison as a plain-text table with notes, rates and differences in %.
+
+    It has columns of the test over speakers if they are known.
+    """
     name_a, name_b = comparison.names
-    speakers = comparison.num_speakers
-    header = [
-        "language",
-        "A %",
-        "B %",
-        "B - A",
-        _INTERVAL,
-        "p",
-        *(["by speaker", "p"] if speakers is not None else []),
-    ]
-    rows = []
-    for lang, found in comparison.differences.items():
-        rows.append(
-            [lang, percent(found.rate_a), percent(found.rate_b), format_points(found.difference)]
-        )
-        for significance in filter(None, (found.by_utterance, found.by_speaker)):
-            rows[-1] += [format_signed(significance.interval), format_p(significance.p)]
+    num_speakers = comparison.num_speakers
+    header = ["language", "A %", "B %", "B - A", _INTERVAL, "p"]
+    if num_speakers is not None:
+        header += ["by speaker", "p"]
+    rows = [header]
+    for lang, difference in comparison.differences.items():
+        row = [
+            lang,
+            percent(difference.rate_a),
+            percent(difference.rate_b),
+            format_points(difference.difference),
+        ]
+        for significance in (difference.by_utterance, difference.by_speaker):
+            if significance is not None:
+                row += [format_signed(significance.interval), format_p(significance.p)]
+        rows.append(row)
     resampled = count_of(comparison.num_utterances, "utterance")
-    resampled += "" if speakers is None else f", and of {count_of(speakers, 'speaker')}"
-    lines = [
-        f"A: {name_a}",
-        f"B: {name_b}",
-        comparison.signature,
-        "",
-        *format_columns([header, *rows]),
-        "",
-    ]
+    if num_speakers is not None:
+        resampled += f", and of {count_of(num_speakers, 'speaker')}"
+    lines = [f"A: {name_a}", f"B: {name_b}", comparison.signature, ""]
+    lines += format_columns(rows)
+    lines.append("")
     lines.append(f"paired bootstrap of {resampled}; below 0, B is better")
     if comparison.num_missing:
-        lines.append(
-            f"decoded by neither, deletions for both: {count_of(comparison.num_missing, 'utterance')}"
-        )
+        number = count_of(comparison.num_missing, "utterance")
+        lines.append(f"decoded by neither, deletions for both: {number}")
     if comparison.few_speakers:
-        by_speaker = comparison.differences[MACRO].by_speaker
-        narrow = (
-            ""
-            if by_speaker is None or by_speaker.interval is None
-            else ", and the averages' are too narrow"
-        )
         langs = ", ".join(comparison.few_speakers)
-        lines.append(
-            f"fewer than {MIN_SPEAKERS} speakers, so no interval by speaker{narrow}: {langs}"
-        )
+        have_intervals = comparison.differences[MACRO].has_speaker_interval
+        averages = ", and the averages' are too narrow" if have_intervals else ""
+        no_interval = f"fewer than {MIN_SPEAKERS} speakers, so no interval by speaker"
+        lines.append(f"{no_interval}{averages}: {langs}")
     return "\n".join(lines) + "\n"
 
 
 def format_seed_comparison(comparison: SeedComparison) -> str:
-    """The comparison over seeds as two plain-text tables, rates and differences in %."""
-    (name_a, name_b), seeds = comparison.names, comparison.seeds
+    """The comparison over seeds as two plain-text tables, rates and differences in %.
+
+    The first has the means over the seeds and the tests, the second the rates of each seed. Notes
+    below say what the columns are.
+    """
+    name_a, name_b = comparison.names
+    num_seeds = len(comparison.seeds)
     rows = [["language", "A %", "B %", "B - A", "deviation", _INTERVAL, "p", "detectable"]]
-    of_seeds = [["language", "", *(f"seed {seed}" for seed in seeds)]]
-    for name, found in comparison.differences.items():
-        means = (
-            percent(fmean(found.rates_a)),
-            percent(fmean(found.rates_b)),
-            format_points(found.mean),
-        )
-        spread = percent(found.deviation), format_signed(found.interval), format_p(found.p)
-        rows.append([name, *means, *spread, percent(found.detectable)])
-        of_seeds += [
-            [name, "A", *map(percent, found.rates_a)],
-            ["", "B", *map(percent, found.rates_b)],
+    seed_rows = [["language", "", *(f"seed {seed}" for seed in comparison.seeds)]]
+    for name, difference in comparison.differences.items():
+        row = [
+            name,
+            percent(fmean(difference.rates_a)),
+            percent(fmean(difference.rates_b)),
+            format_points(difference.mean),
+            percent(difference.deviation),
+            format_signed(difference.interval),
+            format_p(difference.p),
+            percent(difference.detectable),
         ]
-    lines = [f"A: {name_a}", f"B: {name_b}", comparison.signature, "", *format_columns(rows), ""]
-    lines += [*format_columns(of_seeds, num_left=2), ""]
-    lines.append(
-        f"means of {count_of(len(seeds), 'seed')}; deviation: of B - A over the seeds; below 0, B is better"
-    )
-    if len(seeds) >= MIN_SEEDS:
-        lines.append(
-            "p: paired t test over the seeds, for these utterances, not corrected for the number of rows"
-        )
-        lines.append(
-            f"interval: over seeds and the {count_of(comparison.num_utterances, 'utterance')}"
-        )
-        lines.append(
-            f"detectable: the difference that these seeds show with probability {POWER:.0%} at p < 0.05"
-        )
+        rows.append(row)
+        seed_rows.append([name, "A", *map(percent, difference.rates_a)])
+        seed_rows.append(["", "B", *map(percent, difference.rates_b)])
+    lines = [f"A: {name_a}", f"B: {name_b}", comparison.signature, ""]
+    lines += format_columns(rows)
+    lines.append("")
+    lines += format_columns(seed_rows, num_left=2)
+    lines.append("")
+    seeds = count_of(num_seeds, "seed")
+    lines.append(f"means of {seeds}; deviation: of B - A over the seeds; below 0, B is better")
+    if num_seeds >= MIN_SEEDS:
+        utterances = count_of(comparison.num_utterances, "utterance")
+        lines += [
+            "p: paired t test over the seeds, for these utterances, not corrected for the number of rows",
+            f"interval: over seeds and the {utterances}",
+            f"detectable: the difference that these seeds show with probability {POWER:.0%} at p < 0.05",
+        ]
     else:
         lines.append(f"fewer than {MIN_SEEDS} seeds: no interval and no p")
-    return "\n".join([*lines, FIXED_LANGUAGES]) + "\n"
+    lines.append(FIXED_LANGUAGES)
+    return "\n".join(lines) + "\n"
 
 
 def seed_difference_cells(found: SeedDifference, adjusted_p: float | None) -> list[str]:
-    """Seeds, mean difference, interval, p, corrected p and detectable difference, in percentage
-    points.
+    """Number of seeds, mean difference, interval, p, corrected p and detectable difference.
+
+    Differences are percentage points; n/a stands for a value that is not known.
     """
-    numbers = [
+    return [
+        str(len(found.differences)),
         format_points(found.mean),
         format_signed(found.interval),
         format_p(found.p),
         format_p(adjusted_p),
+        percent(found.detectable),
     ]
-    return [str(len(found.differences)), *numbers, percent(found.detectable)]
+
+
+# ---- tables and cells
 
 
 def format_columns(rows: Sequence[Sequence[str]], num_left: int = 1) -> Iterator[str]:
-    """Rows as columns two spaces apart.
+    """Rows as lines with columns two spaces apart.
 
-    The first `num_left` are left-aligned, the others right-aligned.
+    The first `num_left` columns are left-aligned, the others right-aligned. Columns are as wide as
+    a terminal shows their longest cells.
     """
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        gaps = [" " * (width - cell_len(cell)) for width, cell in zip(widths, row, strict=True)]
-        left = [cell + gap for cell, gap in zip(row[:num_left], gaps, strict=False)]
-        right = [gap + cell for cell, gap in zip(row[num_left:], gaps[num_left:], strict=True)]
-        yield "  ".join(left + right).rstrip()
+        cells = []
+        for index, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            gap = " " * (width - cell_len(cell))
+            cells.append(cell + gap if index < num_left else gap + cell)
+        yield "  ".join(cells).rstrip()
 
 
 def header_and_rows(records: Sequence[TableRecord]) -> tuple[list[str], list[list[str]]]:
-    """The names of all columns in the order in which they first occur, and the cells of each
-    record.
+    """The names of all columns, and the cells of each record; n/a where a record has no value.
+
+    Columns are in the order in which the records first name them.
     """
     names = list(dict.fromkeys(name for record in records for name in record))
-    return names, [[record.get(name, UNDEFINED) for name in names] for record in records]
+    rows = [[record.get(name, UNDEFINED) for name in names] for record in records]
+    return names, rows
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; columns whose cells are all empty or begin with a digit or sign are aligned
-    right.
-    """
+    """A Markdown table; columns of numbers (`_is_numeric`) are aligned right, others left."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(header)
-    lines = [
-        "--:" if cells and all(cell[:1] in "0123456789+-<n" for cell in cells) else "---"
-        for cells in columns
-    ]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (header, lines, *rows))
+    alignments = ["--:" if _is_numeric(cells) else "---" for cells in columns]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (header, alignments, *rows))
+
+
+def _is_numeric(cells: Sequence[str]) -> bool:
+    """Whether a column has cells, and each is a number, a p value such as `<0.0001`, or n/a.
+
+    That is, it is empty, or begins with a digit, a sign, `<` or `n`.
+    """
+    return bool(cells) and all(cell[:1] in "0123456789+-<n" for cell in cells)
 
 
 def format_p(p: float | None) -> str:
-    """A p value with four decimals."""
-    return UNDEFINED if p is None else "<0.0001" if p < 0.0001 else f"{p:.4f}"
+    """A p value with four decimals; `<0.0001` if it is smaller, n/a if there is none."""
+    if p is None:
+        return UNDEFINED
+    return "<0.0001" if p < 0.0001 else f"{p:.4f}"
 
 
 def format_points(difference: float) -> str:
@@ -223,62 +297,23 @@ def format_points(difference: float) -> str:
 
 def format_signed(interval: tuple[float, float] | None) -> str:
     """An interval of differences as signed percentage points; n/a if there is none."""
-    return (
-        UNDEFINED if interval is None else f"[{100 * interval[0]:+.2f}, {100 * interval[1]:+.2f}]"
-    )
-
-
-def _format_grouping(grouping: Grouping, name: str, metric: str) -> Iterator[str]:
-    header = [name, "utts", "N", "S", "D", "I", f"{metric} %", _INTERVAL]
-    if grouping.micro.features is not None:
-        header += ["PFER %", _INTERVAL]
-    averages: list[tuple[str, LanguageScore | MacroScore]] = [
-        (MACRO, grouping.macro),
-        (MICRO, grouping.micro),
-    ]
-    scores = [*grouping.groups.items(), *averages]
-    yield from format_columns([header, *([group, *_score_cells(score)] for group, score in scores)])
-
-
-def _score_cells(score: LanguageScore | MacroScore) -> Iterator[str]:
-    if isinstance(score, MacroScore):
-        yield from [""] * 5
-    else:
-        counts = score.counts
-        numbers = (
-            score.utterances,
-            counts.num_units,
-            counts.substitutions,
-            counts.deletions,
-            counts.insertions,
-        )
-        yield from map("{:,}".format, numbers)
-    for found in (score, score.features):
-        if found is not None:
-            yield from (percent(found.rate), format_interval(found.interval))
-
-
-def _notes(report: Report) -> Iterator[str]:
-    total = len(report.utterances)
-    if report.missing:
-        yield (
-            f"scored {total - len(report.missing):,} of {count_of(total, 'utterance')}; "
-            f"{len(report.missing):,} missing, counted as deletions: {list_names(report.missing)}"
-        )
-    if report.extra:
-        number = count_of(len(report.extra), "hypothesis", "hypotheses")
-        yield f"{number} without reference left out: {list_names(report.extra)}"
-    undefined = [lang for lang, found in report.languages.items() if found.rate is None]
-    if undefined:
-        yield f"no reference units, so no rate, and not in the macro average: {', '.join(undefined)}"
+    if interval is None:
+        return UNDEFINED
+    low, high = interval
+    return f"[{format_points(low)}, {format_points(high)}]"
 
 
 # ---- JSON
 
 
 def comparison_to_json(comparison: Comparison | SeedComparison) -> str:
-    """The comparison as JSON text; rates are fractions."""
-    head = {"format": "wenet_hs.compare/1"}
+    """The comparison as JSON text; rates are fractions.
+
+    A comparison over seeds has a note too: for which languages the result holds.
+    """
     if isinstance(comparison, SeedComparison):
         head = {"format": "wenet_hs.compare_seeds/1", "languages": FIXED_LANGUAGES}
-    return json.dumps({**head, **asdict(comparison)}, ensure_ascii=False, indent=1) + "\n"
+    else:
+        head = {"format": "wenet_hs.compare/1"}
+    record = {**head, **asdict(comparison)}
+    return json.dumps(record, ensure_ascii=False, indent=1) + "\n"

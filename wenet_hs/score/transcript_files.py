@@ -28,10 +28,13 @@ _TRN_FORM = "a trn of NIST (transcript, and the key in brackets)"
 _STM_LABEL = re.compile(r"<[^<>\s]*>")
 _CLEAR_STM_LABEL = re.compile(r"(?i)<(?:[^<>\s]*,[^<>\s]*|o|f[\dx])>")
 """A label that no word looks like: `<o,f0,male>`, and `<o>` (overall) and `<f0>` (condition)."""
-_NOT_SCORED = "ignore_time_segment_in_scoring"
+_NOT_SCORED = (
+    "ignore_time_segment_in_scoring"  # the text of an stm's segment that sclite leaves out
+)
 _DECIMAL = re.compile(r"\d+[.,]\d+")
 _IN_BRACES = re.compile(r"\{\s[^{}]*\s\}")
 _ALTERNATIVES_OF_CTM = re.compile(r"\S+\s+\S+\s+\*\s+\*\s+<ALT(?:_BEGIN|_END)?>(?:\s.*)?")
+# A command for messages: it prints a ctm with the first one of alternatives.
 _KEEP_FIRST = "awk '/<ALT>/ { skip = 1 } /<ALT_END>/ { skip = 0 } !skip && !/<ALT/' FILE"
 _NAMES_OF_KEYS = frozenset(
     {"key", "id", "utt", "utt_id", "uttid", "utterance", "utterance_id", "file", "filename", "path"}
@@ -58,6 +61,7 @@ class NumberedLine:
 
     @property
     def first_word(self) -> str:
+        """The text up to the first white space."""
         return self.text.split(maxsplit=1)[0]
 
 
@@ -66,6 +70,7 @@ class NistSegment:
     """A word of a ctm or a segment of an stm."""
 
     where: str
+    """`FILE:NUMBER` of its line, for messages."""
     recording: str
     channel: str
     start_s: float
@@ -74,17 +79,19 @@ class NistSegment:
 
 
 def read_transcript_lines(path: Path) -> list[str]:
-    """The lines of a file of transcripts.
+    """The lines of a file of transcripts in UTF-8.
 
-    Raises DataError if the file cannot be read. For other encodings than UTF-8 it names the
-    command that converts the file, unless it is a file of annotations, such as a TextGrid.
+    Raises DataError if the file cannot be read. If it has another encoding, the message has the
+    command that converts it, unless the file is compressed or is one of annotations, such as a
+    TextGrid.
     """
     try:
         return read_lines(path)
     except DataError as error:
         is_compressed = suffix_of(path) != path.suffix.lower()
         is_of_encoding = isinstance(error.__cause__, UnicodeDecodeError)
-        if not is_of_encoding or is_compressed or not path.is_file():
+        can_be_converted = is_of_encoding and not is_compressed and path.is_file()
+        if not can_be_converted:
             raise
         refuse_known_forms(path)
         with path.open("rb") as file:
@@ -102,7 +109,7 @@ def read_transcripts(path: Path | str) -> dict[str, str]:
 
 
 def parse_transcripts(path: Path, content: Sequence[str]) -> dict[str, str]:
-    """The transcripts of the lines of a file by key.
+    """The transcripts of the lines of a file by key, whatever the form of the file.
 
     The key of a trn is the name in the brackets at the end of a line. The key of a ctm or stm is
     the name of the recording, whose words in the order of time are one transcript. A line of the
@@ -145,13 +152,19 @@ def _iterate_nist(path: Path, content: Iterable[str]) -> Iterator[NumberedLine]:
 
 
 def _find_timed_form(path: Path, lines: Sequence[NumberedLine]) -> TimedForm | None:
-    """CTM or STM, if most of the first lines of a file have this form; None for a .trn."""
+    """CTM or STM, if most of the first lines of a file have this form; None for a .trn.
+
+    Lines may have both forms. The form of the suffix is tried first, for other names CTM.
+    """
     suffix = suffix_of(path)
     if suffix == ".trn":
         return None
     texts = [line.text for line in lines]
     forms = (STM, CTM) if suffix == ".stm" else (CTM, STM)
-    return next((form for form in forms if form.is_form_of(path, texts, have_keys=True)), None)
+    for form in forms:
+        if form.is_form_of(path, texts, have_keys=True):
+            return form
+    return None
 
 
 def _refuse_other_forms(path: Path, content: Sequence[str]) -> None:
@@ -167,7 +180,9 @@ def _refuse_other_forms(path: Path, content: Sequence[str]) -> None:
 
 def _refuse_names_of_columns(path: Path, content: Sequence[str]) -> None:
     """Raise DataError if the first line has the names of the columns, such as `key<TAB>text`."""
-    names = content[0].split() if content else []
+    if not content:
+        return
+    names = content[0].split()
     if len(names) != 2:
         return
     name_of_key, name_of_text = names
@@ -195,42 +210,50 @@ def _refuse_suffix_of_nist(path: Path, lines: Sequence[NumberedLine]) -> None:
 
 
 def _is_trn(path: Path, lines: Sequence[NumberedLine]) -> bool:
-    """Whether most of the first lines of a file end with a key in brackets.
+    """Whether a file is a trn: most of its first lines end with a key in brackets.
 
-    They must not be `key transcript` lines at the same time, unless the file is named .trn.
-
-    Transcripts may end with a word in brackets too, such as `(laughs)`. So only a name with a
-    digit, a hyphen or an underscore counts as a key.
+    In a file named .trn, each name in the last brackets is a key. In other files the lines may be
+    of the form `key transcript`, because transcripts may end with a word in brackets too, such as
+    `(laughs)`. So there only a name that `_is_like_key` accepts is a key, and the first words must
+    not be keys.
 
     Raises DataError if the lines can be both forms, or can be neither.
     """
-    endings = [match["key"] for line in lines if (match := _TRN.fullmatch(line.text))]
+    endings = list[str]()
+    for line in lines:
+        match = _TRN.fullmatch(line.text)
+        if match is not None:
+            endings.append(match["key"])
     if suffix_of(path) == ".trn":
         return len(endings) > len(lines) / 2
-    num_keys = sum(map(_is_like_key, endings))
-    if num_keys <= len(lines) / 2:
+    num_keys_at_end = sum(map(_is_like_key, endings))
+    if num_keys_at_end <= len(lines) / 2:
         if len(endings) == len(lines):
             _refuse_repeated_first_words(lines)
         return False
-    has_few_first_words = _count_first_words(lines) <= len(lines) / 2
-    if has_few_first_words or not all(_is_like_key(line.first_word) for line in lines):
+    if not _begin_with_keys(lines):
         return True
-    if num_keys == len(lines) == len(set(endings)):
+    # Both are like keys: the first words, and most of the names in the last brackets.
+    have_own_keys_at_end = num_keys_at_end == len(lines) == len(set(endings))
+    if have_own_keys_at_end:
         both = f"both {lines[0].first_word!r} and {endings[0]!r}"
         found = f"{both} can be the key, here and on all other lines"
         to_do = f"{_WRITE_TEXT} that do not end with a name in brackets"
         raise DataError(lines[0].where, found, to_do)
-    return False
+    return False  # the names in brackets repeat, or some lines have none, so they are no keys
 
 
-def _count_first_words(lines: Iterable[NumberedLine]) -> int:
-    return len({line.first_word for line in lines})
+def _begin_with_keys(lines: Sequence[NumberedLine]) -> bool:
+    """Whether all first words are like keys, and more than half as many differ as there are lines."""
+    first_words = [line.first_word for line in lines]
+    has_many_different = len(set(first_words)) > len(lines) / 2
+    return has_many_different and all(map(_is_like_key, first_words))
 
 
 def _refuse_repeated_first_words(lines: Iterable[NumberedLine]) -> None:
     """Raise DataError if two of these lines, which end with brackets, begin with the same word.
 
-    That word is no key then, unless it is like one, and what is in the brackets may be one.
+    If that word is not like a key, it is none, and the keys may be in the brackets.
     """
     first_words = set[str]()
     for line in lines:
@@ -242,12 +265,14 @@ def _refuse_repeated_first_words(lines: Iterable[NumberedLine]) -> None:
 
 
 def _is_like_key(word: str) -> bool:
-    """Whether a word has a digit, a hyphen or an underscore.
+    """Whether a text is one word with a digit, a hyphen or an underscore, such as `anna_12`.
 
-    A decimal number is not like a key: it is the length of a pause. Several words are no key.
+    A decimal number is not like a key: it is the length of a pause.
     """
     has_sign = any(character.isdigit() or character in "-_" for character in word)
-    return has_sign and len(word.split()) == 1 and _DECIMAL.fullmatch(word) is None
+    is_one_word = len(word.split()) == 1
+    is_decimal = _DECIMAL.fullmatch(word) is not None
+    return has_sign and is_one_word and not is_decimal
 
 
 def refuse_keys_in_brackets(
@@ -261,11 +286,15 @@ def refuse_keys_in_brackets(
     Names without a digit in brackets at the end of a line, such as `(anna)`, may be keys or spoken
     words. They are keys if each hypothesis has one of its own, which the reference has too. First
     words that are like keys are the keys in any case.
+
+    `reference` and `hypothesis` are the files as they were read: first word → rest of the line.
     """
+    if all(map(_is_like_key, reference)):
+        return
     ref_names = _names_in_last_brackets(reference)
-    hyp_names = _names_in_last_brackets(hypothesis) if ref_names else set()
+    hyp_names = _names_in_last_brackets(hypothesis)
     are_same_names = bool(hyp_names) and hyp_names <= ref_names
-    if not are_same_names or all(map(_is_like_key, reference)):
+    if not are_same_names:
         return
     name = min(hyp_names)
     found = f"all lines of both files end with names in brackets, the same ones, such as ({name})"
@@ -275,7 +304,10 @@ def refuse_keys_in_brackets(
 
 
 def _names_in_last_brackets(transcripts: Mapping[str, str]) -> set[str]:
-    """The name in the brackets that each line ends with; empty unless each has another one."""
+    """The name in the brackets that each line ends with.
+
+    Empty if a line does not end with one, or two lines end with the same one.
+    """
     names = set[str]()
     for key, text in transcripts.items():
         match = _TRN.fullmatch(f"{key} {text}")
@@ -289,6 +321,10 @@ def _names_in_last_brackets(transcripts: Mapping[str, str]) -> set[str]:
 
 
 def _read_trn(lines: Iterable[NumberedLine]) -> dict[str, str]:
+    """The transcripts of a trn by key.
+
+    Raises DataError for a line without a key, a key that occurs twice, and alternatives.
+    """
     transcripts: dict[str, str] = {}
     for line in lines:
         match = _TRN.fullmatch(line.text)
@@ -306,6 +342,7 @@ def _read_trn(lines: Iterable[NumberedLine]) -> dict[str, str]:
 
 
 def _read_ctm(lines: Iterable[NumberedLine]) -> Iterator[NistSegment]:
+    """The words of a ctm. Raises DataError for a line of another form, and for alternatives."""
     for line in lines:
         _refuse_alternatives_of_ctm(line)
         match = _match(CTM, line)
@@ -321,12 +358,15 @@ def _read_ctm(lines: Iterable[NumberedLine]) -> Iterator[NistSegment]:
 
 
 def _read_stm(lines: Sequence[NumberedLine]) -> Iterator[NistSegment]:
-    """The segments without their labels."""
+    """The segments of an stm without their labels.
+
+    Raises DataError for a line of another form, alternatives, and a time that is not scored.
+    """
     matches = [_match(STM, line) for line in lines]
-    label = _find_label_pattern([match["text"] or "" for match in matches])
+    label_pattern = _find_label_pattern([match["text"] or "" for match in matches])
     for line, match in zip(lines, matches, strict=True):
         text = match["text"] or ""
-        label_match = label.match(text)
+        label_match = label_pattern.match(text)
         transcript = text[label_match.end() :].strip() if label_match else text
         _refuse_alternatives(line.where, transcript)
         if transcript.lower() == _NOT_SCORED:
@@ -353,7 +393,10 @@ def _find_label_pattern(texts: Sequence[str]) -> re.Pattern[str]:
 
 
 def _match(form: TimedForm, line: NumberedLine) -> re.Match[str]:
-    """The parts of a line. Raises DataError if it does not have the form of the others."""
+    """The parts of a line: recording, channel, text and times, by name.
+
+    Raises DataError if the line does not have the form of the others.
+    """
     match = form.match(line.text)
     if match is None:
         found = f"{line.text[:40]!r} does not have the form of other lines, {form.name}"
@@ -382,21 +425,22 @@ def _refuse_overlaps(segments: Iterable[NistSegment]) -> None:
     """Raise DataError if two segments of a recording overlap: then their words have no order."""
     in_order = sorted(segments, key=lambda segment: (segment.recording, segment.start_s))
     for earlier, later in pairwise(in_order):
-        is_overlap = earlier.end_s - later.start_s > _MAX_OVERLAP_S
-        if earlier.recording == later.recording and is_overlap:
+        are_of_one_recording = earlier.recording == later.recording
+        overlap_s = earlier.end_s - later.start_s
+        if are_of_one_recording and overlap_s > _MAX_OVERLAP_S:
             found = f"begins before the segment of {earlier.where} ends: the words have no order"
             to_do = f"{_WRITE_TEXT}, one per segment, in both files"
             raise DataError(later.where, found, to_do)
 
 
 def _join_by_recording(parts: Iterable[NistSegment]) -> dict[str, str]:
-    """The words of each recording in the order of time.
+    """The transcript of each recording: the texts of its parts in the order of time.
 
     Raises DataError for a second channel of a recording.
     """
-    of_recordings = defaultdict[str, list[NistSegment]](list)
+    parts_by_recording = defaultdict[str, list[NistSegment]](list)
     for part in parts:
-        of_recording = of_recordings[part.recording]
+        of_recording = parts_by_recording[part.recording]
         of_recording.append(part)
         first = of_recording[0]
         if part.channel != first.channel:
@@ -405,7 +449,7 @@ def _join_by_recording(parts: Iterable[NistSegment]) -> dict[str, str]:
             to_do = f"put the channel into the name, in both files: {command}"
             raise DataError(part.where, found, to_do)
     transcripts: dict[str, str] = {}
-    for recording, of_recording in of_recordings.items():
+    for recording, of_recording in parts_by_recording.items():
         in_order = sorted(of_recording, key=lambda part: part.start_s)
         transcripts[recording] = " ".join(part.text for part in in_order if part.text)
     return transcripts
