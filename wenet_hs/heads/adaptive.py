@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The adaptive softmax of Grave et al. 2017 (arXiv 1609.04309): `AdaptiveHead`.
 
-It uses the module of PyTorch. P(v) is softmax(W·h)[v] for a frequent unit, and softmax(W·h)[c] · softmax(B_c·A_c·h)[v] for a unit
-of cluster c. The first softmax has one entry per cluster of rarer units. A_c reduces the width. A
-cluster is computed only for the rows that need it.
+It uses the module of PyTorch. P(v) is softmax(W·h)[v] for a frequent unit, and softmax(W·h)[c] ·
+softmax(B_c·A_c·h)[v] for a unit of cluster c. The first softmax has one entry per cluster of rarer
+units. A_c reduces the width. A cluster is computed only for the rows that need it.
 
 Dimension key: N rows (M of them chosen), D width, V units, S units in the first softmax (the
 shortlist), C = S + clusters choices there, U units of a cluster, W width of a cluster.

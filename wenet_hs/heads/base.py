@@ -37,9 +37,11 @@ class SmoothingWeights(NamedTuple):
     """
 
     on_target: float
+    """What q(target) is more than q of each other unit."""
     on_all: float
+    """q of each unit except the target; 0 without smoothing."""
     constant: float
-    """Σ_v q(v)·log q(v), minus the entropy of q."""
+    """Minus the entropy of q, Σ_v q(v)·log q(v), in nats; 0 without smoothing."""
 
 
 class OutputHead(nn.Module, ABC):
@@ -116,7 +118,7 @@ class OutputHead(nn.Module, ABC):
     ) -> Tensor:
         """The loss of each target with label smoothing: KL(q ‖ p) in nats, at least 0.
 
-        q is the smoothed target distribution. Its entropy is included, so the loss is 0 for p = q.
+        p is the distribution of the head, and q is the smoothed target distribution.
         "leaf" is WeNet's smoothing: q is 1-smoothing on the target and smoothing/(V-1) on every
         other unit. "node" smooths each decision on the target's path: the child on the path has
         1-smoothing, and the other children share the rest. The loss is then the sum of the
@@ -215,10 +217,10 @@ class OutputHead(nn.Module, ABC):
     # The default computation, from all log-probabilities.
 
     def _node_smoothed_loss(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
-        """The loss of kind "node" of each row (N,) in nats, with the entropy of q.
+        """The loss of kind "node" of each row (N,) in nats, including its constant.
 
-        This default is for a head with one decision among all units, where it is the loss of kind
-        "leaf".
+        This default is for a head with one decision among all units. There the kinds "node" and
+        "leaf" are equal.
         """
         weights = smoothing_weights(smoothing, self.num_units)
         cost_N = self._cross_entropy(hidden_ND, targets_N, weights.on_target, weights.on_all)

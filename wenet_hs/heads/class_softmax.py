@@ -217,15 +217,18 @@ class ClassHead(NodeHead):
         return best_units(hidden_ND, weight_ED, bias_E, root_NC, tree=self.tree, k=k, budget=budget)
 
     def _label_log_probs(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
-        """(B, T, L): computed from the nodes above the labels of the whole batch.
+        """(B, T, L): the log-probabilities of the labels, from the nodes above them only.
 
-        If these have more than half of all edges, all log-probabilities are computed.
+        The scores of the edges of these nodes, of all utterances, become log-probabilities given
+        the node. Those on the path of a unit are added up. If the nodes have more than half of all
+        edges, or paths are slower here, the log-probabilities of all units are computed instead.
         """
         if not self.uses_paths(hidden_BTD):
             return super()._label_log_probs(hidden_BTD, labels_BL)
         units, unit_of_label = np.unique(labels_BL.cpu().numpy(), return_inverse=True)
         above = edges_above(self.tree, units)
-        if 2 * len(above.edges) > self.tree.num_edges or not len(above.edges):
+        has_few_edges = 0 < len(above.edges) <= self.tree.num_edges / 2
+        if not has_few_edges:
             return super()._label_log_probs(hidden_BTD, labels_BL)
         to_device = functools.partial(_to_device, hidden_BTD.device)
         weight_ED, bias_E = self._weight_and_bias(hidden_BTD.dtype)
@@ -351,9 +354,16 @@ def torch_cost_of_decisions(
     smoothing: float,
     sparse: bool,
 ) -> Tensor:
-    """`kernels.classes.cost_of_decisions` in plain PyTorch: (N,) nats, differentiable.
+    """The cost of each row (N,) in nats, from the nodes on its target's path only.
 
-    Nodes of similar size are padded to one batched product.
+    It is the sum of the cross-entropies of the decisions on the path. Nodes of similar size are
+    padded to one batched product. `kernels.classes.cost_of_decisions` has the same arguments.
+
+    Args:
+        hidden, weight, bias: (N, D), (E, D), (E,).
+        groups: the decisions on the targets' paths.
+        smoothing: ε; at each node the child on the path has 1-ε, and the other children share ε.
+        sparse: whether the gradient of the weight is a sparse tensor.
     """
     padded_batches = list(_pad_groups(groups))
     edges_of_batches = [batch.edges_BC.reshape(-1) for batch in padded_batches]

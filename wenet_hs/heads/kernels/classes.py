@@ -454,6 +454,7 @@ def cost_of_decisions(
 def _search_class_row(hidden_D, edges, root_C, best_K, budget):  # type: ignore[no-untyped-def]
     """Fill `best_K` with the sorted keys of the k best leaves.
 
+    A key contains a cost and the number of a node; from `num_inner` on it is the number of a leaf.
     Returns False if the row was given up: after a NaN, or if it needs the scores of more than
     `budget` edges. `root_C` are the scores of the root's children, which do not count.
     """

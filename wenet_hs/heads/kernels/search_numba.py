@@ -161,6 +161,7 @@ def dot_product(hidden_D, vector_D):  # type: ignore[no-untyped-def]
 def _search_binary_row(hidden_D, nodes, best_K, heap_H, max_before_leaf):  # type: ignore[no-untyped-def]
     """Fill `best_K` with the sorted keys of the k best leaves.
 
+    A key contains a cost and the number of a node; from `num_inner` on it is the number of a leaf.
     Returns how many nodes were opened. The number is negative if the row was given up: after a NaN,
     after `max_before_leaf` nodes without a leaf, or after as many nodes as `heap_H` is long.
     """
@@ -282,7 +283,10 @@ def _scan_parts(scores_NI, children_I2, values_NK, ids_NK):  # type: ignore[no-u
 
 @njit
 def decode_keys(keys_K, values_K, num_inner):  # type: ignore[no-untyped-def]
-    """Turn sorted keys of leaves into log-probabilities, and in place into unit ids."""
+    """Turn sorted keys of leaves into log-probabilities, and in place into unit ids.
+
+    The log-probability is minus the cost in the key. The number in it is num_inner + unit id.
+    """
     for index in range(len(keys_K)):
         values_K[index] = _ZERO - cost_of(keys_K[index])
         keys_K[index] = (keys_K[index] & NUMBER) - num_inner

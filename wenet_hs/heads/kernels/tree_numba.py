@@ -80,6 +80,7 @@ def _costs_of_paths(hidden_ND, weight_ID, bias_I, targets_N, up, depths_V, per_d
     for row in prange(num_rows):
         hidden_D = hidden_ND[row]
         cost = _ZERO
+        # The edge to the leaf: twice the node above it, plus 1 if the leaf is its right child.
         above = up[num_inner + targets_N[row]]
         for index in range(starts[row], starts[row + 1]):
             node = above >> 1
@@ -203,13 +204,15 @@ class _CostOfPaths(torch.autograd.Function):
     ) -> Tensor:
         hidden = hidden.contiguous()
         weight = weight.contiguous()
+        bias_I = np.empty(0, np.float32) if bias is None else bias.contiguous().numpy()
+        targets_N = targets.contiguous().numpy()
         edges, path_lengths = tables
         use_torch_threads()
         costs, *decisions = _costs_of_paths(
             hidden.numpy(),
             weight.numpy(),
-            np.empty(0, np.float32) if bias is None else bias.contiguous().numpy(),
-            targets.contiguous().numpy(),
+            bias_I,
+            targets_N,
             edges.numpy(),
             path_lengths.numpy(),
             np.float32(per_decision),
@@ -322,7 +325,8 @@ def _costs_of_all_nodes(z_NI, targets_N, up, depths_V, leaves_2I, weights):  # t
         for row in range(block * _ROWS, min((block + 1) * _ROWS, num_rows)):
             z_I = z_NI[row]
             # The decisions on the path, from the leaf up. Their slopes are kept, because the scores
-            # are still needed.
+            # are still needed. An edge is twice the node above it, plus 1 to its right child; -1 is
+            # the edge to the root.
             path = _ZERO
             depth = 0
             above = up[num_inner + targets_N[row]]

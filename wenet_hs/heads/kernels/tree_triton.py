@@ -100,6 +100,7 @@ def walk_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
     grad_D = tl.zeros((BLOCK_D,), tl.float32)
     cost = 0.0
     place = row * depth
+    # An edge is twice the node above it, plus 1 to its right child; -1 is the edge to the root.
     edge = tl.load(up + num_inner + tl.load(targets + row))
     while edge >= 0:
         node = (edge >> 1).to(tl.int64)
@@ -154,7 +155,7 @@ def sum_by_node_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
         start = first
         running = 1
         while running != 0:
-            index_R = start + tl.arange(0, ROWS)  # until a decision is of another node
+            index_R = start + tl.arange(0, ROWS)
             same_R = tl.load(nodes + index_R, mask=index_R < num_decisions, other=-1) == node
             decision_R = tl.load(order + index_R, mask=same_R, other=0)
             row_R = decision_R // depth
@@ -167,7 +168,7 @@ def sum_by_node_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
             total_B += tl.sum(slope_R[:, None] * hidden_RB, axis=0)
             total += tl.sum(slope_R, axis=0)
             start += ROWS
-            running = tl.min(same_R.to(tl.int32), axis=0)
+            running = tl.min(same_R.to(tl.int32), axis=0)  # 0 if a decision is of another node
         place = tl.load(places + first).to(tl.int64)
         tl.store(out + place * DIM + column_B, total_B, mask=column_B < DIM)
         if HAS_BIAS:
@@ -182,6 +183,7 @@ def walk_scores_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
     row = tl.program_id(0).to(tl.int64)
     cost = 0.0
     place = row * depth
+    # An edge is twice the node above it, plus 1 to its right child; -1 is the edge to the root.
     edge = tl.load(up + num_inner + tl.load(targets + row))
     while edge >= 0:
         node = edge >> 1
