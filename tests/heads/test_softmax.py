@@ -97,3 +97,10 @@ def test_without_gradients_many_rows_are_computed_in_parts(monkeypatch: pytest.M
     assert sizes == [3, 3, 3, 1] * 2
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_metrics_of_log_probs() -> None:
+    log_probs = torch.tensor([[0.25, 0.5, 0.25], [0.4, 0.4, 0.2]]).log()
+    nll, is_best = base.metrics_of_log_probs(log_probs, torch.tensor([1, 1]))
+    torch.testing.assert_close(nll, -torch.tensor([0.5, 0.4]).log())
+    assert is_best.tolist() == [True, False]  # of the equal units the first is ranked first

@@ -53,9 +53,11 @@ class Ctc(nn.Module):
     ) -> Tensor:
         """The sum of the batch's losses in nats, 0-dim float32.
 
-        An utterance with fewer frames than labels and blanks between equal labels has loss and
-        gradient 0. On a GPU a kernel of ours computes the loss, because torch's loss waits for the
-        device.
+        An utterance whose transcript needs more frames than it has has loss and gradient 0. (It
+        needs one frame per label, and one per blank between equal labels.) On a GPU a kernel of
+        ours computes the loss, because torch's loss waits for the device. The kernel, and torch's
+        loss if the head computes some log-probabilities faster than all, gets only those of blank
+        and of the labels of each utterance.
 
         Args:
             memory: (B, T, D); memory_lengths: (B,) in T.
@@ -96,7 +98,7 @@ def begins_unit(best_units: Tensor, blank: int) -> Tensor:
     These are the frames whose unit is neither blank nor the unit of the frame before. The padding,
     where `best_units` is -1, may be True.
     """
-    # Blank before the first frame, so that its unit is always another one.
+    # The unit of the frame before; blank before the first frame.
     previous_BT = F.pad(best_units[:, :-1], (1, 0), value=blank)
     return (best_units != blank) & (best_units != previous_BT)
 
@@ -156,7 +158,10 @@ def _loss_of_classes(
 
 
 def compact_alphabet(targets: Tensor, target_lengths: Tensor, blank: int) -> Alphabet:
-    """The distinct labels of each transcript, in the order of their ids after blank.
+    """Number blank and the distinct labels of each transcript: blank is 0, then in order of id.
+
+    Example: the labels 7 3 7 of an utterance become the classes 2 1 2, of the units blank, 3, 7.
+    The labels are sorted, each new one gets the next class, and the classes are sorted back.
 
     Args:
         targets: (B, L) unit ids, with any values in the padding; target_lengths: (B,) in L.
@@ -166,7 +171,7 @@ def compact_alphabet(targets: Tensor, target_lengths: Tensor, blank: int) -> Alp
     after_all_labels = torch.iinfo(torch.int64).max  # the padding is sorted to the end
     padded_BL = targets.long().masked_fill(~is_label_BL, after_all_labels)
     sorted_BL, order_BL = padded_BL.sort(dim=1)
-    before_all_labels_B1 = sorted_BL.new_full((len(targets), 1), -1)
+    before_all_labels_B1 = sorted_BL.new_full((len(targets), 1), -1)  # so the first label is new
     is_new_BL = torch.diff(sorted_BL, dim=1, prepend=before_all_labels_B1) != 0
     is_sorted_label_BL = sorted_BL < after_all_labels
     class_of_sorted_BL = is_new_BL.cumsum(dim=1).masked_fill(~is_sorted_label_BL, 0)

@@ -238,9 +238,11 @@ class HSoftmaxHead(NodeHead):
         return super()._dense_topk(hidden_ND, k)
 
     def _label_log_probs(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
-        """(B, T, L): for each utterance only the nodes above its labels are computed.
+        """(B, T, L): the log-probabilities of the labels, from the nodes above them only.
 
-        With few units all log-probabilities are computed, which is faster.
+        For each utterance these are other nodes. The logarithms of the turns to the left and to the
+        right are added up by products with 0/1 masks of the labels' paths. With few units all
+        log-probabilities are computed instead, which is faster.
         """
         if self.num_units < LABEL_NODES_MIN_UNITS or not labels_BL.numel():
             return super()._label_log_probs(hidden_BTD, labels_BL)
@@ -268,6 +270,7 @@ class HSoftmaxHead(NodeHead):
         return torch.stack(log_probs)
 
     def _is_path_faster(self, hidden: Tensor) -> bool:
+        """Whether the nodes on the targets' paths are faster than all nodes, by the kernel used."""
         if can_use_kernels(hidden):
             return self.num_units > NODES_PER_DECISION * self._mean_path
         if can_use_triton(hidden):
