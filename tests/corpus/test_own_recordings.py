@@ -202,7 +202,7 @@ def test_many_files_of_one_name_are_found_by_their_folders(tmp_path: Path) -> No
     for path in paths:
         written = f"D:\\field\\{path.parent.name.upper()}\\audio.mp3"
         assert finder.find([written], tmp_path) == path
-        assert finder.doubt([written], path) is None
+        assert finder.describe_doubt([written], path) is None
 
 
 def test_tiers_are_chosen_by_name_type_and_participant(tmp_path: Path) -> None:

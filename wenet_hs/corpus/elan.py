@@ -473,7 +473,7 @@ def _tier_entries(
     for file, found in zip(files, media, strict=True):
         spans = [(tier, *span) for tier in file.tiers for span in tier.spans]
         reason = found if isinstance(found, str) else find_offset_fault(found, file.other_media)
-        reason = reason or finder.doubt(file.media, Path(found))
+        reason = reason or finder.describe_doubt(file.media, Path(found))
         advice, shift = "; name its folder with --audio_dir" if reason else "", 0.0
         if file.extent[0] and not reason:
             with suppress(AudioError):  # the check of the clips states it
