@@ -15,7 +15,7 @@ import functools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from wenet_hs.heads.base import weighted_cost
+from wenet_hs.heads.decisions import DecisionGroups, Ints, edges_above, group_decisions
 from wenet_hs.heads.gpu import copy_to
-from wenet_hs.heads.kernels.search import SearchResult, can_use_kernels
+from wenet_hs.heads.kernels.search import can_use_kernels
+from wenet_hs.heads.kernels.search_result import SearchResult
 from wenet_hs.heads.node_head import CostWeights, NodeHead, Route, SearchMethod, leaf_sums
 from wenet_hs.heads.products import linear
 from wenet_hs.tree.tree import NaryTree, Tree
-
-Ints = NDArray[np.int64]
 
 ALL_EDGES_BELOW = 128
 """With fewer edges than this on a CPU, all scores are faster than a product per node."""
@@ -255,34 +255,6 @@ class ClassHead(NodeHead):
         return sums.view(batch_size, num_frames, -1).gather(2, index_BTL)
 
 
-@dataclass(frozen=True)
-class EdgesAbove:
-    """All edges of the inner nodes above some units, node by node."""
-
-    edges: Ints
-    """(U,) ascending."""
-    degrees: Ints
-    """The number of edges of each of these nodes."""
-    path_units: Ints
-    """(M,) per decision on the path of a unit, the index of the unit."""
-    path_columns: Ints
-    """(M,) the index of the decision's edge in `edges`."""
-
-
-def edges_above(tree: NaryTree, units: Ints) -> EdgesAbove:
-    """The edges of all inner nodes on the paths to some units (any number of unit ids)."""
-    path_units, path_edges = tree.path_edges(units)
-    is_above_I = np.zeros(tree.num_inner, np.bool_)
-    is_above_I[tree.edge_nodes[path_edges]] = True
-    edges_U = np.flatnonzero(is_above_I[tree.edge_nodes])
-    return EdgesAbove(
-        edges=edges_U,
-        degrees=np.diff(tree.offsets)[is_above_I],
-        path_units=path_units,
-        path_columns=np.searchsorted(edges_U, path_edges),
-    )
-
-
 def log_softmax_of_nodes(scores: Tensor, num_nodes: int, edge_nodes: Tensor) -> Tensor:
     """The log-probabilities (N, E) of the children given their node, in plain PyTorch.
 
@@ -304,46 +276,6 @@ def log_softmax_of_nodes(scores: Tensor, num_nodes: int, edge_nodes: Tensor) -> 
 def _to_device(device: torch.device, values: NDArray[Any]) -> Tensor:
     """An array as a tensor on the device; a GPU is not waited for."""
     return copy_to(device, torch.from_numpy(values))
-
-
-class DecisionGroups(NamedTuple):
-    """The M decisions on the paths of some targets, in G groups: one per node.
-
-    The nodes ascend, and so do the rows within a node.
-    """
-
-    rows: Ints
-    """(M,) the row of each decision."""
-    choices: Ints
-    """(M,) the child on the path, as its number among the children of the node."""
-    first: Ints
-    """(G,) the first decision of each group."""
-    sizes: Ints
-    """(G,) the number of decisions of each group."""
-    edges: Ints
-    """(G,) the first edge of the group's node."""
-    degrees: Ints
-    """(G,) the number of children of the group's node."""
-
-
-def group_decisions(tree: NaryTree, targets: Ints) -> DecisionGroups:
-    """The decisions on the paths to `targets` (N,), grouped by node."""
-    rows, edges = tree.path_edges(targets)
-    nodes = tree.edge_nodes[edges]
-    order = np.lexsort((rows, nodes))  # by node, then by row
-    rows = rows[order]
-    edges = edges[order]
-    nodes = nodes[order]
-    nodes_G, first_G, sizes_G = np.unique(nodes, return_index=True, return_counts=True)
-    first_edges_G = tree.offsets[nodes_G]
-    return DecisionGroups(
-        rows=rows,
-        choices=edges - tree.offsets[nodes],
-        first=first_G,
-        sizes=sizes_G,
-        edges=first_edges_G,
-        degrees=tree.offsets[nodes_G + 1] - first_edges_G,
-    )
 
 
 def torch_cost_of_decisions(

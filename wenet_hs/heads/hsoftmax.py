@@ -21,12 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from wenet_hs.heads.gpu import copy_to
-from wenet_hs.heads.kernels.search import (
-    SearchResult,
-    best_first,
-    can_use_kernels,
-    is_search_faster,
-)
+from wenet_hs.heads.kernels.search import best_first, can_use_kernels, is_search_faster
+from wenet_hs.heads.kernels.search_result import SearchResult
 from wenet_hs.heads.kernels.triton_launch import can_use_triton
 from wenet_hs.heads.node_head import CostWeights, NodeHead, Route, SearchMethod, leaf_sums
 from wenet_hs.tree.tree import NaryTree, Tree

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wenet_hs.heads.base import OutputHead
-from wenet_hs.heads.kernels.search import SearchResult, can_use_kernels
+from wenet_hs.heads.kernels.search import can_use_kernels
+from wenet_hs.heads.kernels.search_result import SearchResult
 from wenet_hs.heads.products import linear
 from wenet_hs.tree.unit_tree import UnitTree
 

@@ -15,7 +15,7 @@ for a sparse gradient the edges of the nodes that have a group.
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from wenet_hs.heads.decisions import DecisionGroups
 from wenet_hs.heads.kernels.numba_common import SUMS, exp_minus, on_arrays, use_torch_threads
 from wenet_hs.heads.kernels.scores import cost_of_scores
-from wenet_hs.heads.kernels.search import SearchResult
 from wenet_hs.heads.kernels.search_numba import (
     HALF,
     NO_KEY,
@@ -38,12 +38,10 @@ from wenet_hs.heads.kernels.search_numba import (
     push,
     replace_first,
 )
+from wenet_hs.heads.kernels.search_result import SearchResult
 from wenet_hs.heads.node_head import CostWeights, sparse_rows
 from wenet_hs.tree.compiled import njit, prange
 from wenet_hs.tree.tree import NaryTree
-
-if TYPE_CHECKING:  # that module imports this one where it runs a kernel
-    from wenet_hs.heads.class_softmax import DecisionGroups
 
 MIN_PRODUCT_ROWS = 6
 """A node with fewer rows is not computed by matrix products, whose overhead would be too large."""
@@ -304,7 +302,7 @@ class _CostOfDecisions(torch.autograd.Function):
         hidden_ND: Tensor,
         weight_ED: Tensor,
         bias_E: Tensor,
-        groups: "DecisionGroups",
+        groups: DecisionGroups,
         smoothing: float,
         sparse: bool,
     ) -> Tensor:
@@ -403,7 +401,7 @@ def _products(groups_G6: NDArray[np.int64], score_grads_S: Tensor) -> list[_Prod
     return products
 
 
-def _decision_table(groups: "DecisionGroups", is_product_G: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _decision_table(groups: DecisionGroups, is_product_G: NDArray[np.bool_]) -> NDArray[np.int64]:
     """The table of `_costs_of_decisions`, (M, 5), from the groups."""
     group_M = np.repeat(np.arange(len(groups.sizes)), groups.sizes)
     degrees_M = groups.degrees[group_M]
@@ -413,7 +411,7 @@ def _decision_table(groups: "DecisionGroups", is_product_G: NDArray[np.bool_]) -
     return np.column_stack(columns)
 
 
-def _edges_of_groups(groups: "DecisionGroups") -> NDArray[np.int64]:
+def _edges_of_groups(groups: DecisionGroups) -> NDArray[np.int64]:
     """The edges of all groups, group by group (T,); they ascend."""
     edges = [np.empty(0, np.int64)]
     for first_edge, degree in zip(groups.edges.tolist(), groups.degrees.tolist(), strict=True):
@@ -425,7 +423,7 @@ def cost_of_decisions(
     hidden: Tensor,
     weight: Tensor,
     bias: Tensor,
-    groups: "DecisionGroups",
+    groups: DecisionGroups,
     smoothing: float,
     sparse: bool,
 ) -> Tensor:

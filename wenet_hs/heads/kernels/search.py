@@ -15,10 +15,11 @@ Dimension key: N rows, D width, I inner nodes, V = I+1 units, K best leaves, G r
 """
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from wenet_hs.heads.kernels.search_result import OpenLimits, SearchResult
 
 FEW_ROWS = 128
 """With fewer rows the node vectors stay in the CPU's cache, and memory limits the dense product."""
@@ -29,26 +30,6 @@ Medians on two threads with width 256, Huffman trees over Zipf frequencies and k
 """
 KERNEL_MAX_K = 32
 """Up to this k one pass that keeps the best sorted is faster than a partial sort."""
-
-
-class SearchResult(NamedTuple):
-    """The k best units of each row."""
-
-    log_probs: Tensor
-    """(N, K)"""
-    unit_ids: Tensor
-    """(N, K) int64."""
-    given_up: Tensor | None
-    """(G,) the rows that were given up, whose results have no meaning; None or empty if there are
-    none.
-    """
-
-
-class OpenLimits(NamedTuple):
-    """How many nodes the search of a row may open before it is given up."""
-
-    in_all: int
-    before_first_leaf: int
 
 
 def can_use_kernels(rows: Tensor) -> bool:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from wenet_hs.heads.kernels.numba_common import SUMS, exp_minus, log1p_unit, use_torch_threads
-from wenet_hs.heads.kernels.search import OpenLimits, SearchResult
+from wenet_hs.heads.kernels.search_result import OpenLimits, SearchResult
 from wenet_hs.tree.compiled import njit, prange
 
 SERIAL_MAX_ROWS = 3
