@@ -478,7 +478,8 @@ def in_folder(model_dir: Path, *names: str, made_by: str = "train") -> Path:
             return model_dir / name
     if not model_dir.is_dir():
         raise _no_folder(model_dir)
-    command = "average" if base_names[0] == "final.pt" and made_by == "train" else made_by
+    is_average = base_names[0] == "final.pt" and made_by == "train"  # train writes checkpoints
+    command = "average" if is_average else made_by
     to_do = f"`wenet-hs {command} --model_dir {model_dir}` writes it, or copy it from the folder of the model"
     raise CheckpointError(model_dir / base_names[0], "no such file", to_do)
 

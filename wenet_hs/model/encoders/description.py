@@ -270,7 +270,9 @@ def read_encoder_json(
 ) -> dict[str, Any]:
     """The JSON object in a file.
 
-    Raises CheckpointError: with `to_do` if the file cannot be read, or if it holds no JSON object.
+    `to_do`: what the error message says to do if the file cannot be read.
+
+    Raises CheckpointError if the file cannot be read or holds no JSON object.
     """
     try:
         content = json.loads(path.read_text("utf-8"))
