@@ -61,6 +61,7 @@ class ChunkRule:
         size = drawn % _LARGEST_DRAWN + 1
         if not self.draws_left:
             return Chunk(size)
+        # As in WeNet: from 0 to one less than the number of chunks before the last one.
         num_before_last = (length - 1) // size
         return Chunk(size, left=int(torch.randint(0, max(1, num_before_last), ())))
 
