@@ -147,21 +147,22 @@ def _make_map(confusions: Confusions, has_scripts: bool) -> ConfusionMap:
     """The counts of the most confused units, as rows (reference) and columns (recognised).
 
     All rarer units are one row and one column, so that all errors are in the map. The last row has
-    insertions, the last column deletions. Rows and columns without an error are left out, except
-    those of the most confused units.
+    insertions, the last column deletions. These rows and columns are left out if they are empty.
 
-    `has_scripts`: units have the names of their scripts if there are several.
+    `has_scripts`: whether the units have scripts, which are named if there are several.
     """
     pairs = [*confusions.substitutions, *confusions.deletions, *confusions.insertions]
     units = _most_confused_units(pairs)
     counts = _count_cells(pairs, units)
     refs = {ref for ref, _ in counts}
     hyps = {hyp for _, hyp in counts}
+    # After the units come all rarer ones (_OTHERS), then no unit (None): an insertion or a deletion.
     row_units = [*units, *(unit for unit in (_OTHERS, None) if unit in refs)]
     column_units = [*units, *(unit for unit in (_OTHERS, None) if unit in hyps)]
-    scripts = set(map(script_of, units)) - {""}
+    scripts = set(map(script_of, units)) - {""}  # empty: the unit is no letter
     name_scripts = has_scripts and len(scripts) > 1
-    largest = max((counts[cell] for cell in counts if _OTHERS not in cell), default=1)
+    coloured = [count for cell, count in counts.items() if _OTHERS not in cell]
+    largest = max(coloured, default=1)
     rows = list[MapRow]()
     for ref in row_units:
         cells = [_make_cell(counts, ref, hyp, largest) for hyp in column_units]
@@ -218,7 +219,10 @@ def _make_cell(
 
 
 def _make_label(unit: str | None, absent: str, name_scripts: bool) -> UnitLabel:
-    """The label of a row or column; `absent` if there is no unit, `others` for all rarer units."""
+    """The label of a row or column, with the script of its unit if `name_scripts`.
+
+    It is `absent` for None, which is no unit, and `others` for _OTHERS, which is all rarer units.
+    """
     if unit is None:
         return UnitLabel(absent, script="")
     if unit == _OTHERS:

@@ -30,6 +30,8 @@ _MAX_CURVE_POINTS = 200
 _MAX_MARKED_POINTS = 40  # a curve with more points has no circles on them
 _INTERVAL_BOTTOM = 26  # less than BOTTOM, because the unit is in the ticks
 _LABEL_GAP = 8  # between the labels on the left and the plot
+_TEXT_DROP = 4  # from the middle of a line of text to its baseline
+_DOT_DISTANCE = 6  # between the dots in a row of an interval chart
 _CLOUD_SHIFT = 5  # between the dots of two experiments with equal values
 _MAX_RADIUS = 7.0  # of a dot in a scatter chart
 
@@ -79,7 +81,10 @@ class _Axis:
     is_log: bool = False
 
     def pixel(self, value: float) -> float:
-        """The position of a value; the middle of the axis if `low` and `high` are equal."""
+        """The position of a value: `begin` for `low`, `end` for `high`, and between them for others.
+
+        If `low` and `high` are equal, it is the middle of the axis.
+        """
         low = self.low
         high = self.high
         if self.is_log:
@@ -102,6 +107,9 @@ def line_chart(
     unit: str = "steps",
 ) -> Markup:
     """An SVG of curves over steps or another `unit`; empty without points.
+
+    Long curves are thinned. The horizontal axis begins at 0; the vertical axis contains all values
+    and the round numbers around them.
 
     Args:
         label: the text for screen readers.
@@ -147,8 +155,8 @@ def _spans_more_than_a_decade(values: Sequence[float]) -> bool:
 def _draw_curve(curve: Series, x: _Axis, y: _Axis) -> list[str]:
     """The SVG elements of one curve: a line, and a circle on each point.
 
-    A faint curve has no circles, nor has one with many points. A single point that is not faint has
-    no line.
+    A faint curve has no circles, nor has one with more than _MAX_MARKED_POINTS points. A single
+    point that is not faint has no line.
     """
     colour = f"c{curve.colour % NUM_COLOURS}"
     positions = [(x.pixel(step), y.pixel(value)) for step, value in curve.points]
@@ -191,11 +199,11 @@ def scatter_chart(clouds: Sequence[Series], *, label: str, unit: str) -> Markup:
 
     `label`: the text for screen readers.
     """
-    drawn = [
-        replace(cloud, points=_choose_evenly(sorted(cloud.points)))
-        for cloud in clouds
-        if cloud.points
-    ]
+    drawn = list[Series]()
+    for cloud in clouds:
+        if cloud.points:
+            by_length = sorted(cloud.points)
+            drawn.append(replace(cloud, points=_choose_evenly(by_length)))
     if not drawn:
         return Markup()
     lengths = list[float]()
@@ -204,11 +212,13 @@ def scatter_chart(clouds: Sequence[Series], *, label: str, unit: str) -> Markup:
         for length, rate in cloud.points:
             lengths.append(length)
             rates.append(rate)
-    highest_percent = 100 * max(rates) or 1  # without any error the axis ends at 1 %
+    highest_percent = 100 * max(rates)
+    if highest_percent == 0:
+        highest_percent = 1  # without any error the axis ends at 1 %
     tick_values = ticks(0, highest_percent)
     y_ticks = [_Tick(value, f"{value:g} %") for value in tick_values]
     left = _left_margin(tick.text for tick in y_ticks)
-    middle_cloud = (len(drawn) - 1) / 2
+    middle_cloud = (len(drawn) - 1) / 2  # an index, or halfway between two
     margin = _CLOUD_SHIFT * middle_cloud + _MAX_RADIUS  # so that all dots are inside the plot
     x = _Axis(low=0, high=max(lengths), begin=left + margin, end=WIDTH - RIGHT - margin)
     y = _Axis(low=0, high=tick_values[-1], begin=HEIGHT - BOTTOM, end=TOP)
@@ -254,10 +264,10 @@ class _RatedDot:
 
 
 def interval_chart(dots: Sequence[Dot], *, label: str) -> Markup:
-    """An SVG with a row per name of a row: a dot per system, and a line over its interval.
+    """An SVG with a dot per rate and a line over its interval; empty if no dot has a rate.
 
-    Dots without a rate are left out; it is empty if no dot has one. A dot without an interval has
-    no visible line. `label` is the text for screen readers.
+    Dots with the same name of a row are in one row, below each other. Dots without a rate are left
+    out. A dot without an interval has no visible line. `label` is the text for screen readers.
     """
     rows = _group_by_row(dots)
     if not rows:
@@ -267,21 +277,22 @@ def interval_chart(dots: Sequence[Dot], *, label: str) -> Markup:
     left = _left_margin(rows)
     x = _Axis(low=0, high=tick_values[-1], begin=left, end=INTERVAL_WIDTH - RIGHT - 4)
     most_dots = max(len(row) for row in rows.values())
-    row_height = max(22, 10 + 6 * most_dots)
+    row_height = max(22, 10 + _DOT_DISTANCE * most_dots)
     height = TOP + row_height * len(rows) + _INTERVAL_BOTTOM
     base = height - _INTERVAL_BOTTOM
     parts = list[str]()
     for value in tick_values:
-        at = f"{x.pixel(value):.1f}"
-        parts.append(f'<line class="grid" x1="{at}" x2="{at}" y1="{TOP}" y2="{base}"/>')
-        parts.append(f'<text class="tick" x="{at}" y="{height - 10}">{value:g} %</text>')
+        tick_x = f"{x.pixel(value):.1f}"
+        parts.append(f'<line class="grid" x1="{tick_x}" x2="{tick_x}" y1="{TOP}" y2="{base}"/>')
+        parts.append(f'<text class="tick" x="{tick_x}" y="{height - 10}">{value:g} %</text>')
     for index, (name, row) in enumerate(rows.items()):
         middle = TOP + row_height * (index + 0.5)
         text_x = left - _LABEL_GAP
-        parts.append(f'<text class="row" x="{text_x}" y="{middle + 4:.1f}">{escape(name)}</text>')
-        middle_dot = (len(row) - 1) / 2
+        text_y = middle + _TEXT_DROP
+        parts.append(f'<text class="row" x="{text_x}" y="{text_y:.1f}">{escape(name)}</text>')
+        middle_dot = (len(row) - 1) / 2  # an index, or halfway between two
         for number, rated in enumerate(row):
-            y = middle + 6 * (number - middle_dot)  # dots of one row are 6 pixels apart
+            y = middle + _DOT_DISTANCE * (number - middle_dot)
             parts.append(_draw_interval(rated, x, y))
     return _svg(parts, INTERVAL_WIDTH, height, label)
 
@@ -367,14 +378,18 @@ def _draw_frame(
     for tick in y_ticks:
         top = y.pixel(tick.value)
         text_x = left - _LABEL_GAP
+        text_y = top + _TEXT_DROP
+        text = escape(tick.text)
         parts.append(f'<line class="grid" x1="{left}" x2="{right}" y1="{top:.1f}" y2="{top:.1f}"/>')
-        parts.append(f'<text class="row" x="{text_x}" y="{top + 4:.1f}">{escape(tick.text)}</text>')
-    base = HEIGHT - BOTTOM + 16
+        parts.append(f'<text class="row" x="{text_x}" y="{text_y:.1f}">{text}</text>')
+    values_y = HEIGHT - BOTTOM + 16
+    unit_y = values_y + 15
     for value in ticks(0, x.high):
         if value <= x.high:
-            text = f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"
-            parts.append(f'<text class="tick" x="{x.pixel(value):.1f}" y="{base}">{text}</text>')
-    parts.append(f'<text class="note" x="{right}" y="{base + 15}">{escape(x_unit)}</text>')
+            number = f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"
+            tick_x = f"{x.pixel(value):.1f}"
+            parts.append(f'<text class="tick" x="{tick_x}" y="{values_y}">{number}</text>')
+    parts.append(f'<text class="note" x="{right}" y="{unit_y}">{escape(x_unit)}</text>')
     return parts
 
 

@@ -42,7 +42,7 @@ def lengths_section(data: ReportData) -> dict[str, Any]:
     """Two charts of the shown experiments, of which there must be at least one.
 
     The first has the error rate per range of reference lengths, the second the error rate of each
-    utterance by its length.
+    utterance by its length. In the second one, rates above MAX_RATE are drawn there, and counted.
     """
     metric = data.shown[0].report.rules.metric
     unit = f"{UNIT_NAMES[metric]}s"
@@ -119,7 +119,8 @@ def _training_record(experiment: ExperimentResults) -> TableRecord:
     """
     train = experiment.curves.get("train", [])
     valid = experiment.curves.get("valid", [])
-    last_step = max(valid + train, key=lambda record: record["step"])
+    # Of records with the same step `max` takes the first one, a validation.
+    last_record = max(valid + train, key=lambda record: record["step"])
     last_validation = valid[-1] if valid else {}
     seconds = last_validation.get("seconds")
     losses = [record["loss"] for record in valid if "loss" in record]
@@ -128,8 +129,8 @@ def _training_record(experiment: ExperimentResults) -> TableRecord:
     return {
         "experiment": experiment.name,
         "head": experiment.head,
-        "steps": f"{last_step['step']:,.0f}",
-        "epoch": format_number(last_step.get("epoch"), 0),
+        "steps": f"{last_record['step']:,.0f}",
+        "epoch": format_number(last_record.get("epoch"), 0),
         "minutes": format_number(None if seconds is None else seconds / 60, 1),
         "lowest validation loss, nats per target": format_number(lowest_loss, 3),
         "last validation, bits per unit": format_number(bits_per_unit, 3),

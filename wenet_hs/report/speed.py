@@ -50,11 +50,12 @@ def speed_section(data: ReportData) -> dict[str, Any]:
     speed_table = list[TableRecord]()
     languages_table = list[TableRecord]()
     parts_table = list[TableRecord]()
-    for each in timed:
-        speed_table += _speed_records(each, differing)
-        languages_table += _language_records(each.experiment)
-        if each.experiment.decoding.seconds:
-            parts_table.append(_parts_record(each.experiment))
+    for timed_experiment in timed:
+        experiment = timed_experiment.experiment
+        speed_table += _speed_records(timed_experiment, differing)
+        languages_table += _language_records(experiment)
+        if experiment.decoding.seconds:
+            parts_table.append(_parts_record(experiment))
     return {
         "fault": fault,
         "table": speed_table,
@@ -102,11 +103,11 @@ def _differing_conditions(timed: Sequence[_TimedExperiment]) -> list[str]:
     A condition that one of them does not record differs.
     """
     names = dict[str, None]()  # as an ordered set
-    for each in timed:
-        names |= dict.fromkeys(each.conditions)
+    for timed_experiment in timed:
+        names |= dict.fromkeys(timed_experiment.conditions)
     differing = list[str]()
     for name in names:
-        values = {each.conditions.get(name) for each in timed}
+        values = {timed_experiment.conditions.get(name) for timed_experiment in timed}
         if len(values) > 1:
             differing.append(name)
     return differing

@@ -233,11 +233,12 @@ def _format_texts(table: StudyTable) -> str:
     if not table.texts:
         return ""
     records = list[TableRecord]()
-    for count in table.texts[0]:
-        if count != "text":  # the name of the text
-            record = {"": count}
+    # Each text is a dict of counts by name, with the name of the text below "text".
+    for count_name in table.texts[0]:
+        if count_name != "text":
+            record = {"": count_name}
             for text in table.texts:
-                record[text["text"]] = f"{text[count]:,}"
+                record[text["text"]] = f"{text[count_name]:,}"
             records.append(record)
     shares = {"": "share of <unk>"}
     for text in table.texts:
@@ -334,7 +335,7 @@ def _format_plausible_rates(table: StudyTable) -> str:
 
     A system has no rates if `prepare` did not name such clips for one of its trainings.
     """
-    clip_counts = set[int]()  # of all trainings
+    clip_counts = set[int]()  # of all trainings; 0 if a training has none, or does not know them
     known = dict[str, list[Results]]()
     for system, trainings in table.common.items():
         clip_counts |= {_count_implausible(training) for training in trainings}
@@ -445,6 +446,7 @@ def _find_pairs(table: StudyTable, row: SystemSeeds) -> list[_Pair]:
 def _comparison_record(table: StudyTable, row: SystemSeeds, num_tests: str) -> TableRecord:
     """A row of the table of comparisons: mode, systems, mean rates in %, and the difference."""
     assert row.difference is not None  # as `compare_study` returns it
+    # As `seed_difference_cells` returns them.
     names = ("seeds", "B − A", "95 % interval", "p", f"p (Holm, {num_tests})", "detectable")
     cells = seed_difference_cells(row.difference, row.adjusted_p)
     record = {
@@ -525,7 +527,7 @@ def _format_errors(table: StudyTable) -> str:
         record |= zip("SDI", _format_kinds(scores, sum(num_units.values())), strict=True)
         record["PFER, macro"] = _format_feature_errors(scores, num_units)
         for band, _ in BANDS:
-            name = band if band == "unseen" else f"{band} ×"
+            name = band if band == "unseen" else f"{band} ×"  # so many times in the training list
             record[name] = _format_band(scores, band)
         records.append(record)
     return _format_records(records)
@@ -604,7 +606,7 @@ def _trainings_record(label: str, trainings: Sequence[Results]) -> TableRecord:
         "steps": _join_different(steps),
         "hours of audio": _join_different(hours),
         "minutes": _format_mean_minutes(trainings),
-        "on the plateau": _seeds_on_plateau(trainings),
+        "on the plateau": _format_seeds_on_plateau(trainings),
         "processor": _join_different(processors),
         "commit": _join_different(commits),
     }
@@ -632,7 +634,7 @@ def _format_mean_minutes(trainings: Sequence[Results]) -> str:
     return " + ".join(minutes)
 
 
-def _seeds_on_plateau(trainings: Sequence[Results]) -> str:
+def _format_seeds_on_plateau(trainings: Sequence[Results]) -> str:
     """The seeds whose CTC never took off, or `none`; n/a if no training records it."""
     if all(training.is_on_plateau is None for training in trainings):
         return UNDEFINED
