@@ -156,7 +156,7 @@ def _make_map(confusions: Confusions, has_scripts: bool) -> ConfusionMap:
     counts = _count_cells(pairs, units)
     refs = {ref for ref, _ in counts}
     hyps = {hyp for _, hyp in counts}
-    # After the units come all rarer ones (_OTHERS), then no unit (None): an insertion or a deletion.
+    # Last come all rarer units (_OTHERS), then no unit (None), which is an insertion or deletion.
     row_units = [*units, *(unit for unit in (_OTHERS, None) if unit in refs)]
     column_units = [*units, *(unit for unit in (_OTHERS, None) if unit in hyps)]
     scripts = set(map(script_of, units)) - {""}  # empty: the unit is no letter

@@ -131,14 +131,14 @@ def seed_tables(systems: Sequence[SystemSeeds]) -> SeedTables:
 def _rates_record(system: SystemSeeds) -> TableRecord:
     """The mean rate of a system in %, and the rate of each of its seeds. It has at least two."""
     rates = [*system.rates.values()]
-    each = [f"{seed}: {percent(rate)}" for seed, rate in system.rates.items()]
+    seed_rates = [f"{seed}: {percent(rate)}" for seed, rate in system.rates.items()]
     return {
         "mode": system.mode,
         "system": system.name,
         "seeds": str(len(rates)),
         "mean": percent(fmean(rates)),
         "standard deviation": percent(stdev(rates)),
-        "seed: rate": ", ".join(each),
+        "seed: rate": ", ".join(seed_rates),
     }
 
 

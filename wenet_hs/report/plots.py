@@ -81,7 +81,7 @@ class _Axis:
     is_log: bool = False
 
     def pixel(self, value: float) -> float:
-        """The position of a value: `begin` for `low`, `end` for `high`, and between them for others.
+        """The position of a value: from `begin` for `low` to `end` for `high`.
 
         If `low` and `high` are equal, it is the middle of the axis.
         """

@@ -35,9 +35,10 @@ CHART = "chart.svg"
 _OUTPUT_LAYER_SETTINGS = ("head", "loss", "sampling_conf")
 """Beginnings of the names of the settings in which systems differ on purpose."""
 _EXPLAINED_KINDS = (
-    "Kinds of errors, mean over the same seeds. S, D and I are in % of the reference units. The columns from `unseen` "
-    "on are bands of units by their number in the training list (`unseen`: not in it; the simulated words of a first "
-    "part do not count). They count substitutions and deletions only, in % of the reference units of the band."
+    "Kinds of errors, mean over the same seeds. S, D and I are in % of the reference units. "
+    "The columns from `unseen` on are bands of units by their number in the training list "
+    "(`unseen`: not in it; the simulated words of a first part do not count). "
+    "They count substitutions and deletions only, in % of the reference units of the band."
 )
 
 
@@ -99,17 +100,18 @@ def _explain_comparisons(tables: Iterable[StudyTable]) -> str:
         if _has_implausible_clips(table):
             has_implausible = True
     lines = [
-        "A % and B % are macro averages: the mean of the languages, then of all seeds that both systems have. The "
-        "tables of rates have the seeds that all systems have.",
+        "A % and B % are macro averages: the mean of the languages, then of all seeds that both "
+        "systems have. The tables of rates have the seeds that all systems have.",
         "B − A is the difference in points. Below 0, B is better.",
     ]
     if has_tests:
         lines += [
-            "The 95 % interval is over seeds and utterances. p is of a paired t test over the seeds, for these "
-            "utterances.",
-            "p (Holm) is corrected for all comparisons of the table with five seeds or more. Fewer seeds have no p.",
-            "`detectable` is the true difference that these seeds would have shown with a probability of 80 %, in one "
-            "comparison on these utterances.",
+            "The 95 % interval is over seeds and utterances. "
+            "p is of a paired t test over the seeds, for these utterances.",
+            "p (Holm) is corrected for all comparisons of the table with five seeds or more. "
+            "Fewer seeds have no p.",
+            "`detectable` is the true difference that these seeds would have shown with a "
+            "probability of 80 %, in one comparison on these utterances.",
         ]
     if has_implausible:
         lines.append("`B − A, plausible` is without the clips of implausible duration.")
@@ -124,7 +126,7 @@ def _has_implausible_clips(table: StudyTable) -> bool:
 
 
 def _write_chart(table: StudyTable, spec: ChartSpec, *, page: Path) -> str:
-    """Write the chart into the folder of the table. Returns the Markdown that shows it on `page`."""
+    """Write the chart into the folder of the table; returns the Markdown that shows it on `page`."""
     chart = table.folder / CHART
     write_atomic(chart, draw_chart(table, spec))
     return f"![{table.spec.title}]({_link(chart, page)})\n\n*{CAPTION}*\n"
@@ -274,7 +276,10 @@ def _format_rates(table: StudyTable) -> str:
     if not table.common_seeds:
         return _format_seeds_without_means(table)
     seeds = _join_seeds(table.common_seeds)
-    caption = f"Mean ± standard deviation over seeds {seeds}; dev loss: of the decoder after the last step, smoothed:"
+    caption = (
+        f"Mean ± standard deviation over seeds {seeds}; "
+        "dev loss: of the decoder after the last step, smoothed:"
+    )
     records = _mean_records(table, table.common, [*table.columns, DEV_LOSS])
     return f"{caption}\n\n{_format_records(records.values())}"
 
@@ -326,8 +331,8 @@ def _format_seeds_without_means(table: StudyTable) -> str:
     for system, trainings in table.results.items():
         if trainings:
             seeds_of_systems.append(f"{table.spec.systems[system]}: {_join_seeds(trainings)}")
-    each = "; ".join(seeds_of_systems)
-    return f"No seed is common to all systems, so there are no means over seeds ({each})."
+    seeds = "; ".join(seeds_of_systems)
+    return f"No seed is common to all systems, so there are no means over seeds ({seeds})."
 
 
 def _format_plausible_rates(table: StudyTable) -> str:

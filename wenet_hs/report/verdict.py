@@ -55,8 +55,12 @@ class Sentence:
 def write_verdict(data: ReportData, rivals: Rivals) -> list[Sentence]:
     """The sentences at the top of a page with scores.
 
-    First comes what is known about the systems. Without comparisons, a sentence says that there is
-    no verdict. Then comes what all rates are, and the worst language of each system.
+    First comes what is known about the systems. If they are not compared, a sentence says that there
+    is no verdict. Then comes what all rates are, and the worst language of each system. If the
+    references have no units, there is only a sentence that says so.
+
+    `rivals`: the differences of the other trainings from the first one, by their index in
+    `data.experiments`.
     """
     assert data.mode is not None
     groups = group_seeds(data.experiments, data.mode)
@@ -100,8 +104,8 @@ def _describe_system(
         macro = next(iter(macros.values()))
         statement = f"{text} {format_interval(macro.interval)}."
         return Sentence(statement, "In brackets: 95 % interval over utterances.")
-    each = ", ".join(f"{seed}: {percent(macro.rate)}" for seed, macro in macros.items())
-    return Sentence(f"{text}, the mean of {len(macros)} seeds.", f"Each seed: {each}.")
+    seed_rates = ", ".join(f"{seed}: {percent(macro.rate)}" for seed, macro in macros.items())
+    return Sentence(f"{text}, the mean of {len(macros)} seeds.", f"Each seed: {seed_rates}.")
 
 
 # ---- systems with several seeds
@@ -110,7 +114,8 @@ def _describe_system(
 def _compare_systems(data: ReportData) -> Iterator[Sentence]:
     """A sentence for each system with several seeds except the first one.
 
-    p is corrected for these sentences. Systems that have no pair of seeds are left out.
+    p is corrected for these sentences. A system without two seeds in common with the first one is
+    left out.
     """
     systems = correct_p([system for system in data.systems if system.mode == data.mode])
     correction = ""
@@ -139,10 +144,10 @@ def _describe_few_seeds(system: SystemSeeds, difference: SeedDifference) -> Sent
     else:
         neither = f"Neither {system.name} nor {system.baseline}"
         statement = f"{neither} has fewer errors with each of {num_seeds} seeds."
-    each = ", ".join(map(format_points, gaps))
+    seed_gaps = ", ".join(map(format_points, gaps))
     return Sentence(
         f"{statement} A test needs {MIN_SEEDS} seeds.",
-        f"{_format_rates(system, difference)} points, each seed {each}.",
+        f"{_format_rates(system, difference)} points, each seed {seed_gaps}.",
     )
 
 
@@ -226,14 +231,18 @@ def describe_single_trainings(metric: str, mode: str) -> Sentence:
 
     Its numbers say how far seeds differed in the studies of this project, if that was measured.
     """
-    statement = "One training per system decides nothing between systems: another seed can change the order."
+    statement = (
+        "One training per system decides nothing between systems: "
+        "another seed can change the order."
+    )
     to_do = f"Train {MIN_SEEDS} seeds of each."
     spread = measured_spread(metric, mode)
     if spread is None:
         return Sentence(statement, to_do)
     numbers = (
-        f"Trainings that differ only in the seed differ by more than {spread.median:.1%} of their rate in half of the "
-        f"pairs, {spread.highest_tenth:.1%} in one of ten ({spread.num_systems} systems of ours). {to_do}"
+        "Trainings that differ only in the seed differ by more than "
+        f"{spread.median:.1%} of their rate in half of the pairs, "
+        f"{spread.highest_tenth:.1%} in one of ten ({spread.num_systems} systems of ours). {to_do}"
     )
     return Sentence(statement, numbers)
 
@@ -326,7 +335,7 @@ def _describe_power(detectable: float | None) -> str:
 def _worst_languages(groups: Groups, mode: str) -> Iterator[Sentence]:
     """A sentence with the language that has the highest rate of each system, the mean of its seeds.
 
-    There is none if each system has one language.
+    There is none if each system has one language. `groups`: trainings by system and seed.
     """
     systems_by_language: dict[str, list[str]] = {}
     for name, seeds in groups.items():
@@ -335,10 +344,8 @@ def _worst_languages(groups: Groups, mode: str) -> Iterator[Sentence]:
             worst = max(rates, key=rates.__getitem__)
             systems_by_language.setdefault(worst, []).append(f"{name} {percent(rates[worst])} %")
     if systems_by_language:
-        each = "; ".join(
-            f"{lang} ({', '.join(systems)})" for lang, systems in systems_by_language.items()
-        )
-        yield Sentence(f"Worst language: {each}.")
+        langs = [f"{lang} ({', '.join(names)})" for lang, names in systems_by_language.items()]
+        yield Sentence(f"Worst language: {'; '.join(langs)}.")
 
 
 def _mean_rates(trainings: Sequence[ExperimentResults], mode: str) -> dict[str, float]:
