@@ -35,7 +35,7 @@ def align_columns(utterance: ScoredUtterance, rules: Rules) -> Iterator[Column]:
     num_ref_units = 0
     column = list[Operation]()
     operations = align(*utterance.split(rules))
-    for operation, following in zip_longest(operations, operations[1:]):
+    for operation, following in zip_longest(operations, operations[1:]):  # after the last one: None
         column.append(operation)
         if operation.ref is not None:
             num_ref_units += 1

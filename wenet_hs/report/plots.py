@@ -129,7 +129,7 @@ def line_chart(
     find_ticks = log_ticks if is_log else ticks
     tick_values = find_ticks(min(values), max(values))
     y_ticks = [_Tick(value, format_value(value)) for value in tick_values]
-    left = _left_margin(tick.text for tick in y_ticks)
+    left = _find_left_margin(tick.text for tick in y_ticks)
     x = _Axis(low=0, high=max(steps), begin=left, end=WIDTH - RIGHT)
     y = _Axis(
         low=min(*values, *tick_values),
@@ -144,7 +144,7 @@ def line_chart(
     # SVG draws later parts over earlier ones: faint curves come first.
     for curve in sorted(thinned, key=lambda curve: not curve.faint):
         parts += _draw_curve(curve, x, y)
-    return _svg(parts, WIDTH, HEIGHT, label)
+    return _make_svg(parts, WIDTH, HEIGHT, label)
 
 
 def _spans_more_than_a_decade(values: Sequence[float]) -> bool:
@@ -217,7 +217,7 @@ def scatter_chart(clouds: Sequence[Series], *, label: str, unit: str) -> Markup:
         highest_percent = 1  # without any error the axis ends at 1 %
     tick_values = ticks(0, highest_percent)
     y_ticks = [_Tick(value, f"{value:g} %") for value in tick_values]
-    left = _left_margin(tick.text for tick in y_ticks)
+    left = _find_left_margin(tick.text for tick in y_ticks)
     middle_cloud = (len(drawn) - 1) / 2  # an index, or halfway between two
     margin = _CLOUD_SHIFT * middle_cloud + _MAX_RADIUS  # so that all dots are inside the plot
     x = _Axis(low=0, high=max(lengths), begin=left + margin, end=WIDTH - RIGHT - margin)
@@ -227,7 +227,7 @@ def scatter_chart(clouds: Sequence[Series], *, label: str, unit: str) -> Markup:
         # Lengths are integers, so clouds fit beside each other.
         shift = _CLOUD_SHIFT * (index - middle_cloud)
         parts.append(_draw_cloud(cloud, x, y, shift))
-    return _svg(parts, WIDTH, HEIGHT, label)
+    return _make_svg(parts, WIDTH, HEIGHT, label)
 
 
 def _choose_evenly(points: Sequence[Point]) -> Sequence[Point]:
@@ -274,7 +274,7 @@ def interval_chart(dots: Sequence[Dot], *, label: str) -> Markup:
         return Markup()
     highest = max(max(rated.interval.high for rated in row) for row in rows.values())
     tick_values = ticks(0, 100 * highest)
-    left = _left_margin(rows)
+    left = _find_left_margin(rows)
     x = _Axis(low=0, high=tick_values[-1], begin=left, end=INTERVAL_WIDTH - RIGHT - 4)
     most_dots = max(len(row) for row in rows.values())
     row_height = max(22, 10 + _DOT_DISTANCE * most_dots)
@@ -294,7 +294,7 @@ def interval_chart(dots: Sequence[Dot], *, label: str) -> Markup:
         for number, rated in enumerate(row):
             y = middle + _DOT_DISTANCE * (number - middle_dot)
             parts.append(_draw_interval(rated, x, y))
-    return _svg(parts, INTERVAL_WIDTH, height, label)
+    return _make_svg(parts, INTERVAL_WIDTH, height, label)
 
 
 def _group_by_row(dots: Iterable[Dot]) -> dict[str, list[_RatedDot]]:
@@ -360,7 +360,7 @@ def log_ticks(low: float, high: float) -> list[float]:
     return inside
 
 
-def _left_margin(labels: Iterable[str]) -> int:
+def _find_left_margin(labels: Iterable[str]) -> int:
     """The left end of the plot, for labels that end _LABEL_GAP to the left of it."""
     widest = max(map(cell_len, labels))
     return 6 + CHARACTER_WIDTH * widest + _LABEL_GAP
@@ -393,7 +393,7 @@ def _draw_frame(
     return parts
 
 
-def _svg(parts: Sequence[str], width: float, height: float, label: str) -> Markup:
+def _make_svg(parts: Sequence[str], width: float, height: float, label: str) -> Markup:
     """The SVG element with these parts, which are inserted as they are: their text is escaped."""
     body = "\n".join(parts)
     start = f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(label)}">'

@@ -126,7 +126,7 @@ def _has_implausible_clips(table: StudyTable) -> bool:
 
 
 def _write_chart(table: StudyTable, spec: ChartSpec, *, page: Path) -> str:
-    """Write the chart into the folder of the table; returns the Markdown that shows it on `page`."""
+    """Write the chart into the folder of the table. Returns Markdown that shows it on `page`."""
     chart = table.folder / CHART
     write_atomic(chart, draw_chart(table, spec))
     return f"![{table.spec.title}]({_link(chart, page)})\n\n*{CAPTION}*\n"
@@ -416,8 +416,9 @@ class _Pair(NamedTuple):
 def _format_comparisons(table: StudyTable, rows: Sequence[SystemSeeds], *, num_tests: str) -> str:
     """A table with one row per comparison, with the rates over the paired seeds.
 
-    Columns without a known value are left out. Below the table is a note on the conditions that not
-    each training records, and that were not checked therefore.
+    Columns without a known value are left out. Below the table is a note on the conditions that
+    `check_pair` could not check, because not each training records them. Raises DataError for
+    trainings that are no pair.
 
     Args:
         rows: the comparisons; at least one.
@@ -445,6 +446,7 @@ def _find_pairs(table: StudyTable, row: SystemSeeds) -> list[_Pair]:
     """The trainings of the baseline (A) and of the other system (B) with the seeds of a row."""
     baseline = table.results[row.baseline]
     other = table.results[row.name]
+    # The seeds in `rates` are texts.
     return [_Pair(baseline[int(seed)], other[int(seed)]) for seed in row.rates]
 
 
@@ -527,6 +529,7 @@ def _format_errors(table: StudyTable) -> str:
     records = list[TableRecord]()
     for row in table.rows:
         scores = [training.modes[row.mode] for training in row.results]
+        # The test set is the same for all seeds, and so are its units.
         num_units = {lang: sum(units) for lang, units in row.results[0].units.items()}
         record = {"mode": row.mode, "system": row.label}
         record |= zip("SDI", _format_kinds(scores, sum(num_units.values())), strict=True)
@@ -545,6 +548,7 @@ def _format_kinds(scores: Sequence[ModeResults], num_units: int) -> list[str]:
         scores: of each seed.
         num_units: the reference units of all languages.
     """
+    # Per seed, three numbers. `kinds` has them for each language.
     sums_over_languages = [np.sum([*score.kinds.values()], axis=0) for score in scores]
     means = np.mean(sums_over_languages, axis=0)
     return [percent(share) for share in means / num_units]
@@ -597,9 +601,9 @@ def _format_trainings(table: StudyTable) -> str:
 
 
 def _trainings_record(label: str, trainings: Sequence[Results]) -> TableRecord:
-    """The row of a system: what its trainings have in common is there once.
+    """The row of a system. A value that several trainings have is shown once.
 
-    Numbers of a training in two parts are joined by a plus sign. n/a: not recorded.
+    The numbers of a training in two parts are joined by a plus sign. What is not recorded is n/a.
     """
     steps = [_format_steps(training) for training in trainings]
     hours = [_format_hours(training) for training in trainings]

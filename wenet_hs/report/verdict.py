@@ -55,9 +55,9 @@ class Sentence:
 def write_verdict(data: ReportData, rivals: Rivals) -> list[Sentence]:
     """The sentences at the top of a page with scores.
 
-    First comes what is known about the systems. If they are not compared, a sentence says that there
-    is no verdict. Then comes what all rates are, and the worst language of each system. If the
-    references have no units, there is only a sentence that says so.
+    First comes what is known about the systems. If they are not compared, a sentence says that
+    there is no verdict. Then comes what all rates are, and the worst language of each system. If
+    the references have no units, there is only a sentence that says so.
 
     `rivals`: the differences of the other trainings from the first one, by their index in
     `data.experiments`.
