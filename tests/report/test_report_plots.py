@@ -16,7 +16,7 @@ from wenet_hs.report.plots import (
     line_chart,
     log_ticks,
     scatter_chart,
-    thin,
+    thin_curve,
     ticks,
 )
 from wenet_hs.score.bootstrap import Interval
@@ -123,7 +123,10 @@ def test_ticks_are_few_and_enclose_the_range(low: float, width: float) -> None:
 
 
 def test_long_curves_are_means() -> None:
-    assert thin([(1, 1.0), (2, 3.0), (3, 5.0), (4, 7.0)], max_points=2) == [(2, 2.0), (4, 6.0)]
+    assert thin_curve([(1, 1.0), (2, 3.0), (3, 5.0), (4, 7.0)], max_points=2) == [
+        (2, 2.0),
+        (4, 6.0),
+    ]
     svg = line_chart([Series(points=[(step, 1.0) for step in range(12_345)], colour=0)], label="x")
     assert len(re.findall(r"\d,\d", svg)) <= 200
 

@@ -24,8 +24,8 @@ def build_check_page(
 
     Args:
         facts: lines above the summary.
-        max_players: the largest number of utterances with audio, see `_choose_played`. A large page
-            has fewer of them, because their audio is limited to 10 MB.
+        max_players: the largest number of utterances with audio, see `_choose_played`. There are
+            fewer if their audio has more than _AUDIO_BYTES.
     """
     utterances = chain.from_iterable(checked.sets.values())
     clips = {utterance.key: utterance for utterance in utterances}

@@ -89,6 +89,7 @@ def _find_confusions(shown: ShownExperiment) -> SystemConfusions:
     for each one.
     """
     report = shown.report
+    # All confusions: the map adds up the rare ones.
     confusions = count_confusions(report.utterances.values(), report.rules, most=sys.maxsize)
     has_scripts = report.rules.metric != "per"  # all phones are one alphabet
     confusion_map = None

@@ -65,7 +65,7 @@ def curve_charts(
 
 
 def _curve_over_minutes(metric: str, curves: Curves, colour: int) -> Series:
-    """The values at the validations, over the wall time of the training.
+    """The values of a metric at the validations, over the wall time of the training.
 
     Records without a time are left out.
     """
@@ -75,7 +75,10 @@ def _curve_over_minutes(metric: str, curves: Curves, colour: int) -> Series:
 
 
 def _curves_over_steps(metric: str, curves: Curves, colour: int) -> list[Series]:
-    """The curves of training and validation; that of training is faint if there are validations."""
+    """The curves of a metric in training and in validation.
+
+    The one of training is faint if there are validations.
+    """
     train = _records_with(metric, curves.get("train", ()))
     valid = _records_with(metric, curves.get("valid", ()))
     return [

@@ -116,7 +116,7 @@ def line_chart(
         format_value: returns the text of a value on the vertical axis.
         may_be_log: values of more than one decade get a logarithmic axis, which the chart states.
     """
-    thinned = [replace(curve, points=thin(curve.points)) for curve in curves if curve.points]
+    thinned = [replace(curve, points=thin_curve(curve.points)) for curve in curves if curve.points]
     steps = list[float]()
     values = list[float]()
     for curve in thinned:
@@ -171,7 +171,7 @@ def _draw_curve(curve: Series, x: _Axis, y: _Axis) -> list[str]:
     return parts
 
 
-def thin(points: Sequence[Point], max_points: int = _MAX_CURVE_POINTS) -> list[Point]:
+def thin_curve(points: Sequence[Point], max_points: int = _MAX_CURVE_POINTS) -> list[Point]:
     """At most `max_points` points, so that the curve of a long training stays small and readable.
 
     Each is the mean value of some neighbours, at the last one of their steps. Values that are not

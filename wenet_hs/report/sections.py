@@ -39,10 +39,11 @@ others."""
 
 
 def lengths_section(data: ReportData) -> dict[str, Any]:
-    """Two charts of the shown experiments, of which there must be at least one.
+    """The variables of `lengths.html`: two charts of the shown experiments, at least one.
 
     The first has the error rate per range of reference lengths, the second the error rate of each
-    utterance by its length. In the second one, rates above MAX_RATE are drawn there, and counted.
+    utterance by its length. In the second one, rates above MAX_RATE are drawn at MAX_RATE, and
+    their number is `num_clipped`.
     """
     metric = data.shown[0].report.rules.metric
     unit = f"{UNIT_NAMES[metric]}s"
@@ -93,8 +94,9 @@ def _find_lengths_and_rates(shown: ShownExperiment) -> list[tuple[float, float]]
 
 
 def training_section(data: ReportData) -> dict[str, Any]:
-    """Final values, curves over steps and over wall time, and the settings that differ.
+    """The variables of `training.html`.
 
+    These are final values, curves over steps and over wall time, and the settings that differ.
     Experiments without curves are not in the table of final values.
     """
     experiments = data.experiments
@@ -168,7 +170,10 @@ class DrawnTree(NamedTuple):
 
 
 def trees_section(data: ReportData) -> dict[str, Any]:
-    """The trees of the output layers with their most probable units; equal trees once."""
+    """The variables of `trees.html`: the trees of the output layers, equal trees once.
+
+    Their MAX_LEAVES most probable branches are drawn.
+    """
     trees = list[DrawnTree]()
     for experiment in data.experiments:
         tree = experiment.tree
@@ -218,9 +223,10 @@ class CorpusStatistics:
 
 
 def corpora_section(data: ReportData) -> dict[str, Any]:
-    """Hours, utterances and speakers of each language and split of each corpus.
+    """The variables of `corpora.html`: the sizes of each corpus by language and split.
 
-    A sampled corpus also has the released hours, and λ, the share of them that was to be kept.
+    The sizes are hours, utterances and speakers. A sampled corpus also has the released hours, and
+    λ, the share of them that was to be kept.
     """
     corpora = [_read_corpus(path, stats, data.note) for path, stats in data.stats.items()]
     return {"corpora": corpora}
@@ -230,7 +236,7 @@ def _read_corpus(path: Path, stats: Mapping[str, Any], note: str) -> CorpusStati
     """The sizes in a stats.json.
 
     Args:
-        path: of the stats.json; without a name of the corpus it is its name.
+        path: of the stats.json; it is shown as the name if the file does not name its corpus.
         stats: the content of the file.
         note: the kind of speech, which the title of the page has; it is removed from the name.
     """
@@ -273,9 +279,10 @@ _SHOWN_SETTINGS = ("seed", "encoder", "encoder_conf.layers", "encoder_conf.freez
 
 
 def conditions_section(data: ReportData) -> dict[str, Any]:
-    """Signatures and counts of the error rates, facts about the trainings, and all input files.
+    """The variables of `conditions.html`.
 
-    Reads each input file for its hash.
+    These are signatures and counts of the error rates, facts about the trainings, and all input
+    files. Reads each input file for its hash.
     """
     scores = list[TableRecord]()
     facts = dict[str, dict[str, str]]()

@@ -140,7 +140,8 @@ def _link(target: Path, page: Path) -> str:
 def compare_with_published(table: StudyTable, published: StudyTable) -> str:
     """The rates of a table beside those of the published one, over all seeds of each.
 
-    There is no test, because machines differ. Empty if they have no system in common.
+    It is a Markdown table with a heading, a row per system and mode. There is no test, because
+    machines differ. Empty if they have no results in common.
     """
     records = list[TableRecord]()
     for system, label in table.spec.systems.items():
@@ -174,7 +175,7 @@ def _find_numbers(table: StudyTable, system: str, column: str) -> list[float]:
 
 
 def format_table(table: StudyTable, *, details: str = "") -> str:
-    """The short form of a table: its text, the rates, and the comparisons in the first mode.
+    """The short form of a table as Markdown: its text, rates, and comparisons in the first mode.
 
     `details`: Markdown at its end that names the file of `format_details`.
     """
@@ -193,9 +194,11 @@ def format_table(table: StudyTable, *, details: str = "") -> str:
 
 
 def format_details(table: StudyTable) -> str:
-    """All comparisons, the languages, the kinds of errors and the trainings.
+    """The details of a table as Markdown.
 
-    Languages and kinds of errors are left out if no seed is common to all systems.
+    These are the rates without clips of implausible duration, comparisons in all modes, languages,
+    kinds of errors, options of decoding, and trainings. Languages and kinds of errors are left out
+    if no seed is common to all systems, and for language models.
     """
     rows = compare_study(table)
     parts = [_format_heading(table), _format_plausible_rates(table)]
@@ -285,9 +288,10 @@ def _format_rates(table: StudyTable) -> str:
 
 
 def _format_perplexities(table: StudyTable) -> str:
-    """The perplexities of language models over all seeds, and those of the paper if it has any.
+    """A Markdown table of the perplexities of language models, as means over all seeds.
 
-    Below them is a note on settings that are not equal in all trainings.
+    It has those of the paper too, if `table.yaml` names them. Below it is a note on settings that
+    are not equal in all trainings.
     """
     results = {
         system: trainings.values() for system, trainings in table.results.items() if trainings
@@ -414,7 +418,7 @@ class _Pair(NamedTuple):
 
 
 def _format_comparisons(table: StudyTable, rows: Sequence[SystemSeeds], *, num_tests: str) -> str:
-    """A table with one row per comparison, with the rates over the paired seeds.
+    """A Markdown table with one row per comparison, with the rates over the paired seeds.
 
     Columns without a known value are left out. Below the table is a note on the conditions that
     `check_pair` could not check, because not each training records them. Raises DataError for
@@ -601,9 +605,10 @@ def _format_trainings(table: StudyTable) -> str:
 
 
 def _trainings_record(label: str, trainings: Sequence[Results]) -> TableRecord:
-    """The row of a system. A value that several trainings have is shown once.
+    """The row of a system: the cost, the processor and the commit of its trainings.
 
-    The numbers of a training in two parts are joined by a plus sign. What is not recorded is n/a.
+    A text that several trainings have is shown once. The numbers of a training in two parts are
+    joined by a plus sign. What is not recorded is n/a.
     """
     steps = [_format_steps(training) for training in trainings]
     hours = [_format_hours(training) for training in trainings]

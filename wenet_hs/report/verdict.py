@@ -131,12 +131,16 @@ def _compare_systems(data: ReportData) -> Iterator[Sentence]:
 
 
 def _describe_few_seeds(system: SystemSeeds, difference: SeedDifference) -> Sentence:
-    """Whether all seeds agree which system has fewer errors. There are too few seeds for a test."""
+    """Whether all seeds agree which system has fewer errors, and the difference of each seed.
+
+    It is for systems with too few seeds for a test.
+    """
     gaps = difference.differences  # below 0: this system is better than the baseline
     num_seeds = len(gaps)
     agree = all(gap < 0 for gap in gaps) or all(gap > 0 for gap in gaps)
     if agree:
         better, worse = _rank(system.name, system.baseline, gaps[0])
+        # By chance, each seed after the first one agrees with it in half of the cases.
         chance = f"Two equal systems show this in 1 of {2 ** (num_seeds - 1)} cases."
         statement = (
             f"{better} has fewer errors than {worse} with each of {num_seeds} seeds. {chance}"
@@ -199,11 +203,15 @@ def _format_rates(system: SystemSeeds, difference: SeedDifference) -> str:
 def _compare_trainings(
     data: ReportData, rivals: Rivals, groups: Groups, metric: str
 ) -> Iterator[Sentence]:
-    """A sentence for each pair of the first training and another one, of which one has no other
-    seeds.
+    """Sentences that compare the first training with others on the test set.
 
-    Before them stands a sentence on what one training cannot show. Systems with several seeds have
-    sentences of their own.
+    There is one for each other training whose system has no other seeds, and for all others if the
+    system of the first training has none. Before them stands a sentence on what one training cannot
+    show. Systems with several seeds are compared in `_compare_systems`.
+
+    Args:
+        rivals: the differences from the first training, by index of the other one.
+        groups: trainings by system and seed.
     """
     assert data.mode is not None
     first = data.shown[0].experiment.name
@@ -333,7 +341,7 @@ def _describe_power(detectable: float | None) -> str:
 
 
 def _worst_languages(groups: Groups, mode: str) -> Iterator[Sentence]:
-    """A sentence with the language that has the highest rate of each system, the mean of its seeds.
+    """A sentence with the language of each system that has the highest rate, the mean of its seeds.
 
     There is none if each system has one language. `groups`: trainings by system and seed.
     """
