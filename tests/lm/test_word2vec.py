@@ -283,7 +283,7 @@ def test_words_that_are_not_units_are_counted_and_left_out(monkeypatch: pytest.M
     assert text.ids.tolist() == [3, 4, 1, *[3] * 6, 4, 4]
     assert text.starts.tolist() == [0, 3, 6, 9, 10, 11]  # a longer sentence is cut
     assert text.unknown == {"x": 2, "<blank>": 1, "<sos/eos>": 1}
-    assert text.counts(6).tolist() == [0, 1, 0, 7, 3, 0]
+    assert text.count_units(6).tolist() == [0, 1, 0, 7, 3, 0]
     assert split_jobs(text.starts) == [(0, 1), (1, 2), (2, 3), (3, 5)]
 
 

@@ -84,7 +84,7 @@ class EncodedText(NamedTuple):
     unknown: Counter[str]
     """The words that are not units and were left out."""
 
-    def counts(self, num_units: int) -> Ints:
+    def count_units(self, num_units: int) -> Ints:
         """(V,) how often each unit occurs."""
         return np.bincount(self.ids, minlength=num_units)
 
@@ -155,7 +155,7 @@ def train_word2vec(
         ValueError: the ids, the tree or the vectors do not fit V and D.
         ConfigError: the loss is not finite, or `sample` leaves nothing to predict.
     """
-    generator, counts = np.random.default_rng(options.seed), text.counts(num_units)
+    generator, counts = np.random.default_rng(options.seed), text.count_units(num_units)
     drawn = (2 * generator.random((num_units, options.dim), dtype=np.float32) - 1) / np.float32(
         options.dim
     )
@@ -190,7 +190,7 @@ def unit_vectors(sequences: Sequence[Sequence[int]], num_units: int, seed: int) 
     text = EncodedText(
         np.fromiter(chain.from_iterable(sequences), np.int32, starts[-1]), starts, Counter()
     )
-    counts = text.counts(num_units)
+    counts = text.count_units(num_units)
     if np.count_nonzero(counts) < 2:  # nothing to predict
         return np.where(
             counts[:, None] > 0, np.float32(0), np.full((num_units, UNIT_DIM), np.nan, np.float32)
@@ -227,7 +227,7 @@ class _Training:
     ) -> None:
         self.text, self.options, self.generator = text, options, generator
         self.vectors_VD, self.head, self.jobs = vectors_VD, head, split_jobs(text.starts)
-        counts = text.counts(len(vectors_VD))
+        counts = text.count_units(len(vectors_VD))
         self.excess_V = counts / (options.sample * counts.sum()) if options.sample else None
 
     def run_epoch(
