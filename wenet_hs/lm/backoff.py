@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unicodedata import normalize
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -67,43 +66,42 @@ class NgramModel(LanguageModel):
     """
 
     def __init__(self, file: "ArpaReader", units: UnitTable) -> None:
-        """Raises DataError if the model knows none of the units."""
+        """
+        Args:
+            units: of the recogniser.
+        Raises:
+            DataError: the model knows none of the units.
+        """
         text_units = list_text_units(units)
-        number_of = _number_words_in_nfc(file.words)
+        word_of_unit = _find_known_units(file.words, text_units)
+        if not word_of_unit:
+            raise make_no_unit_error(file.path, units)
+        self.unknown = [unit for unit_id, unit in text_units if unit_id not in word_of_unit]
         # A file without <unk> gets one more word, which is in no n-gram.
         unknown_word = file.words.get(UNKNOWN, len(file.words))
-        words = [unknown_word] * len(units)
-        unknown = []
-        for unit_id, unit in text_units:
-            word = number_of.get(normalize("NFC", unit))
-            if word is None:
-                unknown.append(unit)
-            else:
-                words[unit_id] = word
-        if len(unknown) == len(text_units):
-            raise make_no_unit_error(file.path, units)
-        words[units.special.eos] = file.words[END]
-        self.unknown = unknown
-
         self._num_words = len(file.words) + 1
+        words = [unknown_word] * len(units)
+        for unit_id, word in word_of_unit.items():
+            words[unit_id] = word
+        words[units.special.eos] = file.words[END]
+
         backoffs = {(): _UNKNOWN_LOG_PROB, **file.backoffs}
         contexts = {context: number for number, context in enumerate(backoffs)}
-        self._begin = (
-            _find_longest_context((file.words[BEGIN],), contexts) if BEGIN in file.words else 0
-        )
+        first_history = (file.words[BEGIN],) if BEGIN in file.words else ()
+        self._begin = _find_longest_context(first_history, contexts)
         self._max_lookups = 1 + max(map(len, contexts))  # from the longest context to the empty one
         shorter = [_find_longest_context(context[1:], contexts) for context in contexts]
         keys = [self._ngram_key(contexts[ngram[:-1]], ngram[-1]) for ngram in file.log_probs]
         next_contexts = [_find_longest_context(ngram, contexts) for ngram in file.log_probs]
-        keys_G = np.array(keys, np.int64)
+        keys_G = torch.tensor(keys)
         order_G = keys_G.argsort()
         tables = _NgramTables(
             words_V=torch.tensor(words),
             backoffs_C=torch.tensor(list(backoffs.values()), dtype=torch.float64),
             shorter_C=torch.tensor(shorter),
-            keys_G=torch.from_numpy(keys_G[order_G]),
-            log_probs_G=torch.from_numpy(np.array(list(file.log_probs.values()))[order_G]),
-            next_contexts_G=torch.from_numpy(np.array(next_contexts, np.int64)[order_G]),
+            keys_G=keys_G[order_G],
+            log_probs_G=torch.tensor(list(file.log_probs.values()), dtype=torch.float64)[order_G],
+            next_contexts_G=torch.tensor(next_contexts)[order_G],
         )
         self._tables_on = {torch.device("cpu"): tables}
 
@@ -159,6 +157,22 @@ class NgramModel(LanguageModel):
             if not is_gpu(ids_Q.device) and not bool(is_open_Q.any()):
                 break
         return log_probs_Q, next_contexts_Q
+
+
+def _find_known_units(
+    words: Mapping[str, int], text_units: Sequence[tuple[int, str]]
+) -> dict[int, int]:
+    """The id of each unit that is a word of a file → the number of the word.
+
+    `text_units`: ids and symbols. Unit and word are compared in NFC.
+    """
+    number_of = _number_words_in_nfc(words)
+    word_of_unit = {}
+    for unit_id, unit in text_units:
+        word = number_of.get(normalize("NFC", unit))
+        if word is not None:
+            word_of_unit[unit_id] = word
+    return word_of_unit
 
 
 def _number_words_in_nfc(words: Mapping[str, int]) -> dict[str, int]:

@@ -180,7 +180,7 @@ def _load_ngram_model(path: Path, tokenizer: Tokenizer) -> AnyLanguageModel:
 def _load_arpa_model(path: Path, tokenizer: Tokenizer) -> AnyLanguageModel:
     """The model over the recogniser's units, or over words if most of its words are no units."""
     arpa = ArpaReader(path)
-    vocabulary = _Vocabulary.of(arpa.words, tokenizer.table)
+    vocabulary = _VocabularyCounts.of(arpa.words, tokenizer.table)
     if vocabulary.is_over_units(tokenizer):
         return NgramModel(arpa, tokenizer.table)
     _log_model_of_words(path, vocabulary)
@@ -200,7 +200,7 @@ def _load_kenlm_model(path: Path, tokenizer: Tokenizer) -> AnyLanguageModel:
         num_words = kenlm_vocabulary.num_words - NUM_SPECIAL
         return _load_without_spelling(path, num_words, tokenizer)
     words = [translate_word(word) for word in kenlm_vocabulary.words]
-    vocabulary = _Vocabulary.of(words, tokenizer.table)
+    vocabulary = _VocabularyCounts.of(words, tokenizer.table)
     if vocabulary.is_over_units(tokenizer):
         lm = KenlmModel(path, tokenizer.table)
         _refuse_no_known_unit(path, lm, tokenizer)
@@ -222,7 +222,7 @@ def _load_without_spelling(path: Path, num_words: int, tokenizer: Tokenizer) -> 
         DataError: most of its words are no units of the recogniser, or it knows no unit.
     """
     lm = KenlmModel(path, tokenizer.table)
-    vocabulary = _Vocabulary(
+    vocabulary = _VocabularyCounts(
         num_words=num_words,
         num_units=len(lm.known),
         has_pieces=any(SPACE in unit for unit in lm.known),
@@ -245,7 +245,7 @@ def _refuse_no_known_unit(path: Path, lm: KenlmModel, tokenizer: Tokenizer) -> N
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Vocabulary:
+class _VocabularyCounts:
     """What tells an n-gram model over the recogniser's units from one of words."""
 
     num_words: int
@@ -256,7 +256,7 @@ class _Vocabulary:
     """Whether a word contains `▁`, the sign of a space, as units of characters and pieces do."""
 
     @classmethod
-    def of(cls, words: Iterable[str], table: UnitTable) -> "_Vocabulary":
+    def of(cls, words: Iterable[str], table: UnitTable) -> "_VocabularyCounts":
         """Count the words of a model. `table`: the units of the recogniser."""
         ordinary_words = _without_special(words)
         return cls(
@@ -291,7 +291,7 @@ def _make_word_tokenizer(words: Iterable[str]) -> SegmentingTokenizer:
     return SegmentingTokenizer(UnitTable.from_units(_without_special(words)))
 
 
-def _log_model_of_words(path: Path, vocabulary: _Vocabulary) -> None:
+def _log_model_of_words(path: Path, vocabulary: _VocabularyCounts) -> None:
     """Log, on rank 0, that a model is one of words and what follows from it."""
     if is_first_rank():
         logger.info("%s: %s; it rescores n-best lists as a model of words", path, vocabulary)
