@@ -18,7 +18,7 @@ from wenet_hs.manifest.data_list import Utterance, read_data_list
 from wenet_hs.results.experiment import ExperimentResults
 from wenet_hs.results.folder import DecodingRecord, ExperimentFolder
 from wenet_hs.results.results_file import BANDS, Counts, ModeResults, Results, TrainingPart
-from wenet_hs.results.speech import are_simulated
+from wenet_hs.results.speech import has_simulated_speech
 from wenet_hs.runs.curves import Curves, ctc_take_off
 from wenet_hs.runs.record import DataFile, FirstWeights, RunRecord, Start
 from wenet_hs.runs.sentences import escape_bytes
@@ -80,7 +80,7 @@ def collect_results(experiment: ExperimentResults, data_folders: Iterable[Path] 
         },
         decoding=_decoding_options(experiment.decoding),
         implausible=_find_implausible(utterances, data_folders),
-        is_simulated=any(are_simulated(report.utterances) for report in reports),
+        is_simulated=any(has_simulated_speech(report.utterances) for report in reports),
         is_pretrained_on_simulated=experiment.is_pretrained_on_simulated,
     )
 
