@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one reader of the folder of a training: where its files are, and what is in them.
+"""Reads the folder of a training: where its files are, and what is in them.
 
     MODEL_DIR/train.yaml             settings
     MODEL_DIR/run.json               run record
@@ -10,7 +10,8 @@
     MODEL_DIR/TEST/MODE/hyps.jsonl   n-best hypotheses, confidences
     MODEL_DIR/TEST/MODE/score.json   error rates
 
-Any of them may be absent. Each is read only when it is asked for: the page lists many folders.
+Any of them may be absent. Each is read only when it is asked for, because the local page lists many
+folders.
 """
 
 from collections.abc import Mapping
