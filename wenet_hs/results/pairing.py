@@ -54,33 +54,31 @@ def training_of(name: str, settings: Mapping[str, Any], run: RunRecord | None) -
         run: None if there is no run record; its facts are then not recorded.
     """
     run = run or RunRecord()
-    # What may be different in each start of a training, without repeated values.
-    facts_by_start = {
+    # Each has several values if it changed between the starts of the training.
+    values_of_starts = {
         "processor": run.processors,
         "number of ranks": [str(number) for number in run.rank_numbers],
         "torch": run.torch_versions,
     }
+    list_hashes = [sha256[:_SHOWN_DIGITS] for sha256 in run.lists.train_sums]
     texts = {
         "seed": _text_of(settings.get("seed")),
         "dtype": _text_of(settings.get("dtype")),
-        "processor": "; ".join(facts_by_start["processor"]),
-        "number of ranks": "; ".join(facts_by_start["number of ranks"]),
-        _LIST: " ".join(sha256[:_SHOWN_DIGITS] for sha256 in run.lists.train_sums),
+        "processor": "; ".join(values_of_starts["processor"]),
+        "number of ranks": "; ".join(values_of_starts["number of ranks"]),
+        _LIST: " ".join(list_hashes),
         "units": run.files.get("units.txt", "")[:_SHOWN_DIGITS],
-        "torch": "; ".join(facts_by_start["torch"]),
+        "torch": "; ".join(values_of_starts["torch"]),
         _FIRST_WEIGHTS: _describe_first_weights(run),
         _LIST_PATHS: " ".join(run.lists.train_paths),
     }
-    ctc_settings = [
-        (setting, value)
-        for setting, value in flatten(settings).items()
-        if setting.startswith("ctc_conf.")
-    ]
+    flat_settings = flatten(settings)
+    ctc_settings = sorted(item for item in flat_settings.items() if item[0].startswith("ctc_conf."))
     return TrainingFacts(
         name=name,
         facts={fact: text or None for fact, text in texts.items()},  # an empty text: not recorded
-        ctc=repr((sorted(ctc_settings), run.files.get("ctc_tree.json"))),
-        changed=frozenset(fact for fact, values in facts_by_start.items() if len(values) > 1),
+        ctc=repr((ctc_settings, run.files.get("ctc_tree.json"))),
+        changed=frozenset(fact for fact, values in values_of_starts.items() if len(values) > 1),
     )
 
 
