@@ -66,11 +66,9 @@ class NgramModel(LanguageModel):
     """
 
     def __init__(self, file: "ArpaReader", units: UnitTable) -> None:
-        """
-        Args:
-            units: of the recogniser.
-        Raises:
-            DataError: the model knows none of the units.
+        """Index the n-grams of a file for the units of a recogniser.
+
+        Raises DataError if the file has none of the units as a word.
         """
         text_units = list_text_units(units)
         word_of_unit = _find_known_units(file.words, text_units)
@@ -85,6 +83,8 @@ class NgramModel(LanguageModel):
             words[unit_id] = word
         words[units.special.eos] = file.words[END]
 
+        # A context is a history after which the model can back off. The empty one has the number 0. Its "backoff" is
+        # the log-probability of a word that is in no n-gram.
         backoffs = {(): _UNKNOWN_LOG_PROB, **file.backoffs}
         contexts = {context: number for number, context in enumerate(backoffs)}
         first_history = (file.words[BEGIN],) if BEGIN in file.words else ()
@@ -106,7 +106,10 @@ class NgramModel(LanguageModel):
         self._tables_on = {torch.device("cpu"): tables}
 
     def _ngram_key(self, context: Any, word: Any) -> Any:
-        """One number per n-gram, from its context and its last word; integers or tensors."""
+        """One number for an n-gram, from the numbers of its context and its last word.
+
+        Both are integers, or tensors of equal shape.
+        """
         return context * self._num_words + word
 
     def start(self, count: int, device: torch.device | None = None) -> Tensor:
@@ -128,11 +131,15 @@ class NgramModel(LanguageModel):
         return next_contexts_M
 
     def _look_up(self, contexts_Q: Tensor, ids_Q: Tensor) -> tuple[Tensor, Tensor]:
-        """The log-probability of each unit after its context, and the context after both.
+        """Answer Q queries: the log-probability of a unit after a context, and the context after it.
 
-        (Q,), (Q,) → (Q,) float64, base e, and (Q,). In each round, the queries without an n-gram
-        back off to a shorter context. On a GPU all rounds are computed, because to ask whether all
-        queries are answered would wait for it.
+        In each round, the n-gram of context and unit is searched in the sorted keys of all n-grams.
+        A query without it adds the backoff and goes on with a shorter context. On a GPU all rounds
+        are computed, because asking whether all queries are answered would wait for the GPU.
+
+        Args:
+            contexts_Q: the numbers of contexts; 0 is the empty one.  ids_Q: unit ids.
+        Returns: (Q,) float64, base e, and (Q,).
         """
         tables = self._tables_on[ids_Q.device]
         words_Q = tables.words_V[ids_Q]
@@ -142,7 +149,8 @@ class NgramModel(LanguageModel):
         for _ in range(self._max_lookups):
             keys_Q = self._ngram_key(contexts_Q, words_Q)
             entries_Q = torch.searchsorted(tables.keys_G, keys_Q)
-            entries_Q = entries_Q.clamp(max=len(tables.keys_G) - 1)  # of keys above the last one
+            # A key above the last one would be after the end of the table.
+            entries_Q = entries_Q.clamp(max=len(tables.keys_G) - 1)
             has_ngram_Q = tables.keys_G[entries_Q] == keys_Q
             added_Q = torch.where(
                 has_ngram_Q, tables.log_probs_G[entries_Q], tables.backoffs_C[contexts_Q]
@@ -162,9 +170,11 @@ class NgramModel(LanguageModel):
 def _find_known_units(
     words: Mapping[str, int], text_units: Sequence[tuple[int, str]]
 ) -> dict[int, int]:
-    """The id of each unit that is a word of a file → the number of the word.
+    """The units that are words of a file: unit id → number of the word.
 
-    `text_units`: ids and symbols. Unit and word are compared in NFC.
+    Args:
+        words: the words of the file with their numbers.
+        text_units: ids and symbols of units. Units and words are compared in NFC.
     """
     number_of = _number_words_in_nfc(words)
     word_of_unit = {}
@@ -182,13 +192,13 @@ def _number_words_in_nfc(words: Mapping[str, int]) -> dict[str, int]:
     """
     numbers = {normalize("NFC", word): number for word, number in words.items()}
     for word, number in words.items():
-        if word in numbers:  # this form is NFC
+        if word in numbers:  # the word is in NFC
             numbers[word] = number
     return numbers
 
 
 def _find_longest_context(history: WordIds, contexts: Mapping[WordIds, int]) -> int:
-    """The number of the longest context with which a history ends.
+    """The number of the longest context with which a history ends; that of the empty one if none.
 
     `contexts`: the number of each context; the empty one is among them.
     """
@@ -214,8 +224,7 @@ def translate_word(word: str) -> str:
 class ArpaReader:
     """The n-grams of a file in ARPA format, which SRILM and KenLM write.
 
-    Log-probabilities and backoffs are natural logarithms. The empty lines and the sections are read
-    in the order of the file.
+    Log-probabilities and backoffs are natural logarithms.
     """
 
     words: dict[str, int]
@@ -293,8 +302,8 @@ class ArpaReader:
     def _read_ngram(self, fields: Sequence[str], order: int, *, is_highest: bool) -> None:
         """Add one n-gram: log10 of its probability, its words, and log10 of its backoff.
 
-        The backoff may be missing, and is then 0. In the highest order there is none; only 1-grams
-        may have one there, which is not used.
+        The backoff may be missing; its logarithm is then 0. n-grams of the highest order have none.
+        1-grams may have one even then, which is not used.
 
         Raises DataError for another number of fields, a wrong number, a word that is no 1-gram, and
         a repeated n-gram.
@@ -311,7 +320,7 @@ class ArpaReader:
         if log10_prob > 0:
             raise self._error(f"a probability of 10^{fields[0]} is above 1; the file is damaged")
         names = [translate_word(name) for name in fields[1 : order + 1]]
-        if order == 1:
+        if order == 1:  # the 1-grams are all words of the file
             self.words.setdefault(names[0], len(self.words))
         ngram = self._find_words(names)
         if ngram in self.log_probs:
@@ -349,7 +358,7 @@ class ArpaReader:
         return line.strip(" \t")
 
     def _peek_at_line(self) -> str:
-        """The next line that is not empty. It is read again; empty lines before it are not."""
+        """The next line that is not empty. The next call of a reading method gets it again."""
         line = ""
         while not line:
             line = self._read_line()
@@ -370,7 +379,8 @@ class ArpaReader:
     def _add_missing_prefixes(self) -> None:
         """Add the n-grams that SRILM leaves out although longer ones begin with them.
 
-        Their probability is the one that backing off gives, and their backoff is 1.
+        Their log-probability is the one that backing off gives. Their backoff is 1, of which the
+        logarithm is 0.
         """
         for ngram in list(self.log_probs):
             for length in range(1, len(ngram)):
@@ -380,7 +390,11 @@ class ArpaReader:
                     self.backoffs[prefix] = 0.0
 
     def _back_off(self, ngram: WordIds) -> float:
-        """The log-probability of the last word after the others: log_probs, or by backing off."""
+        """The log-probability of the last word of an n-gram after the others, base e.
+
+        If the file does not have the n-gram, it is the backoff of the others and the
+        log-probability after a shorter history.
+        """
         log_prob = self.log_probs.get(ngram)
         if log_prob is not None:
             return log_prob
@@ -410,7 +424,10 @@ class KenlmModel(LanguageModel):
     """The recogniser's units that the model knows."""
 
     def __init__(self, path: Path, units: UnitTable) -> None:
-        """Raises ConfigError if kenlm is not installed, DataError if it cannot read the file."""
+        """Open a binary file of KenLM and look up the units of a recogniser in it.
+
+        Raises ConfigError if kenlm is not installed, DataError if it cannot read the file.
+        """
         self._kenlm = _import_kenlm(path)
         try:
             self._model = self._kenlm.Model(str(path))
@@ -418,8 +435,9 @@ class KenlmModel(LanguageModel):
             to_do = "build it again with build_binary"
             raise DataError(path, "kenlm cannot read it", to_do) from error
         self.known = []
-        self.unknown = unknown = list[str]()
-        self._words = [UNKNOWN] * len(units)  # of each unit; special units but <eos> are <unk>
+        unknown = list[str]()
+        # The word of each unit. Special units are <unk>, and <eos> is the end.
+        self._words = [UNKNOWN] * len(units)
         for unit_id, unit in list_text_units(units):
             word = self._find_word(unit)
             self._words[unit_id] = word
@@ -427,12 +445,13 @@ class KenlmModel(LanguageModel):
                 self.known.append(unit)
             else:
                 unknown.append(unit)
+        self.unknown = unknown
         self._words[units.special.eos] = END
         begin = self._kenlm.State()
         self._model.BeginSentenceWrite(begin)
         self._states = [begin]
-        self._number_of = {begin: 0}
-        self._steps = dict[tuple[int, int], _KenlmStep]()  # (state, unit) → step
+        self._number_of = {begin: 0}  # state → its index in `_states`
+        self._steps = dict[tuple[int, int], _KenlmStep]()  # (number of a state, unit id) → step
 
     def _find_word(self, unit: str) -> str:
         """The spelling with which the model has a unit; the unit if it has none.
@@ -464,9 +483,10 @@ class KenlmModel(LanguageModel):
         return torch.tensor(next_states, device=ids.device)
 
     def _step(self, state: int, unit_id: int) -> _KenlmStep:
-        """Log-probability of a unit after a state, and the next state, which gets a number if new.
+        """The log-probability of a unit after the state of this number, and the next state's number.
 
-        Steps are cached, because `advance` repeats one of those that `score` made.
+        A state that is new gets the next number. Steps are kept, because `advance` repeats one of
+        those that `score` made; if there are very many, all are dropped.
         """
         step = self._steps.get((state, unit_id))
         if step is not None:
@@ -484,7 +504,7 @@ class KenlmModel(LanguageModel):
 
 
 def _import_kenlm(path: Path) -> Any:
-    """The library. Raises ConfigError, with the file that needs it, if it is not installed."""
+    """KenLM's library. Raises ConfigError if it is not installed. `path`: the file to read."""
     try:
         import kenlm
     except ImportError as error:

@@ -47,7 +47,9 @@ def is_kenlm_file(path: Path) -> bool:
 
 
 def read_kenlm_vocabulary(path: Path) -> KenlmVocabulary:
-    """The words of a binary file, without loading the model.
+    """The words of a binary file of KenLM, without loading the model.
+
+    A file that was built without the spelling of its words has only their number.
 
     Raises DataError if the file is of another version or incomplete, or a word is not UTF-8.
     """
@@ -71,10 +73,11 @@ def read_kenlm_vocabulary(path: Path) -> KenlmVocabulary:
 
 
 def _find_spelling(path: Path, content: mmap.mmap, num_words: int) -> int:
-    """Where the words begin: at the last `<unk>` after which at least `num_words` words end.
+    """Where the words of a binary file begin: their spellings are its end.
 
-    A later `<unk>` is the end of another word, such as `my<unk>`. Raises DataError if there is no
-    such place, because then the file is incomplete.
+    The first word is `<unk>`, and a zero byte ends each. So the words begin at the last `<unk>`
+    with at least `num_words` zero bytes after it. A later `<unk>` is the end of another word, such
+    as `my<unk>`. Raises DataError if there is no such place: then the file is incomplete.
     """
     offset = content.rfind(_FIRST_WORD)
     while offset >= 0 and content[offset:].count(b"\0") < num_words:

@@ -89,7 +89,8 @@ class TextModel:
         lm_tokenizer: Tokenizer,
         recogniser_tokenizer: Tokenizer,
     ) -> None:
-        """
+        """Combine a model with the tokenizers of its own units and of the recogniser's.
+
         Args:
             name: the file or folder of the model, for messages.
             lm: over the units of `lm_tokenizer`.
@@ -98,8 +99,7 @@ class TextModel:
         self._lm = lm
         self._lm_tokenizer = lm_tokenizer
         self._recogniser_tokenizer = recogniser_tokenizer
-        # Of all texts so far.
-        self._num_units = 0
+        self._num_units = 0  # of all texts so far, in units of `lm`
         self._num_unknown = 0
 
     def score_texts(self, texts: Sequence[Sequence[int]]) -> list[float]:
@@ -118,7 +118,10 @@ class TextModel:
         return self._lm.score_texts([[*ids, eos] for ids in texts_in_lm_units])
 
     def _count_unknown(self, texts_in_lm_units: Sequence[Sequence[int]]) -> None:
-        """Add units to the counts, and warn if this completes the first 100 and most are <unk>."""
+        """Count all units and the unknown ones. Warn once if nearly all of the first 100 are unknown.
+
+        The check is made as soon as at least 100 units are counted.
+        """
         was_checked = self._num_units >= _NUM_CHECKED_UNITS
         unk = self._lm_tokenizer.table.special.unk
         for ids in texts_in_lm_units:

@@ -55,7 +55,7 @@ def load_lm(model_dir: Path, *, device: torch.device | str = "cpu") -> LmExperim
     """
     config_path = in_folder(model_dir, "train.yaml", made_by=LmConfig.trained_by)
     config = load_config(config_path, (), LmConfig)
-    check_files(model_dir, read_run(model_dir))
+    check_files(model_dir, read_run(model_dir))  # raises if a file is not that of the training
     units_path = in_folder(model_dir, "units.txt", made_by=LmConfig.trained_by)
     table, tokenizer = read_units(config, units_path, where=str(config_path))
     model = build_lm(config, table, model_dir)
@@ -73,14 +73,20 @@ def build_lm(config: LmConfig, table: UnitTable, folder: Path) -> RnnLm:
     """A recurrent model over the units of `table`, with new weights.
 
     Models of one seed start with the same input vectors and recurrent layers, whichever head they
-    have.
+    have, because each head draws its weights with a seed of its own.
 
     Args:
         folder: where the tree of the head is, if the config names one.
     """
-    tree = load_trees(config, table, folder).get("head_conf")
+    trees = load_trees(config, table, folder)
     conf = config.rnn_conf
-    head = build_head(config.head_conf, conf.hidden_size, len(table), tree, name=config.head)
+    head = build_head(
+        config.head_conf,
+        conf.hidden_size,
+        len(table),
+        trees.get("head_conf"),  # None for a head without a tree
+        name=config.head,
+    )
     return RnnLm(
         head,
         kind=config.rnn,
@@ -97,7 +103,9 @@ def build_lm(config: LmConfig, table: UnitTable, folder: Path) -> RnnLm:
 def load_language_model(
     path: Path, tokenizer: Tokenizer, device: torch.device | str = "cpu"
 ) -> AnyLanguageModel:
-    """Load a language model for a recogniser: the form of `path` decides how it is read.
+    """Load a language model for a recogniser.
+
+    The form of `path` decides how it is read:
 
     - A folder: a recurrent model.
     - A file that begins as KenLM's binary files do: read by KenLM's library.
@@ -109,7 +117,7 @@ def load_language_model(
 
     Args:
         tokenizer: of the recogniser.
-        device: of a recurrent model. The others compute where their states are.
+        device: of a recurrent model. Other models compute where their states are.
     Raises:
         DataError: with file and line if a file is damaged; also if the model knows no unit, or is
             a binary file of words without their spelling.
@@ -126,8 +134,8 @@ def load_language_model(
 
 
 def _warn_of_unknown_units(path: Path, lm: LanguageModel, tokenizer: Tokenizer) -> None:
-    """Log the units that a model does not know, the space first: without it, no word ends."""
-    space_first = sorted(lm.unknown, key=lambda unit: unit != SPACE)
+    """Log a warning with the units that a model does not know; the space is named first."""
+    space_first = sorted(lm.unknown, key=lambda unit: unit != SPACE)  # False is before True
     logger.warning(
         "%s: does not know %d of the %d units (%s), which get the probability of <unk>; build it "
         "with the table of this model (`wenet-hs lm ngram --units`), from text that has these units",
@@ -139,15 +147,18 @@ def _warn_of_unknown_units(path: Path, lm: LanguageModel, tokenizer: Tokenizer) 
 
 
 def _load_recurrent_model(experiment: LmExperiment, tokenizer: Tokenizer) -> AnyLanguageModel:
-    """The model for the searches if it has the recogniser's kind of units, else one of texts.
+    """Adapt a trained model to a recogniser with another unit table or another kind of units.
 
-    A model of words gets a tokenizer that cuts text without spaces between words into its words.
-    Logs that a model of texts rescores. Raises DataError if such a model has no <unk>.
+    With the same kind of units, such as characters, the model takes part in the searches. With
+    another kind, it scores the texts of n-best lists, which is logged. If its units are words, text
+    without spaces between words is cut into them.
+
+    Raises DataError if the model does not know the units, or has no <unk>.
     """
     path = experiment.model_dir
     lm_tokenizer = experiment.tokenizer
     lm_units = lm_tokenizer.table
-    # Words and phones have one class: both are text between spaces.
+    # Words and phones have one class of tokenizers, because both are text between spaces.
     if type(lm_tokenizer) is type(tokenizer):
         return RecurrentModel(
             path, experiment.model, lm_units=lm_units, recogniser_units=tokenizer.table
@@ -178,7 +189,11 @@ def _load_ngram_model(path: Path, tokenizer: Tokenizer) -> AnyLanguageModel:
 
 
 def _load_arpa_model(path: Path, tokenizer: Tokenizer) -> AnyLanguageModel:
-    """The model over the recogniser's units, or over words if most of its words are no units."""
+    """Read an ARPA file, and decide whether its words are the recogniser's units.
+
+    If they are, the model takes part in the searches. If not, it is one of words, which scores the
+    texts of n-best lists. This is logged. Raises DataError if the file is no ARPA file.
+    """
     arpa = ArpaReader(path)
     vocabulary = _VocabularyCounts.of(arpa.words, tokenizer.table)
     if vocabulary.is_over_units(tokenizer):
@@ -190,10 +205,13 @@ def _load_arpa_model(path: Path, tokenizer: Tokenizer) -> AnyLanguageModel:
 
 
 def _load_kenlm_model(path: Path, tokenizer: Tokenizer) -> AnyLanguageModel:
-    """As `_load_arpa_model`, from a binary file of KenLM.
+    """Read a binary file of KenLM, and decide whether its words are the recogniser's units.
 
-    Raises DataError if the file is one of words without their spelling, and what
-    `read_kenlm_vocabulary` and `KenlmModel` raise.
+    If they are, the model takes part in the searches. If not, it is one of words, which scores the
+    texts of n-best lists. This is logged.
+
+    Raises DataError if the file is damaged, knows no unit, or is one of words without their
+    spelling; ConfigError if KenLM's library is not installed.
     """
     kenlm_vocabulary = read_kenlm_vocabulary(path)
     if kenlm_vocabulary.words is None:

@@ -134,7 +134,13 @@ def index_units(sentences: Iterable[tuple[str, Sequence[str]]]) -> UnitText:
 
 
 def estimate(text: UnitText, order: int, *, fallback: bool = False) -> KneserNeyModel:
-    """The model of a text. The formulas are at the top of this module.
+    """Estimate an n-gram model by interpolated modified Kneser-Ney smoothing.
+
+    From 1-grams to the longest n-grams, with adjusted counts c and discounts D:
+    p(w | h) = (c(h w) - D(h w)) / c(h) + backoff(h) · p(w | h without its first unit), where c(h)
+    is the sum of c(h v) over all units v, and backoff(h) that of D(h v) / c(h).
+
+    Arrays _G have a value per n-gram of the current length, arrays _C one per history.
 
     Args:
         order: of the longest n-grams, at least 1.
@@ -157,7 +163,7 @@ def estimate(text: UnitText, order: int, *, fallback: bool = False) -> KneserNey
         discounts_G = discount_of_count[counts_G.clip(max=3)]
         totals_C = np.bincount(histories_G, counts_G, num_histories)
         discounted_C = np.bincount(histories_G, discounts_G, num_histories)
-        backoffs_C = np.ones(num_histories)
+        backoffs_C = np.ones(num_histories)  # 1 after a history that nothing follows
         np.divide(discounted_C, totals_C, out=backoffs_C, where=totals_C > 0)
         if length > 1:  # the empty history of 1-grams has no line in an ARPA file
             backoffs.append(backoffs_C)
@@ -170,7 +176,11 @@ def estimate(text: UnitText, order: int, *, fallback: bool = False) -> KneserNey
 
 
 def _adjust_counts(orders: Sequence[Ngrams]) -> Iterator[AnyInts]:
-    """The adjusted count of all n-grams, (G,) per order; see the top of this module."""
+    """The adjusted counts of all n-grams, (G,) per order.
+
+    For the highest order, and n-grams that begin with <s>, they are the occurrences. For others
+    they are the number of different units before the n-gram.
+    """
     for ngrams, longer in zip(orders[:-1], orders[1:], strict=True):
         num_before_G = np.bincount(longer.suffixes_G, minlength=len(ngrams.counts_G))
         yield np.where(ngrams.has_begin_G, ngrams.counts_G, num_before_G)
@@ -183,7 +193,7 @@ def _choose_discounts(counts_G: AnyInts, length: int, *, fallback: bool) -> Floa
     They are estimated from the adjusted counts of all n-grams of one length. If that fails, they
     are `FALLBACK_DISCOUNTS` with `fallback`; without it, DataError is raised.
     """
-    # num_with_count[c]: n-grams with the adjusted count c; the last item is of 5 and more.
+    # num_with_count[c]: how many n-grams have the adjusted count c. All above 5 count as 5.
     num_with_count = np.bincount(counts_G.clip(max=5), minlength=5).tolist()
     discounts = np.array([0.0, *FALLBACK_DISCOUNTS])
     missing = [count for count in (1, 2, 3) if num_with_count[count] == 0]
@@ -260,11 +270,11 @@ def count_ngrams(text: UnitText, order: int) -> list[Ngrams]:
         counts_G=counts_V,
         has_begin_G=unit_ids_V == _BEGIN_ID,
     )
-    found = _NgramsInText(ngrams=unigrams, indices_T=text.ids_T)
+    longest = _NgramsInText(ngrams=unigrams, indices_T=text.ids_T)
     orders = [unigrams]
     for length in range(2, order + 1):
-        found = _extend(text, found, length)
-        orders.append(found.ngrams)
+        longest = _extend(text, longest, length)
+        orders.append(longest.ngrams)
     return orders
 
 
@@ -279,17 +289,19 @@ def _refuse_long_order(text: UnitText, order: int) -> None:
 
 
 def _extend(text: UnitText, shorter: _NgramsInText, length: int) -> _NgramsInText:
-    """The n-grams of `length` units: each of the shorter ones and the unit after it.
+    """The n-grams of `length` units: each n-gram of one unit less, and the unit after it.
 
-    A shorter one that ends with </s> has no longer one.
+    A shorter n-gram that ends with </s> has no longer one. Arrays _T have a value per position of
+    the text, at which an n-gram begins; arrays _G have one per different n-gram.
     """
     num_positions = len(text.ids_T) - length + 1
     shorter_T = shorter.indices_T[:num_positions]
     last_of_shorter_T = text.ids_T[length - 2 : -1]
+    # An index of -1 means that the sentence ends too soon for the shorter n-gram.
     is_begin_of_longer_T = (shorter_T >= 0) & (last_of_shorter_T != _END_ID)
     positions = np.flatnonzero(is_begin_of_longer_T)
 
-    # One number per n-gram, from its history and its last unit. It may need 64 bits.
+    # One number per n-gram, from its history (the shorter one) and its last unit, in 64 bits.
     num_units = np.int64(len(text.units))
     keys = shorter_T[positions] * num_units + text.ids_T[positions + length - 1]
     num_keys = len(shorter.ngrams.counts_G) * len(text.units)
@@ -297,7 +309,7 @@ def _extend(text: UnitText, shorter: _NgramsInText, length: int) -> _NgramsInTex
     histories_G, last_units_G = np.divmod(distinct.keys_G, num_units)
     histories_G = histories_G.astype(np.int32)
 
-    position_G = np.empty(len(distinct.keys_G), np.int64)  # of one of the occurrences of each
+    position_G = np.empty(len(distinct.keys_G), np.int64)  # any one where each n-gram begins
     position_G[distinct.indices] = positions
     longer_T = np.full(len(text.ids_T), -1, np.int32)
     longer_T[positions] = distinct.indices
@@ -323,9 +335,9 @@ class _DistinctKeys(NamedTuple):
 
 
 def _find_distinct(keys: AnyInts, num_keys: int) -> _DistinctKeys:
-    """The different keys among 0 … `num_keys` - 1.
+    """The different keys in an array of integers from 0 to `num_keys` - 1.
 
-    If few keys are possible, each is counted in a table, which is several times faster than
+    If few keys are possible, they are counted in a table, which is several times faster than
     sorting.
     """
     if num_keys > 4 * len(keys):
@@ -369,6 +381,7 @@ def _arpa_lines(model: KneserNeyModel, length: int, indices: AnyInts) -> Iterato
         for log_prob, text in zip(log_probs, texts, strict=True):
             yield f"{log_prob:.7g}\t{text}\n"
         return
+    # A backoff of 0 is written as the logarithm -99.
     log_backoffs = np.log10(model.backoffs[length - 1][indices].clip(min=_ZERO)).tolist()
     for log_prob, text, log_backoff in zip(log_probs, texts, log_backoffs, strict=True):
         yield f"{log_prob:.7g}\t{text}\t{log_backoff:.7g}\n"

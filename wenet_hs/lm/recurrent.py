@@ -39,7 +39,8 @@ class RnnLm(nn.Module):
         dropout_rate: float,
         sparse_grad: bool = False,
     ) -> None:
-        """
+        """A model with new weights, drawn from torch's random state. The head is given.
+
         Args:
             head: its width is that of the recurrent layers.
             embedding_size: E.
@@ -75,7 +76,9 @@ class RnnLm(nn.Module):
         """The head's input after each unit, and the state after the last one.
 
         Args:
-            inputs: (B, T) unit ids.  state: (B, S).
+            inputs: (B, T) unit ids.
+            state: (B, S) for GRU and LSTM alike. torch's layers have the state as one tensor (GRU)
+                or two (LSTM: hidden and cell state) of (layers, B, D).
         Returns:
             (B, T, D) and (B, S).
         """
@@ -92,14 +95,17 @@ class RnnLm(nn.Module):
         return hidden_BTD, after_BS
 
     def head_input(self, state: Tensor) -> Tensor:
-        """The head's input after the last unit of a state, without dropout: (B, S) → (B, D).
+        """The head's input after the last unit, without dropout: (B, S) → (B, D).
 
-        It is the hidden state of the last layer.
+        It is the part of the state that is the hidden state of the last layer.
         """
         return self._split_state(state)[:, 0, -1]
 
     def _split_state(self, state_BS: Tensor) -> Tensor:
-        """(B, P, R, D): the hidden state of each layer, then an LSTM's cell states; a view."""
+        """A view of a state as (B, P, R, D): R layers of width D, and P = 1 tensor, or an LSTM's 2.
+
+        The hidden states come first, and then the cell states of an LSTM.
+        """
         return state_BS.view(len(state_BS), -1, self.rnn.num_layers, self.rnn.hidden_size)
 
 
@@ -113,7 +119,8 @@ class RecurrentModel(LanguageModel):
     def __init__(
         self, name: object, model: RnnLm, *, lm_units: UnitTable, recogniser_units: UnitTable
     ) -> None:
-        """
+        """Find the recogniser's units among those of the model.
+
         Args:
             name: the folder of the model, for messages.
             model: over `lm_units`.
@@ -155,7 +162,13 @@ class RecurrentModel(LanguageModel):
         return self._step(network_states_MS, lm_ids_M).to(states.device)
 
     def _step(self, states_MS: Tensor, lm_ids_M: Tensor) -> Tensor:
-        """(M, S+V) the states of `LanguageModel` after one more unit, from states of the network."""
+        """The states after one more unit: (M, S), (M,) → (M, S+V).
+
+        Args:
+            states_MS: states of the network.  lm_ids_M: ids of the model's own units.
+        Returns: the next states of the network, and with each the log-probability of all V units of
+            the recogniser after it.
+        """
         # Without autocast: a rounded state would be rounded again at each unit.
         with torch.autocast(self._device.type, enabled=False):
             _, after_MS = self._model(lm_ids_M[:, None], states_MS)
@@ -165,7 +178,10 @@ class RecurrentModel(LanguageModel):
 
     @torch.no_grad()
     def score_texts(self, texts: Sequence[Sequence[int]]) -> list[float]:
-        """As in `LanguageModel`, with all texts in one batch."""
+        """Log-probability, base e, of each text, computed in one batch.
+
+        `texts`: the ids of each text, the last of which is <eos>.
+        """
         rows = []  # (L+1,) per text: <eos> as the first input, then its units and its end
         for ids in texts:
             lm_ids_L = self._lm_ids_V[torch.tensor(ids, device=self._device)]

@@ -32,7 +32,8 @@ class SampledLoss(nn.Module):
     def __init__(
         self, kind: SampledLossKind, frequencies: Tensor, num_samples: int, power: float
     ) -> None:
-        """
+        """Choose the distribution from which noise units are drawn.
+
         Args:
             frequencies: (V,) how often each unit is a target, ≥ 0. A unit that never is one cannot
                 be noise.

@@ -22,7 +22,7 @@ def head_inputs(model: RnnLm, batch: TextBatch, state_BS: Tensor) -> tuple[Tenso
     """Run the recurrent layers over a batch, and collect what the head needs to compute the loss.
 
     Args:
-        batch: (B, T), on any device.
+        batch: (B, T), on any device. After the end of the text its targets are `NO_TARGET`.
         state_BS: the state before the batch, on the device of the model.
     Returns:
         (N, D) the head's input for each target; (N,) the targets, without positions after the end
@@ -46,15 +46,15 @@ def text_nll(
     num_steps: int = 200,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> float | None:
-    """The cost of all units of a text in nats: -log of its probability, in evaluation mode.
+    """The sum of -log p, in nats, over all units of a text; None if it was stopped.
 
-    Afterwards the model is in the mode that it was in.
+    It is computed in evaluation mode. Afterwards the model is in the mode that it was in.
 
     Args:
         parts: B, how many parts of the text are read side by side. Each starts with an empty state.
             A short text has no more parts than units.
-        num_steps: T, units of each part that are computed at once. It does not change the result.
-        is_stopped: asked after each batch. Once it returns True, the result is None.
+        num_steps: T, how many units of each part are computed at once.
+        is_stopped: asked after each batch. If it returns True, the computation ends.
     """
     was_training = model.training
     model.eval()
@@ -80,8 +80,8 @@ def text_scores(total: float, text: RunningText) -> dict[str, float]:
     """The scores of a text by their names in the JSON of `lm score`.
 
     Args:
-        total: nats of the whole text, from `text_nll`.  text: not empty. An end of sentence is a
-            unit too.
+        total: the sum of -log p over the text, in nats.
+        text: its units include the ends of sentences.
     """
     nats_per_unit = total / len(text)
     bits = total / math.log(2)

@@ -90,18 +90,17 @@ class RunningText:
             num_steps: T. The last batch may have fewer.
             start: the number of the first batch, from 0; those before it are skipped.
         """
-        length = self._part_length(batch_size)
+        length = self._part_length(batch_size)  # of a part
         part_begins_B = np.arange(batch_size) * length
         last = len(self.ids) - 1
         for first_step in range(start * num_steps, length, num_steps):
             steps_T = np.arange(first_step, min(first_step + num_steps, length))
             positions_BT = part_begins_B[:, None] + steps_T
-            is_after_end_BT = positions_BT > last
-            is_first_BT = positions_BT == 0
+            # Positions outside of the text are moved into it, and their values then replaced.
             units_BT = self.ids[np.minimum(positions_BT, last)]
             units_before_BT = self.ids[np.clip(positions_BT - 1, 0, last)]
-            targets_BT = np.where(is_after_end_BT, NO_TARGET, units_BT)
-            inputs_BT = np.where(is_first_BT, self.eos, units_before_BT)
+            targets_BT = np.where(positions_BT > last, NO_TARGET, units_BT)
+            inputs_BT = np.where(positions_BT == 0, self.eos, units_before_BT)
             yield TextBatch(
                 inputs=torch.from_numpy(inputs_BT).long(),
                 targets=torch.from_numpy(targets_BT).long(),
@@ -153,7 +152,7 @@ def read_running_text(
         num_ids = _write_ids(file, sentences, eos)
         if num_ids == counts.num_sentences:  # nothing but ends of sentences
             raise DataError(names, "contains no sentences", "write one per line")
-        # The file has no name. On disk it stays until the array is deleted.
+        # The file has no name. Its content stays on the disk until the array is deleted.
         ids_N = np.memmap(file, np.int32, "r", shape=(num_ids,))
     _refuse_mostly_unknown(names, counts.num_unknown, num_ids)
     logger.info(
@@ -196,7 +195,10 @@ def _encode_lines(
 
 
 def _write_ids(file: IO[bytes], sentences: Iterable[Sequence[int]], eos: int) -> int:
-    """Write each sentence and `eos` as int32, in blocks. Returns the number of written ids."""
+    """Write the ids of each sentence, and `eos` after each, as int32. Returns the number of ids.
+
+    They are written in blocks. At the end, all are on the disk.
+    """
     block = array("i")
     for ids in sentences:
         block.extend(ids)
@@ -232,9 +234,9 @@ def _refuse_mostly_unknown(names: str, num_unknown: int, num_ids: int) -> None:
 
 
 def count_text(path: Path, tokenizer: Tokenizer) -> dict[str, str | int]:
-    """The row of a text file in a table of texts, as Table 1 of Jiang et al. 2017 has it.
+    """The counts of a text file by the names of their columns, as in Table 1 of Jiang et al. 2017.
 
-    Its empty lines count as sentences. Raises DataError as `read_running_text` does.
+    Empty lines count as sentences. Raises DataError if the file is no text of these units.
     """
     text = read_running_text([path], tokenizer, keep_empty_lines=True)
     counts_V = text.count_units(len(tokenizer.table))
