@@ -83,8 +83,8 @@ class NgramModel(LanguageModel):
             words[unit_id] = word
         words[units.special.eos] = file.words[END]
 
-        # A context is a history after which the model can back off. The empty one has the number 0. Its "backoff" is
-        # the log-probability of a word that is in no n-gram.
+        # A context is a history after which the model can back off. The empty one has the number 0.
+        # Its "backoff" is the log-probability of a word that is in no n-gram.
         backoffs = {(): _UNKNOWN_LOG_PROB, **file.backoffs}
         contexts = {context: number for number, context in enumerate(backoffs)}
         first_history = (file.words[BEGIN],) if BEGIN in file.words else ()

@@ -152,8 +152,9 @@ def _read_lm_scores(model_dir: Path) -> dict[str, _LmScore]:
 
 
 def _name_system(folder: Path, seed: int) -> str:
-    """The name of the folder without the seed, and with the ending of a folder `exp-ENDING` above.
+    """The name of a system: that of its folder, without the seed.
 
+    If the folder is in one with a name such as `exp-streaming`, this ending is added.
     An example: `softmax-streaming` for `exp-streaming/softmax-seed1`.
     """
     folder = folder.resolve()
@@ -177,7 +178,10 @@ def _name_chunks(decoding: DecodingRecord) -> str:
 
 
 def _decoding_options(decoding: DecodingRecord) -> dict[str, Any]:
-    """The options of decoding by name, without chunks, and without those that are 0 or absent."""
+    """The options of decoding by name, without those that are 0 or absent.
+
+    Options of chunks are left out too, because they are in the name of the system.
+    """
     names = [option.name for option in fields(DecodeOptions)]
     names += _OTHER_OPTIONS
     options = dict[str, Any]()
@@ -194,7 +198,7 @@ def _folder_of_recipe(model_dir: Path) -> Path:
 
 
 def _without_folders(run: RunRecord, recipe: Path) -> RunRecord:
-    """The facts of a record that a study needs: no times, warnings, and folders of one machine.
+    """A run record with only what a study needs: without times, warnings and local folders.
 
     Paths below the folder `recipe` become relative to it. Of other absolute paths only the name is
     kept.
@@ -316,7 +320,11 @@ def _find_implausible(
 
 
 def _collect_mode(report: Report, training_clips: Sequence[Utterance]) -> ModeResults:
-    """The scores of one decoding mode. `training_clips`: as of `_count_bands`."""
+    """The errors of one decoding mode, by language and by kind.
+
+    `training_clips`: the utterances of the training lists; empty if they do not exist any more. They
+    say how frequent each unit was in training.
+    """
     groups = _group_by_language(report)
     return ModeResults(
         signature=report.signature,
@@ -372,11 +380,11 @@ def _sum_feature_errors(report: Report) -> dict[str, float] | None:
 
 
 def _count_bands(report: Report, training_clips: Sequence[Utterance]) -> dict[str, Counts]:
-    """The counts of units and errors in each band of `BANDS`, by its name.
+    """The errors by the frequency of the units in training.
 
-    An insertion counts in the band of the inserted unit, other errors in that of the reference.
-
-    `training_clips`: they say how frequent each unit is; without them the result is empty.
+    For each band of frequencies, by its name: reference units, substitutions, deletions and
+    insertions. An insertion counts in the band of the inserted unit. Other errors count in that of
+    the reference unit. Without `training_clips` the result is empty.
     """
     if not training_clips:
         return {}

@@ -49,10 +49,10 @@ class ListOfTest:
 
 
 def find_test_list(keys: Set[str], stats: Iterable[Path]) -> ListOfTest:
-    """The first OUT/test/data.list that has all of these utterances; an empty one if none has.
+    """The first OUT/test/data.list that has all of these utterances; an empty list if none has.
 
     Args:
-        keys: of the utterances.
+        keys: of the utterances. Without any, the result is empty.
         stats: the paths OUT/stats.json.
     Raises:
         DataError: a list is damaged.

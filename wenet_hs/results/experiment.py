@@ -101,9 +101,10 @@ def read_experiments(
 
 
 def _shortest_names(folders: Sequence[Path]) -> list[str]:
-    """The end of each path with the fewest parts, equally many of each, that make all different.
+    """A name for each folder: the end of its path.
 
-    An example: `s0/exp` and `s1/exp` of `/a/s0/exp` and `/a/s1/exp`. The folders must be different.
+    All names have equally many parts, as few as make them different. An example: `s0/exp` and
+    `s1/exp` for `/a/s0/exp` and `/a/s1/exp`. The folders must be different.
     """
     all_parts = [folder.resolve().parts for folder in folders]
     names: list[str] = []
@@ -115,7 +116,7 @@ def _shortest_names(folders: Sequence[Path]) -> list[str]:
 
 
 def _read_experiment(path: Path, name: str, test_name: str) -> ExperimentResults:
-    """All that one folder has. Logs a warning per outdated scoring.
+    """All that one experiment folder has. Logs a warning per outdated scoring.
 
     Raises DataError if it has no settings, curves or scores, or a file is damaged.
     """
@@ -133,6 +134,7 @@ def _read_experiment(path: Path, name: str, test_name: str) -> ExperimentResults
         logger.warning("%s, %s", name, message)
     tree = folder.read_tree()
     decoding = test.read_record()
+    # A head without a tree in its settings needs no tree.json.
     is_without_tree = bool(settings) and "tree" not in (settings.get("head_conf") or {})
     is_there = {
         "train.yaml (settings, versions)": bool(settings),
@@ -163,7 +165,9 @@ def _find_outdated(test: DecodedTest, scores: Mapping[str, Report]) -> list[str]
 
 
 def read_training(hypothesis: Path) -> TrainingFacts | None:
-    """The training that decoded MODEL_DIR/<test>/<mode>/text; None if MODEL_DIR has no train.yaml.
+    """The training that decoded a file of hypotheses, MODEL_DIR/<test>/<mode>/text.
+
+    None if MODEL_DIR has no train.yaml, or the file is not so deep in folders.
 
     Raises ConfigError or DataError if a file of MODEL_DIR is damaged.
     """

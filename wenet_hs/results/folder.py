@@ -150,9 +150,9 @@ class DecodedTest:
         return any(scored.hyp != texts.get(key) for key, scored in report.utterances.items())
 
     def read_confidences(self, mode: str) -> dict[str, float] | None:
-        """The confidence of each utterance's best hypothesis by its key; None without `hyps.jsonl`.
+        """The confidence of the best hypothesis of each utterance by key; None without `hyps.jsonl`.
 
-        Without are an incomplete line, and an utterance without an alignment.
+        Utterances without a confidence, and lines that are incomplete, are left out.
         """
         path = self.hypotheses_path(mode)
         if not path.is_file():

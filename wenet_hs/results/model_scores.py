@@ -39,7 +39,10 @@ class ModelScores:
 
 
 def read_scores(path: Path) -> ModelScores:
-    """The scores of a score.json, and what follows from its texts.
+    """Read a score.json, and find the worst utterances, confusions and units in its texts.
+
+    Confusions are all counted, and the most frequent ones kept. Units that are too rare in the test
+    set are left out, and of the others those with the lowest recall kept.
 
     Raises DataError if the file is damaged.
     """

@@ -89,7 +89,9 @@ def gather_data(
     stats: Path | None = None,
     data_list: Path | None = None,
 ) -> ReportData:
-    """Collect all input of a page.
+    """Collect all input of a report about experiments on one test set.
+
+    Its kind of speech is known if a corpus is, or if the keys show that it is simulated.
 
     Args:
         mode: the decoding mode to show; None: `attention_rescoring`, or another mode that most
@@ -127,10 +129,10 @@ def gather_data(
 
 
 def choose_mode(experiments: Sequence[ExperimentResults], requested: str | None) -> str | None:
-    """The mode to show: the requested one, or else the one in which most experiments are scored.
+    """The decoding mode to show: the requested one, or the one in which most experiments are scored.
 
-    If this is so for several modes, it is the first one of `default_modes_first`. None without
-    scores. Raises ConfigError if no experiment is scored in the requested mode.
+    If several modes have equally many, it is the first one of `default_modes_first`. None if
+    nothing is scored. Raises ConfigError if no experiment is scored in the requested mode.
     """
     num_scored = Counter[str]()
     for experiment in experiments:
@@ -151,7 +153,7 @@ def _keys_of_one_test(experiments: Sequence[ExperimentResults]) -> set[str]:
     Raises DataError if two scorings have other keys, languages or references: one table shows their
     rates.
     """
-    first_path = Path()
+    first_path = Path()  # of the first scoring that is not empty, and its references
     first_references: dict[str, tuple[str, str]] = {}
     for experiment in experiments:
         for mode, report in experiment.scores.items():

@@ -27,7 +27,8 @@ class ComparedTrainings:
 def compare_with_first(data: ReportData) -> ComparedTrainings:
     """Compare the shown trainings with the first one, of which there must be at least one.
 
-    A training that cannot be compared gets a message instead. Takes a second per pair.
+    A training that cannot be compared gets a message instead. If systems are compared over seeds,
+    trainings with another seed than the first one are left out. Takes a second per pair.
     """
     first, *others = data.shown
     first_seed = first.experiment.settings.get("seed")

@@ -30,11 +30,13 @@ def is_marked_simulated(stats: Any) -> bool:
 
 
 def describe_speech(is_simulated: bool, are_pretrained: Sequence[bool]) -> str:
-    """A note beside numbers, with a space before it; empty if all speech is real.
+    """A note on the speech behind numbers, to put after a word; empty if all speech is real.
+
+    "real + simulated" stands for a test on real speech after pretraining on simulated speech.
 
     Args:
-        is_simulated: of the test.
-        are_pretrained: for each training whether it began from a model of simulated speech.
+        is_simulated: whether the test set is simulated speech.
+        are_pretrained: for each training, whether it began from a model of simulated speech.
     """
     if is_simulated:
         return " (simulated speech)"

@@ -30,8 +30,10 @@ class UnequalWork:
 
 
 def names_without_encoder_time(experiments: Sequence[ExperimentResults]) -> list[str]:
-    """The experiments with decoding times, but without the time of the encoder or the duration of
-    the audio."""
+    """The names of the experiments whose speeds cannot be compared.
+
+    They have decoding times, but not the time of the encoder or the duration of the audio.
+    """
     return [
         experiment.name
         for experiment in experiments
@@ -62,7 +64,7 @@ def find_unequal_work(experiments: Sequence[ExperimentResults]) -> UnequalWork |
 
 
 def _shared_stages(first: ExperimentResults, second: ExperimentResults) -> list[str]:
-    """The recorded stages that are the same work for both.
+    """The stages in which both experiments did the same work, if both have recorded their time.
 
     Features and encoder are the same for each output layer, and CTC too if its settings and units
     are equal.

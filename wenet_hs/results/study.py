@@ -177,7 +177,7 @@ def read_table(folder: Path, published: Path | None = None) -> StudyTable:
 
 
 def _with_defaults(spec: TableSpec, own_results: Sequence[Results]) -> TableSpec:
-    """The settings of a table in which systems and modes are all those of its folder if not set."""
+    """The settings of a table, with all systems and modes of its results where it names none."""
     systems = sorted({results.system for results in own_results})
     modes = set[str]()
     for results in own_results:
@@ -262,6 +262,7 @@ def _check_test_sets(trainings: Sequence[Results], mode: str) -> None:
 
     It names one training per test set.
     """
+    # `keys` of a mode is a hash of the test set.
     name_by_test_set = {training.modes[mode].keys: training.name for training in trainings}
     if len(name_by_test_set) > 1:
         fault = f"{' and '.join(name_by_test_set.values())} have different test sets"
@@ -301,9 +302,9 @@ def compare_study(table: StudyTable) -> list[SystemSeeds]:
 
 
 def _compare_systems(table: StudyTable, a: str, b: str, mode: str) -> SystemSeeds | None:
-    """System B with its macro averages, and their difference from those of system A.
+    """Compare system B with system A in one mode, over their common seeds; None if there is none.
 
-    Both over the common seeds in this mode; None if there is none.
+    The result has the macro average of B for each seed, and B minus A.
     """
     trainings_a = _scored_trainings(table, a, mode)
     trainings_b = _scored_trainings(table, b, mode)

@@ -27,7 +27,7 @@ class _System:
 
 
 def group_seeds(experiments: Sequence[ExperimentResults], mode: str) -> dict[str, Seeds]:
-    """The systems among the experiments, by name, each as its experiments by seed.
+    """Group experiments into systems: name of a system → its experiments by seed.
 
     - Experiments of one system have the same settings and files, except for the seed.
     - A second experiment with equal settings and seed is another system.
@@ -92,7 +92,11 @@ class ComparedSystems:
 def compare_systems(
     experiments: Sequence[ExperimentResults], modes: Iterable[str]
 ) -> ComparedSystems:
-    """The systems with several seeds in each mode, compared with the first one of the mode."""
+    """Compare the systems with several seeds with the first one of them, in each mode.
+
+    Systems that cannot be compared have a message and no difference. p is corrected for the number
+    of all comparisons.
+    """
     compared = list[SystemSeeds]()
     faults = list[str]()
     for mode in modes:
