@@ -57,9 +57,9 @@ class _NgramTables(NamedTuple):
 
 
 class NgramModel(LanguageModel):
-    """An n-gram model with backoff: p(w | h) = p of the n-gram if there is one, else backoff(h) ·
-    p(w | h shortened).
+    """An n-gram model with backoff, from an ARPA file.
 
+    p(w | h) is that of the n-gram if there is one, else backoff(h) · p(w | h shortened).
     A context is a history of at most n - 1 words. A state is the number of the longest suffix of
     the history that is a context of the model. All queries of a step are answered together, by a
     search in a sorted table per backoff, on the device of the states. A GPU is not waited for.
@@ -131,7 +131,7 @@ class NgramModel(LanguageModel):
         return next_contexts_M
 
     def _look_up(self, contexts_Q: Tensor, ids_Q: Tensor) -> tuple[Tensor, Tensor]:
-        """Answer Q queries: the log-probability of a unit after a context, and the context after it.
+        """The log-probability of a unit after a context, and the context after it, for Q queries.
 
         In each round, the n-gram of context and unit is searched in the sorted keys of all n-grams.
         A query without it adds the backoff and goes on with a shorter context. On a GPU all rounds
@@ -348,7 +348,10 @@ class ArpaReader:
         return value
 
     def _read_line(self) -> str:
-        """The next line, without spaces and tabs around it. Raises DataError at the end of the file."""
+        """The next line, without spaces and tabs around it.
+
+        Raises DataError at the end of the file.
+        """
         if self._line_number == len(self._lines):
             has_header = "\\data\\" in self._lines
             fault = "ends before \\end\\" if has_header else "has no line \\data\\"
@@ -483,7 +486,7 @@ class KenlmModel(LanguageModel):
         return torch.tensor(next_states, device=ids.device)
 
     def _step(self, state: int, unit_id: int) -> _KenlmStep:
-        """The log-probability of a unit after the state of this number, and the next state's number.
+        """The log-probability of a unit after a state, and the next state. States are numbers.
 
         A state that is new gets the next number. Steps are kept, because `advance` repeats one of
         those that `score` made; if there are very many, all are dropped.

@@ -118,7 +118,7 @@ class TextModel:
         return self._lm.score_texts([[*ids, eos] for ids in texts_in_lm_units])
 
     def _count_unknown(self, texts_in_lm_units: Sequence[Sequence[int]]) -> None:
-        """Count all units and the unknown ones. Warn once if nearly all of the first 100 are unknown.
+        """Count all units and the unknown ones, and warn once if nearly all are unknown.
 
         The check is made as soon as at least 100 units are counted.
         """

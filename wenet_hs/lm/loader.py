@@ -137,8 +137,9 @@ def _warn_of_unknown_units(path: Path, lm: LanguageModel, tokenizer: Tokenizer) 
     """Log a warning with the units that a model does not know; the space is named first."""
     space_first = sorted(lm.unknown, key=lambda unit: unit != SPACE)  # False is before True
     logger.warning(
-        "%s: does not know %d of the %d units (%s), which get the probability of <unk>; build it "
-        "with the table of this model (`wenet-hs lm ngram --units`), from text that has these units",
+        "%s: does not know %d of the %d units (%s), which get the probability of <unk>; "
+        "build it with the table of this model (`wenet-hs lm ngram --units`), "
+        "from text that has these units",
         path,
         len(lm.unknown),
         len(list_text_units(tokenizer.table)),

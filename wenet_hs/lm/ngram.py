@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Estimation of n-gram models by interpolated modified Kneser-Ney smoothing, and ARPA files of them.
+"""Estimation of n-gram models by modified Kneser-Ney smoothing, and ARPA files of them.
 
-The formulas are those of Chen & Goodman (1998). For a unit w after a history h, where h' is h
+The smoothing is interpolated (Chen & Goodman 1998). For a unit w after a history h, where h' is h
 without its first unit:
 
     p(w | h) = (c(h w) - D(h w)) / c(h) + backoff(h) · p(w | h')

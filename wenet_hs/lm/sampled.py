@@ -24,7 +24,7 @@ _LARGEST_LOG_PROB = -1e-6
 
 
 class SampledLoss(nn.Module):
-    """The loss in training of a SoftmaxHead, from its scores of the targets and of K noise units."""
+    """The loss of a SoftmaxHead in training, from its scores of targets and of K noise units."""
 
     log_noise: Tensor
     """(V,) log-probability of each unit as noise."""

@@ -284,6 +284,12 @@ class _Trainer:
         head: HSoftmaxHead | SoftmaxHead,
         generator: np.random.Generator,
     ) -> None:
+        """
+        Args:
+            vectors_VD: to start from; they are changed.
+            head: changed too.
+            generator: draws windows, and the words that `sample` leaves out.
+        """
         self.text = text
         self.options = options
         self.vectors_VD = vectors_VD

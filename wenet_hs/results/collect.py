@@ -322,8 +322,8 @@ def _find_implausible(
 def _collect_mode(report: Report, training_clips: Sequence[Utterance]) -> ModeResults:
     """The errors of one decoding mode, by language and by kind.
 
-    `training_clips`: the utterances of the training lists; empty if they do not exist any more. They
-    say how frequent each unit was in training.
+    `training_clips`: of the training lists, from which the frequency of each unit in training is
+    known; empty if the lists do not exist any more.
     """
     groups = _group_by_language(report)
     return ModeResults(

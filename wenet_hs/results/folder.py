@@ -70,8 +70,7 @@ class DecodingRecord(BaseModel):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Device, beam size, weights and all other conditions, by name, in the order of the
-        file."""
+        """All conditions by name, such as device and beam size, in the order of the file."""
         return dict(self.model_extra or {})
 
     @property
@@ -150,9 +149,9 @@ class DecodedTest:
         return any(scored.hyp != texts.get(key) for key, scored in report.utterances.items())
 
     def read_confidences(self, mode: str) -> dict[str, float] | None:
-        """The confidence of the best hypothesis of each utterance by key; None without `hyps.jsonl`.
+        """The confidence of the best hypothesis of each utterance, by key.
 
-        Utterances without a confidence, and lines that are incomplete, are left out.
+        None without `hyps.jsonl`. Utterances without a confidence and incomplete lines are left out.
         """
         path = self.hypotheses_path(mode)
         if not path.is_file():
@@ -187,8 +186,10 @@ class ExperimentFolder:
         return self.settings_path.is_file()
 
     def is_language_model(self) -> bool:
-        """Whether the training is one of a language model. Raises ConfigError as
-        `read_settings`."""
+        """Whether the training is one of a language model.
+
+        Raises ConfigError if train.yaml is no YAML.
+        """
         return is_language_model(self.read_settings())
 
     def read_settings(self) -> dict[str, Any]:
@@ -204,9 +205,9 @@ class ExperimentFolder:
         return settings
 
     def read_run(self) -> RunRecord:
-        """What the training was started with and how far it is; a record without facts if there is
-        none.
+        """The run record: what the training was started with, and how far it is.
 
+        Without run.json it is a record without facts.
         Raises DataError if run.json is damaged or of a newer version.
         """
         return read_run(self.path) or RunRecord()
@@ -219,8 +220,10 @@ class ExperimentFolder:
         return read_cached(read_curves, self.curves_path, {})
 
     def read_tree(self) -> Tree | NaryTree | None:
-        """The tree of the output layer; None without tree.json. Raises DataError if it is
-        damaged."""
+        """The tree of the output layer; None without tree.json.
+
+        Raises DataError if it is damaged.
+        """
         return load_tree(self.tree_path) if self.tree_path.is_file() else None
 
     def test(self, name: str = DEFAULT_TEST) -> DecodedTest:

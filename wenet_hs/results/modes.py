@@ -7,14 +7,17 @@ from wenet_hs.model.modes import DEFAULT_MODE, MODES
 
 
 def sort_modes(modes: Iterable[str]) -> list[str]:
-    """Decoding modes in the order of `MODES`, then others by name."""
+    """Decoding modes in the order of `MODES`, and then all others by name."""
     order = list(MODES)
     return sorted(modes, key=lambda mode: _sort_key(mode, order))
 
 
 def default_modes_first(modes: Iterable[str]) -> list[str]:
-    """The default decoding mode, the other modes in the opposite order of `MODES`, then others by
-    name."""
+    """Decoding modes in the order in which one of them is chosen to be shown.
+
+    The default mode is first. The others are in the opposite order of `MODES`, and modes that are
+    not among these come last, by name.
+    """
     order = [DEFAULT_MODE, *reversed(MODES)]
     return sorted(modes, key=lambda mode: _sort_key(mode, order))
 

@@ -129,7 +129,7 @@ def gather_data(
 
 
 def choose_mode(experiments: Sequence[ExperimentResults], requested: str | None) -> str | None:
-    """The decoding mode to show: the requested one, or the one in which most experiments are scored.
+    """The decoding mode to show: the requested one, or that in which most experiments are scored.
 
     If several modes have equally many, it is the first one of `default_modes_first`. None if
     nothing is scored. Raises ConfigError if no experiment is scored in the requested mode.

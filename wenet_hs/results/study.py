@@ -96,8 +96,10 @@ class StudyTable:
 
     @property
     def columns(self) -> list[str]:
-        """The decoding modes; of language models the names of their perplexities. See
-        `Results.numbers`."""
+        """The names of the columns: decoding modes, or the perplexities of language models.
+
+        They are keys of `Results.numbers`.
+        """
         if self.spec.modes:
             return self.spec.modes
         perplexities = dict[str, None]()  # a set that keeps the order
