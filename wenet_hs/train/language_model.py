@@ -179,7 +179,8 @@ class LmTask(Task):
             assert isinstance(state.model.head, SoftmaxHead)
             loss_N = self._sampled(state.model.head, hidden_ND, targets_N)
         loss_N.mean().backward()  # type: ignore[no-untyped-call]
-        grad_norm, (loss,) = clip_and_read(state, self.config, loss_N.detach().mean()[None])
+        mean_loss = loss_N.detach().mean()
+        grad_norm, [[loss]] = clip_and_read(state, self.config, mean_loss.view(1, 1))
         is_applied = apply_gradients(state, grad_norm, loss)
         state.carried["state"] = (
             after_BS.detach() if is_applied else state.model.start(len(after_BS))
