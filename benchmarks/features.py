@@ -44,7 +44,7 @@ def audio_per_second(dataset: SpeechDataset, rounds: int) -> float:
     for epoch in range(rounds + 1):  # the first one is not counted
         began = time.process_time()
         for item in range(len(dataset)):
-            dataset.item(item, epoch)
+            dataset.make_example(item, epoch)
         speeds.append(dataset.durations.sum() / (time.process_time() - began))
     return statistics.median(speeds[1:])
 

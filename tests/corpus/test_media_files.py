@@ -155,7 +155,7 @@ def test_a_video_does_not_decide_between_two_recordings(tmp_path: Path) -> None:
     assert str(finder.find(("Z1.WAV", "Z1"), folder)).startswith("ambiguous: ")
     links = (r"C:\rec\audio\Z1.WAV", r"C:\rec\video\Z1.MOV")
     assert (found := finder.find(links, folder)) == tmp_path / "camera/Z1.MOV", "it is named"
-    assert isinstance(found, Path) and finder.doubt(links, found) is None
+    assert isinstance(found, Path) and finder.describe_doubt(links, found) is None
     (tmp_path / "eaf").mkdir()
     (tmp_path / "eaf/talk3.mp4").touch()
     assert MediaFinder(tmp_path).find(("Z1.WAV", "talk3"), folder) == tmp_path / "eaf/talk3.mp4", (

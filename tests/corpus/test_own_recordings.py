@@ -24,7 +24,7 @@ from pympi import Eaf
 
 from wenet_hs.annotation.eaf import read_elan
 from wenet_hs.annotation.textgrid import read_textgrid
-from wenet_hs.corpus import edits, entries, output, table, table_files
+from wenet_hs.corpus import delimited_text, edits, entries, output, table
 from wenet_hs.data.media import MediaFinder
 from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.tree.errors import ConfigError, DataError
@@ -202,7 +202,7 @@ def test_many_files_of_one_name_are_found_by_their_folders(tmp_path: Path) -> No
     for path in paths:
         written = f"D:\\field\\{path.parent.name.upper()}\\audio.mp3"
         assert finder.find([written], tmp_path) == path
-        assert finder.doubt([written], path) is None
+        assert finder.describe_doubt([written], path) is None
 
 
 def test_tiers_are_chosen_by_name_type_and_participant(tmp_path: Path) -> None:
@@ -1153,8 +1153,10 @@ def test_stats_of_an_earlier_run_do_not_outlive_a_failed_one(tmp_path: Path) -> 
 def test_a_table_is_parsed_once_if_it_has_one_delimiter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parse, calls = table_files._parse, list[tuple[str, str]]()
-    monkeypatch.setattr(table_files, "_parse", lambda *args: calls.append(args[1:]) or parse(*args))
+    parse, calls = delimited_text._parse, list[tuple[str, str]]()
+    monkeypatch.setattr(
+        delimited_text, "_parse", lambda *args: calls.append(args[1:]) or parse(*args)
+    )
     write_audio(tmp_path / "rec.wav")
     prepare(tmp_path / "out", write_table(tmp_path, rows_of(6)))
     assert calls == [(",", "whole")]

@@ -17,13 +17,14 @@ from wenet_hs.corpus import audio_check
 from wenet_hs.corpus.audio_check import CheckedClip, check_clip
 from wenet_hs.data.audio import (
     SourceError,
-    check_length,
+    accept_missing_audio,
     length_fault,
     read_audio,
     read_audio_file,
     read_duration,
     read_utterance,
 )
+from wenet_hs.data.containers import SizeComparison, compare_sizes
 from wenet_hs.data.frame_headers import mp3_frame_size
 from wenet_hs.frontends import Fbank
 from wenet_hs.manifest.data_list import Utterance
@@ -305,12 +306,43 @@ def test_results_of_a_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert check_clip(clip(write(tmp_path / "a.wav", samples), expected_s)) == result
 
 
+RIGHT = SizeComparison()
+TO_THE_END = SizeComparison(samples_begin=44)
+
+
+@pytest.mark.parametrize(
+    ("data_size", "present", "expected"),
+    [
+        (100, bytes(100), RIGHT),
+        (200, bytes(100), SizeComparison(declared_over_present=2.0)),
+        (2**32 - 1, bytes(100), RIGHT),  # of a pipe: it means nothing
+        (100, bytes(100) + b"LIST" + bytes(4), RIGHT),
+        (100, bytes(100 + 3200), RIGHT),  # 0.1 s of padding
+        (100, bytes(100 + 3201), TO_THE_END),
+        (0, bytes(100), TO_THE_END),  # of a pipe: the samples go on
+    ],
+)
+def test_sizes_in_the_header_of_a_wav_are_compared_with_its_bytes(
+    data_size: int, present: bytes, expected: SizeComparison
+) -> None:
+    assert compare_sizes(wav_header(data_size, payload=present)) == expected
+
+
+def test_sizes_in_other_headers_are_compared_with_all_bytes() -> None:
+    aiff = (
+        b"FORM" + (32).to_bytes(4, "big") + b"AIFF" + bytes(28)
+    )  # 8 + 32 bytes declared, 40 there
+    assert compare_sizes(aiff) == RIGHT
+    assert compare_sizes(aiff[:20]) == SizeComparison(declared_over_present=2.0)
+    assert compare_sizes(b"fLaC" + bytes(4)) == RIGHT  # no such size
+
+
 def test_what_a_clip_may_lack() -> None:
     for present_s, declared_s in ((1.901, 2.0), (59.91, 60.0), (2.1, 2.0)):  # a twentieth, 0.1 s
-        assert check_length(present_s, declared_s) == max(0.0, declared_s - present_s)
+        assert accept_missing_audio(present_s, declared_s) == max(0.0, declared_s - present_s)
     for present_s, declared_s in ((1.89, 2.0), (59.89, 60.0), (0.0, 0.05)):
         with pytest.raises(SourceError, match="cut off"):
-            check_length(present_s, declared_s)
+            accept_missing_audio(present_s, declared_s)
     for actual_s, expected_s, fault in (
         (1.0, 1.09, 0),
         (1.0, 1.11, 1),

@@ -154,17 +154,20 @@ def test_distortions_depend_only_on_seed_epoch_and_utterance(tmp_path: Path) -> 
     )
     data, again, clean = (make_dataset(utterances, each) for each in (conf, conf, PLAIN))
     items = [(index, epoch) for epoch in range(3) for index in range(5)]
-    backwards = {item: again.item(*item).features for item in reversed(items)}
+    backwards = {item: again.make_example(*item).features for item in reversed(items)}
     num_changed = 0
     for item in items:
-        features, undistorted = data.item(*item).features, clean.item(*item).features
+        features, undistorted = (
+            data.make_example(*item).features,
+            clean.make_example(*item).features,
+        )
         assert torch.equal(features, backwards[item])
         assert features.shape == undistorted.shape
         num_changed += not torch.equal(features, undistorted)
     assert 5 < num_changed < 15
     none = PLAIN.model_copy(update={"noise_conf": NoiseConf(list=str(tmp_path / "none"), prob=1.0)})
     data, clean = (make_dataset(utterances, each, training=False) for each in (none, PLAIN))
-    assert torch.equal(data.item(0, 0).features, clean.item(0, 0).features), (
+    assert torch.equal(data.make_example(0, 0).features, clean.make_example(0, 0).features), (
         "validation has no distortions"
     )
 

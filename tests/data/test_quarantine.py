@@ -71,7 +71,7 @@ def test_other_errors_are_not_quarantined(tmp_path: Path, monkeypatch: pytest.Mo
     data = dataset_of(tmp_path, max_bad_clips=0.0)
     fault = OSError(24, "Too many open files")
     with monkeypatch.context() as patch, pytest.raises(OSError, match="Too many open files"):
-        patch.setattr("wenet_hs.data.containers.read_sizes", Mock(side_effect=fault))
+        patch.setattr("wenet_hs.data.containers.compare_sizes", Mock(side_effect=fault))
         list(batches(data, [[0]], 0))
     (tmp_path / "0.wav").unlink()
     for num_workers in (0, 1):  # with max_bad_clips 0 the error arrives unchanged from a worker

@@ -50,7 +50,7 @@ def epoch_frames(data: SpeechDataset, epoch: int) -> list[int]:
 def test_without_training_an_item_has_the_features_of_the_file(utterances: list[Utterance]) -> None:
     data = make_dataset(utterances, RANDOM, training=False)
     for index, utterance in enumerate(utterances):
-        example = data.item(index, epoch=index)
+        example = data.make_example(index, epoch=index)
         assert example.key == utterance.key
         assert torch.equal(example.features, utterance_features(utterance, build_frontend(RANDOM)))
         assert example.target.tolist() == [3, 4, 5][: 1 + index % 3]
@@ -58,21 +58,25 @@ def test_without_training_an_item_has_the_features_of_the_file(utterances: list[
     assert (
         epoch_frames(data, 5)
         == data.num_frames
-        == [len(data.item(i, 0).features) for i in range(8)]
+        == [len(data.make_example(i, 0).features) for i in range(8)]
     )
 
 
 def test_an_item_is_a_function_of_seed_epoch_and_index(utterances: list[Utterance]) -> None:
     state = torch.get_rng_state()
     data, again = make_dataset(utterances), make_dataset(utterances)
-    backwards = {(e, i): again.item(i, e).features for e in (1, 0) for i in reversed(range(8))}
+    backwards = {
+        (e, i): again.make_example(i, e).features for e in (1, 0) for i in reversed(range(8))
+    }
     for (epoch, index), features in backwards.items():
-        assert torch.equal(data.item(index, epoch).features, features)
+        assert torch.equal(data.make_example(index, epoch).features, features)
         assert epoch_frames(data, epoch)[index] == len(features)
     assert epoch_frames(data, 0) != data.num_frames
     assert torch.equal(torch.get_rng_state(), state)
     other = make_dataset(utterances, seed=1)
-    assert any(not torch.equal(other.item(i, 0).features, backwards[0, i]) for i in range(8))
+    assert any(
+        not torch.equal(other.make_example(i, 0).features, backwards[0, i]) for i in range(8)
+    )
     assert any(not torch.equal(backwards[1, i], backwards[0, i]) for i in range(8))
 
 
@@ -98,13 +102,13 @@ def test_the_cache_reads_each_speed_once_and_masks_anew(
     utterances: list[Utterance], tmp_path: Path
 ) -> None:
     data, resumed = (cached(utterances, tmp_path / name) for name in ("one", "two"))
-    seen = [data.item(0, epoch).features for epoch in range(12)]
+    seen = [data.make_example(0, epoch).features for epoch in range(12)]
     assert len({len(features) for features in seen}) == 3, "all three speeds were drawn"
-    assert torch.equal(resumed.item(0, 11).features, seen[11]), (
+    assert torch.equal(resumed.make_example(0, 11).features, seen[11]), (
         "a cache filled after a resume has the same features"
     )
     Path(utterances[0].wav).unlink()
-    again = [data.item(0, epoch).features for epoch in range(12)]
+    again = [data.make_example(0, epoch).features for epoch in range(12)]
     assert all(map(torch.equal, seen, again))
     same_length = [features for features in seen if len(features) == len(seen[0])]
     assert any(not torch.equal(features, same_length[0]) for features in same_length[1:])
@@ -141,7 +145,7 @@ def test_processes_share_a_cache_of_the_stated_size(
     for reader in (data, other, cached(utterances, path)):
         assert_equal_batches(first, batches(reader, plan, 0))
     with pytest.raises(ClipError):
-        data.item(3, 0)
+        data.make_example(3, 0)
     monkeypatch.setattr(multiprocessing, "get_start_method", lambda: "spawn")
     next(batches(data, [[0]], 0, num_workers=1))
     assert "worker processes cannot share the cache here; num_workers 1 is not used" in caplog.text
@@ -156,8 +160,10 @@ def test_the_cache_and_clips_of_another_length(
     data, plain = cached(listed, tmp_path / "cache.bin"), make_dataset(listed)
     list(batches(data, [[0, 1]], 0, num_workers=1))
     for epoch in range(8):
-        assert [data.item(index, epoch).is_incomplete for index in (0, 1)] == [False, True]
-        assert len(data.item(0, epoch).features) == len(plain.item(0, epoch).features)
+        assert [data.make_example(index, epoch).is_incomplete for index in (0, 1)] == [False, True]
+        assert len(data.make_example(0, epoch).features) == len(
+            plain.make_example(0, epoch).features
+        )
     assert not caplog.records, "the worker process has logged that the first clip is not kept"
 
 
@@ -198,7 +204,7 @@ def test_every_utterance_is_kept_or_rejected_with_its_reason(utterances: list[Ut
         for key, (txt, length) in texts.items()
     ]
     data = make_dataset([*odd, *utterances])
-    assert [data.item(i, 0).key for i in range(len(data))] == [u.key for u in utterances]
+    assert [data.make_example(i, 0).key for i in range(len(data))] == [u.key for u in utterances]
     assert dict(data.rejected) == {
         "empty": "empty transcript",
         "repeats": "fewer frames than labels: 11 encoder frames, CTC needs 13",
@@ -206,7 +212,7 @@ def test_every_utterance_is_kept_or_rejected_with_its_reason(utterances: list[Ut
     }
     # A test utterance is kept unless it is too short for the encoder.
     data = make_dataset(odd, DatasetConf(filter_conf=FilterConf(min_length=60)), training=False)
-    assert [data.item(i, 0).key for i in range(len(data))] == ["empty", "repeats"]
+    assert [data.make_example(i, 0).key for i in range(len(data))] == ["empty", "repeats"]
     assert data.rejected == [("short", "too short for the encoder: 0.050 s")]
     data = make_dataset(utterances, output_length=lambda num_frames: num_frames // 60)
     assert [key for key, _ in data.rejected] == ["u0", "u1", "u2", "u4", "u5", "u7"]
@@ -217,7 +223,7 @@ def test_unknown_units_are_counted_and_become_unk(utterances: list[Utterance]) -
     some = [replace(utterances[0], txt=txt) for txt in ("a x xz", "qqq" * 100)]
     data = make_dataset(some, DatasetConf(max_unknown_units=0.5))
     assert data.unknown == Counter({"x": 2, "z": 1})
-    assert data.item(0, 0).target.tolist() == [3, 7, 1, 7, 1, 1]
+    assert data.make_example(0, 0).target.tolist() == [3, 7, 1, 7, 1, 1]
 
 
 def test_missing_durations_are_read_from_the_header(
@@ -228,12 +234,12 @@ def test_missing_durations_are_read_from_the_header(
     segment = Utterance(key="s", wav=utterances[7].wav, txt="a", start=0.2, end=0.7)
     tail = Utterance(key="t", wav=utterances[7].wav, txt="a", start=0.7)
     data = make_dataset([segment, tail], PLAIN)
-    assert data.num_frames == [48, 48] == [len(data.item(i, 0).features) for i in (0, 1)]
+    assert data.num_frames == [48, 48] == [len(data.make_example(i, 0).features) for i in (0, 1)]
     (clip,) = write_clips(tmp_path, [0.05])
     with pytest.raises(
         DataError, match="utterance u0: .*: 3 frames of audio are too few for the encoder"
     ):
-        make_dataset([replace(clip, duration=0.12)], training=False).item(0, 0)
+        make_dataset([replace(clip, duration=0.12)], training=False).make_example(0, 0)
     gone = Utterance(key="gone", wav="/none.wav", txt="a")
     with pytest.raises(
         DataError,

@@ -15,7 +15,7 @@ from typing import Self, cast
 
 from rich.cells import cell_len
 
-from wenet_hs.data.audio import check_length, iterate_blocks, mix_channels, read_duration
+from wenet_hs.data.audio import accept_missing_audio, iterate_blocks, mix_channels, read_duration
 from wenet_hs.data.containers import SourceError
 from wenet_hs.data.pipe import PIPE, read_pipe
 from wenet_hs.data.samples import AnySamples
@@ -110,7 +110,7 @@ def _read_file(path: Path) -> Iterator[tuple[AnySamples, float]]:
         yield from ((samples[first : first + size], rate) for first in range(0, len(samples), size))
         present_s += len(samples) / rate
     try:
-        check_length(present_s, read_duration(path))
+        accept_missing_audio(present_s, read_duration(path))
     except SourceError as error:
         raise DataError(path, f"{error}", error.remedy) from error
 

@@ -470,7 +470,7 @@ def find_rare_units(
 def find_unknown_units(sets: Sets, tokenizer: Tokenizer) -> Iterator[Finding]:
     """Utterances with units that the table of the training does not have."""
     for name, u in _each(sets):
-        unknown = tokenizer.unknown(u.txt)
+        unknown = tokenizer.count_unknown(u.txt)
         if unknown:
             yield Finding(
                 name, u.key, "unknown unit", ", ".join(map(name_unit, unknown)), unknown.total()

@@ -369,7 +369,7 @@ def _find_audio(
     used = list[tuple[Entry, Path, str]]()
     channels = resolve_channels([(entry.channel, path) for entry, path, _ in found])
     for (entry, path, txt), channel in zip(found, channels, strict=True):
-        if reason := finder.doubt(entry.audio, path) or (
+        if reason := finder.describe_doubt(entry.audio, path) or (
             channel if isinstance(channel, str) else None
         ):
             rejected.append(_rejected(entry, reason))

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches, the plan which utterances each batch of an epoch contains, and the record of clips that
-cannot be read.
+"""Batches, the plan of the batches of an epoch, and the record of clips that cannot be read.
 
-The plan is a pure function of the lengths, the seed and the epoch: one order of batches for any
-number of ranks, so a run that is resumed with another world size continues at the same batch. Of W
-ranks, rank r takes every W-th remaining batch, beginning with the r-th. The last step is completed
-by repeating the shortest batches of the epoch, so all ranks have the same number. This is the only
-case in which an utterance is used twice (at most W - 1 batches per epoch).
+The plan is a pure function of the lengths, the seed and the epoch. It is one order of batches for
+any number of ranks, so a run that is resumed with another world size continues at the same batch.
+Of W ranks, rank r takes every W-th remaining batch, beginning with the r-th.
+
+All ranks have the same number of batches: the shortest ones of the epoch are repeated where the
+last step lacks some. Only then is an utterance used twice, in at most W - 1 batches per epoch.
 
 Dimension key: B batch, N samples, T frames, F Mel bins, L label,
 M = L + 1 positions of the decoder.
@@ -16,7 +16,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +33,16 @@ from wenet_hs.tree.errors import DataError
 logger = logging.getLogger(__name__)
 
 LENGTH_JITTER = 0.02
-"""Lengths are changed by up to 2 % before sorting: batches differ between epochs at about 2 % more
-padding.
+"""Share by which lengths are changed at most before they are sorted.
+
+So batches differ between epochs, with about 2 % more padding.
 """
+_TARGET_PADDING = -1
+"""Instead of a unit id where a target is padded."""
 
 Indices = NDArray[np.int64]
 Masks = tuple[Tensor, Tensor]
-"""Frames and bins to keep, bool."""
+"""SpecAugment's masks of frames and of bins, bool; True: keep."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,8 +58,9 @@ class Example:
     is_incomplete: bool = False
     """Whether the clip lacks a little of the length in its header."""
     masks: Masks | None = None
-    """SpecAugment's masks (T,) and (F,) of a waveform's features; None for features, which are
-    masked already.
+    """(T,) and (F,): the masks for the features of a waveform.
+
+    None if `features` are features, which are masked already.
     """
 
 
@@ -67,27 +70,28 @@ class Batch:
 
     keys: list[str]
     features: Tensor
-    """(B, T, F) float32, 0 where padded; waveforms (B, N) while `wave_masks` is set."""
+    """(B, T, F) float32, 0 where padded; waveforms (B, N) if `wave_masks` is set."""
     feature_lengths: Tensor
-    """(B,) int64, in frames."""
+    """(B,) int64, in frames, of waveforms too."""
     num_frames: int
-    """The sum of the lengths."""
+    """The sum of `feature_lengths`."""
     targets: Tensor
     """(B, L) int64, -1 where padded."""
     target_lengths: Tensor
     """(B,) int64."""
     audio_seconds: float
     num_targets: int
-    """Labels plus one end of sentence per utterance: the targets of the attention decoder."""
+    """Targets of the attention decoder: all labels, and one end of sentence per utterance."""
     target_rows: Tensor
-    """(num_targets,) int64: where the targets of the decoder are among its B · (L + 1) positions."""
+    """(num_targets,) int64: which of the decoder's B · (L + 1) positions have a target."""
     quarantined: tuple[BadClip, ...] = ()
     """Clips that were drawn for this batch and cannot be read."""
     num_incomplete: int = 0
     """Clips of this batch that lack a little of the length in their header."""
     wave_masks: Masks | None = None
-    """(B, T) and (B, F), while `features` are waveforms, from which `with_features` computes
-    features on the device.
+    """(B, T) and (B, F): the masks for the features of waveforms.
+
+    `with_features` computes these features on the device. None if `features` are features.
     """
 
     @property
@@ -96,6 +100,7 @@ class Batch:
         return len(self.keys) + len(self.quarantined)
 
     def to(self, device: torch.device | str) -> "Batch":
+        """The batch on a device."""
         return self._with_tensors(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pin_memory(self) -> "Batch":
@@ -103,23 +108,32 @@ class Batch:
         return self._with_tensors(torch.Tensor.pin_memory)
 
     def _with_tensors(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        """The batch with the result of `change` instead of each of its tensors."""
         names = ("features", "feature_lengths", "targets", "target_lengths", "target_rows")
         changed: dict[str, Any] = {name: change(getattr(self, name)) for name in names}
         if self.wave_masks is not None:
-            changed["wave_masks"] = change(self.wave_masks[0]), change(self.wave_masks[1])
+            keep_BT, keep_BF = self.wave_masks
+            changed["wave_masks"] = (change(keep_BT), change(keep_BF))
         return replace(self, **changed)
 
 
 def collate(examples: Sequence[Example]) -> Batch:
-    """Pad examples to the longest of them, in their order."""
-    target_lengths = torch.tensor([len(example.target) for example in examples])
+    """A batch of examples in their order, padded to the longest of them."""
+    lengths = [len(example.features) for example in examples]
     masks = [example.masks for example in examples if example.masks is not None]
-    lengths = [len(frames) for frames, _ in masks] or [
-        len(example.features) for example in examples
-    ]
+    wave_masks: Masks | None = None
+    if masks:  # the features are waveforms, and their masks have the lengths in frames
+        lengths = [len(keep_T) for keep_T, _ in masks]
+        keep_BT = pad_sequence([keep_T for keep_T, _ in masks], batch_first=True)
+        keep_BF = torch.stack([keep_F for _, keep_F in masks])
+        wave_masks = (keep_BT, keep_BF)
     targets = pad_sequence(
-        [example.target for example in examples], batch_first=True, padding_value=-1
+        [example.target for example in examples],
+        batch_first=True,
+        padding_value=_TARGET_PADDING,
     )
+    target_lengths = torch.tensor([len(example.target) for example in examples])
+    # The decoder has one target more than the label: the end of sentence.
     has_target_BM = torch.arange(targets.size(1) + 1) <= target_lengths[:, None]
     return Batch(
         keys=[example.key for example in examples],
@@ -132,34 +146,34 @@ def collate(examples: Sequence[Example]) -> Batch:
         num_targets=int(target_lengths.sum()) + len(examples),
         target_rows=has_target_BM.flatten().nonzero()[:, 0],
         num_incomplete=sum(example.is_incomplete for example in examples),
-        wave_masks=(pad_sequence([m[0] for m in masks], True), torch.stack([m[1] for m in masks]))
-        if masks
-        else None,
+        wave_masks=wave_masks,
     )
 
 
 class BatchPlan(list[list[int]]):
-    """Batches, each a list of indices, and their positions (number of batches,) in an order by
-    falling length.
-    """
+    """The batches of an epoch or of one of its ranks, each a list of items, in order of use."""
 
-    def __init__(self, batches: Iterable[list[int]], length_order: Indices) -> None:
+    def __init__(self, batches: Iterable[list[int]], length_ranks: Indices) -> None:
+        """length_ranks: (number of batches,) place of each batch by falling length, from 0."""
         super().__init__(batches)
-        self._length_order = length_order
+        self._length_ranks = length_ranks
 
     def share(self, *, rank: int, world_size: int, start: int = 0) -> "BatchPlan":
-        """The batches of one rank, beginning at batch `start` of the whole plan; the same number on
-        every rank.
+        """The batches of one rank, beginning at batch `start` of the whole plan.
+
+        Every rank has the same number of batches: the shortest ones of the plan are repeated where
+        the last step lacks some.
         """
         if not 0 <= rank < world_size:
             raise ValueError(f"share: rank {rank} of {world_size}")
         positions = np.arange(start, len(self))
-        missing = -len(positions) % world_size
-        if missing:
-            shortest = np.argsort(-self._length_order)[:missing]
-            positions = np.append(positions, np.resize(shortest, missing))
+        num_missing = -len(positions) % world_size
+        if num_missing:
+            shortest = np.argsort(-self._length_ranks)[:num_missing]
+            # resize: of a plan with fewer batches some are repeated more than once.
+            positions = np.append(positions, np.resize(shortest, num_missing))
         own = positions[rank::world_size]
-        return BatchPlan([self[position] for position in own.tolist()], self._length_order[own])
+        return BatchPlan([self[position] for position in own.tolist()], self._length_ranks[own])
 
 
 def plan_epoch(
@@ -171,17 +185,19 @@ def plan_epoch(
     shuffle: bool = True,
     items: Indices | None = None,
 ) -> BatchPlan:
-    """The batches of an epoch as indices into `num_frames`.
+    """The batches of an epoch, which contain utterances of similar length.
 
     Args:
-        num_frames: length of each utterance.
-        batch_conf: `static`: batch_size utterances. `dynamic`: as many as fit into
+        num_frames: (N,) the length of each utterance.
+        batch_conf: `static`: batch_size utterances per batch. `dynamic`: as many as fit into
             max_frames_in_batch with padding (longest × count); a longer utterance is the only one
             of its batch. `bucket`: bucket_batch_sizes[i] utterances shorter than
             bucket_boundaries[i]; the last size is for all longer ones.
-        shuffle: if false, the longest come first, so that a batch that does not fit into memory
-            fails at once.
-        items: (N,) the numbers to put into the batches instead of the indices.
+        shuffle: change lengths by up to LENGTH_JITTER before they are sorted, and put the batches
+            into random order. If false, the longest come first, so that a batch that does not fit
+            into memory fails at once.
+        items: (N,) the numbers to put into the batches instead of the indices into `num_frames`.
+    Raises: DataError if there are no utterances.
     """
     if not len(num_frames):
         raise DataError(
@@ -189,109 +205,119 @@ def plan_epoch(
         )
     lengths = np.asarray(num_frames, dtype=np.int64)
     generator = np.random.default_rng([seed, epoch])
-    jitter = generator.uniform(-LENGTH_JITTER, LENGTH_JITTER, len(lengths)) if shuffle else 0.0
-    order = np.argsort(-(1.0 + jitter) * lengths, kind="stable")
-    batches = _cut(order, lengths, batch_conf)
+    jitter: NDArray[np.float64] | float = 0.0
+    if shuffle:
+        jitter = generator.uniform(-LENGTH_JITTER, LENGTH_JITTER, len(lengths))
+    longest_first = np.argsort(-(1.0 + jitter) * lengths, kind="stable")
+    batches = _cut_into_batches(longest_first, lengths, batch_conf)
     if items is not None:
         batches = [items[batch].tolist() for batch in batches]
-    positions = generator.permutation(len(batches)) if shuffle else np.arange(len(batches))
+    positions = np.arange(len(batches))
+    if shuffle:
+        positions = generator.permutation(len(batches))
     return BatchPlan([batches[position] for position in positions.tolist()], positions)
 
 
-def _cut(order: Indices, lengths: Indices, conf: BatchConf) -> list[list[int]]:
-    """Batches of indices that are sorted by falling length."""
+def _cut_into_batches(order: Indices, lengths: Indices, conf: BatchConf) -> list[list[int]]:
+    """Batches of utterances in an order by falling length. lengths: (N,), by their indices."""
     match conf.batch_type:
         case "static":
             return _cut_equal(order, conf.batch_size)
         case "bucket":
-            bucket_of = np.searchsorted(
-                np.asarray(conf.bucket_boundaries), lengths[order], side="right"
+            return _cut_buckets(
+                order, lengths, conf.bucket_boundaries, sizes=conf.bucket_batch_sizes
             )
-            sizes = list(enumerate(conf.bucket_batch_sizes))
-            parts = (
-                _cut_equal(order[bucket_of == bucket], size) for bucket, size in reversed(sizes)
-            )
-            return list(chain.from_iterable(parts))
         case "dynamic":
-            batches, longest = list[list[int]](), 0
-            for index, length in zip(order.tolist(), lengths[order].tolist(), strict=True):
-                longest = max(longest, length)
-                if batches and longest * (len(batches[-1]) + 1) <= conf.max_frames_in_batch:
-                    batches[-1].append(index)
-                else:
-                    batches.append([index])
-                    longest = length
-            return batches
+            return _cut_dynamic(order, lengths, conf.max_frames_in_batch)
 
 
 def _cut_equal(order: Indices, size: int) -> list[list[int]]:
+    """Batches of `size` utterances; the last one may be smaller."""
     return [order[first : first + size].tolist() for first in range(0, len(order), size)]
 
 
-# ---- clips that cannot be read
+def _cut_buckets(
+    order: Indices, lengths: Indices, boundaries: Sequence[int], *, sizes: Sequence[int]
+) -> list[list[int]]:
+    """Batches of `sizes[i]` utterances of bucket i, the bucket of the longest utterances first."""
+    buckets = np.searchsorted(np.asarray(boundaries), lengths[order], side="right")
+    batches = list[list[int]]()
+    for bucket in reversed(range(len(sizes))):
+        batches += _cut_equal(order[buckets == bucket], sizes[bucket])
+    return batches
+
+
+def _cut_dynamic(order: Indices, lengths: Indices, max_frames: int) -> list[list[int]]:
+    """Batches of as many utterances as have at most `max_frames` frames, with padding."""
+    batches = list[list[int]]()
+    longest = 0  # of the last batch; not always its first one, as the order is by changed lengths
+    for index, length in zip(order.tolist(), lengths[order].tolist(), strict=True):
+        longest = max(longest, length)
+        if batches and longest * (len(batches[-1]) + 1) <= max_frames:
+            batches[-1].append(index)
+        else:
+            batches.append([index])
+            longest = length
+    return batches
+
+
+# ---- Clips that cannot be read
 
 MIN_DRAWN = 500
-"""Clips to be drawn before their share of bad ones is checked; an epoch of fewer is checked at its
-end.
+"""Clips to be drawn before the share of bad ones is checked.
+
+An epoch of fewer clips is checked at its end.
 """
 _HEADER = b"key\tpath\treason\n"
 _NUM_NAMED = 5
+"""Bad clips of a run that are named in warnings."""
 
 
 class Quarantine:
-    """The file with the bad clips of a rank, `key path reason`, each clip once.
+    """The file with the bad clips of a rank: lines of key, path and reason, each clip once.
 
-    Only a `ClipError` is recorded: a fault of the utterance's own audio. Any other error ends the
+    Only a `ClipError` is recorded: a fault of the audio of an utterance. Any other error ends the
     run.
     """
 
     def __init__(self, model_dir: Path, *, fresh: bool, rank: int = 0, num_ranks: int = 1) -> None:
-        """A `fresh` run begins a new file.
+        """Read which clips are recorded already. A `fresh` run begins a new file.
 
-        Ranks of different machines cannot share one, so each has its own.
+        Ranks of different machines cannot share a file, so each rank has its own.
         """
         self.path = model_dir / ("quarantine.tsv" if rank == 0 else f"quarantine-rank{rank}.tsv")
         self._all_paths = self.path if num_ranks == 1 else model_dir / "quarantine*.tsv"
         if fresh:
             self.path.unlink(missing_ok=True)
-        lines = (
-            remove_incomplete_line(self.path)
-            .removeprefix(_HEADER)
-            .decode("utf-8", errors="replace")
-            .split("\n")
-        )
-        self._known = {line.partition("\t")[0] for line in lines if line}
+        content = remove_incomplete_line(self.path).removeprefix(_HEADER)
+        lines = content.decode("utf-8", errors="replace").split("\n")
+        self._known_keys = {line.partition("\t")[0] for line in lines if line}
 
     def record(self, clips: Iterable[BadClip]) -> None:
-        """Record new clips. Warnings name the first ones; the later ones are only in the file."""
-        new = {clip.key: clip for clip in clips if one_field(clip.key) not in self._known}
+        """Record the clips that are not recorded yet.
+
+        Warnings name the first _NUM_NAMED clips of the run; the later ones are only in the file.
+        """
+        new = {clip.key: clip for clip in clips if one_field(clip.key) not in self._known_keys}
         if not new:
             return
-        lines = [
-            "\t".join(map(one_field, (clip.key, clip.wav, clip.reason))) + "\n"
-            for clip in new.values()
-        ]
+        lines = ["\t".join(_fields_of(clip)) + "\n" for clip in new.values()]
         with self.path.open("ab") as file:
-            file.write((b"" if file.tell() else _HEADER) + "".join(lines).encode("utf-8"))
-        for number, clip in zip(
-            range(len(self._known) + 1, _NUM_NAMED + 1), new.values(), strict=False
-        ):
-            logger.warning(
-                "utterance %s: %s: %s; it is skipped",
-                *map(one_field, (clip.key, clip.wav, clip.reason)),
-            )
+            header = b"" if file.tell() else _HEADER
+            file.write(header + "".join(lines).encode("utf-8"))
+        for number, clip in enumerate(new.values(), start=len(self._known_keys) + 1):
+            if number > _NUM_NAMED:
+                break
+            logger.warning("utterance %s: %s: %s; it is skipped", *_fields_of(clip))
             if number == _NUM_NAMED:
-                logger.warning(
-                    "%s lists these %d clips and all further ones that cannot be read",
-                    self.path,
-                    number,
-                )
-        self._known.update(map(one_field, new))
+                message = "%s lists these %d clips and all further ones that cannot be read"
+                logger.warning(message, self.path, number)
+        self._known_keys.update(map(one_field, new))
 
     def record_batches(self, batches: Iterable[Batch], counts: Counter[str]) -> Iterator[Batch]:
-        """The batches.
+        """The same batches, whose bad clips are recorded when a batch is taken.
 
-        When one is taken, its bad clips are recorded, and its `bad` and `drawn` clips are counted.
+        Its clips are then also counted in `counts`: the bad ones as `bad`, all as `drawn`.
         """
         for batch in batches:
             self.record(batch.quarantined)
@@ -299,12 +325,18 @@ class Quarantine:
             yield batch
 
     def check_share(self, num_bad: int, num_drawn: int, limit: float, *, at_end: bool) -> None:
-        """Raise DataError if of the clips drawn by all ranks more than the share `limit` are bad.
+        """Raise DataError if more than the share `limit` of the clips drawn by all ranks are bad.
 
-        at_end: of an epoch or a validation; otherwise fewer than MIN_DRAWN are not checked.
+        at_end: whether an epoch or a validation ended; otherwise the share of fewer than MIN_DRAWN
+            clips is not checked.
         """
-        if num_bad > limit * num_drawn and (at_end or num_drawn >= MIN_DRAWN):
+        is_checked = at_end or num_drawn >= MIN_DRAWN
+        if is_checked and num_bad > limit * num_drawn:
             found = f"{num_bad} of {num_drawn} clips cannot be read, more than the share {limit:g}"
-            raise DataError(
-                self._all_paths, found, "restore them, or raise dataset_conf.max_bad_clips"
-            )
+            remedy = "restore them, or raise dataset_conf.max_bad_clips"
+            raise DataError(self._all_paths, found, remedy)
+
+
+def _fields_of(clip: BadClip) -> list[str]:
+    """The fields of a line of the file: key, path and reason, each without tabs and line ends."""
+    return [one_field(clip.key), one_field(clip.wav), one_field(clip.reason)]

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lengths of audio files that libsndfile does not check: what a header declares, and audio that
-follows after it.
+"""Headers of audio files: formats that FFmpeg reads, and lengths that libsndfile does not check.
+
+libsndfile believes the length in a header. So the length is compared here with the bytes that are
+present, and with the audio that follows after it.
 """
 
 import io
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,7 +25,7 @@ RAW_SAMPLES = "raw samples without a header, so their rate is not known"
 _FFMPEG = "ffmpeg -f s16le -ar 16000 -ac 1 -i NAME.pcm NAME.wav"
 ADD_HEADER = f"write a header with the right rate, such as by `{_FFMPEG}`"
 """What to do with raw samples."""
-_UNKNOWN = (0, 2**32 - 1, 2**64 - 1)
+_UNKNOWN_SIZES = (0, 2**32 - 1, 2**64 - 1)
 """Sizes in the header of an RF64, AIFF or AU file whose program did not know it, such as one that
 wrote to a pipe.
 """
@@ -35,6 +38,9 @@ _REFUSED_VARIANTS = (
     ("BW64", rb"BW64.{4}WAVE"),
 )
 """Variants of formats of libsndfile that it does not or not always read: how their files begin."""
+_HEADER_SIZE = len(LFS_POINTER)  # bytes; those of an RF64, AIFF or AU with its size are fewer
+_FIRST_CHUNK = 12  # byte of a wav at which its first chunk begins, after RIFF, a size and WAVE
+_CHUNK_HEADER_SIZE = 8  # bytes of the name and the size before the content of a chunk
 _WAV_EXTENSIBLE = 0xFFFE
 _WAV_FORMAT_SIZE = 26  # bytes of the chunk `fmt ` that are read
 _SNDFILE_CODECS = frozenset((0x01, 0x02, 0x03, 0x06, 0x07, 0x11, 0x31, 0x38, 0x40, 0x55))
@@ -44,10 +50,7 @@ _SNDFILE_CODECS = frozenset((0x01, 0x02, 0x03, 0x06, 0x07, 0x11, 0x31, 0x38, 0x4
 class SourceError(Exception):
     """A source that cannot be read.
 
-    The message does not contain its name: the caller adds it (see `AudioError`).
-
-    is_of_file: whether the content of the file alone is the reason, not this computer, its network
-    or its programs.
+    The message does not contain the name of the source: the caller adds it (see `AudioError`).
     """
 
     def __init__(
@@ -57,8 +60,85 @@ class SourceError(Exception):
         *,
         is_of_file: bool = True,
     ) -> None:
+        """
+        Args:
+            reason: what is wrong, without the name of the source.
+            remedy: what the user can do.
+            is_of_file: whether only the content of the file is the reason, not this computer, its
+                network or its programs.
+        """
         super().__init__(reason)
-        self.remedy, self.is_of_file = remedy, is_of_file
+        self.remedy = remedy
+        self.is_of_file = is_of_file
+
+
+def open_bytes(source: str | Path | bytes) -> BinaryIO:
+    """Open a local file, or bytes as if they were a file. Raises OSError."""
+    return io.BytesIO(source) if isinstance(source, bytes) else Path(source).open("rb")
+
+
+# ---- Formats for FFmpeg
+
+
+def find_pyav_format(source: str | Path | bytes) -> str | None:
+    """The format of audio or video that PyAV has to read, by its first bytes; None: another one."""
+    with open_bytes(source) as file:
+        return _find_pyav_format(file.read(MAX_BEGINNING))
+
+
+def _find_pyav_format(head: bytes) -> str | None:
+    """The name of the format that begins so, if PyAV has to read it; None: another format."""
+    audio_format = find_file_format(head)
+    if audio_format is None or audio_format.reader is not Reader.PYAV:
+        return None
+    return audio_format.name
+
+
+def find_ffmpeg_form(source: str | Path | bytes) -> str | None:
+    """The form of a file that libsndfile refuses and FFmpeg may read, by its header.
+
+    An ID3 tag before the audio is skipped. The form is a format for PyAV, a variant of a format of
+    libsndfile, or a wav with a codec that libsndfile does not read.
+
+    None: libsndfile should read a file of this form, so it is damaged; or it is not audio.
+    """
+    with open_bytes(source) as file:
+        tag = file.read(10)
+        audio_begin = _id3_length(tag) if tag.startswith(b"ID3") else 0
+        file.seek(audio_begin)
+        head = file.read(MAX_BEGINNING)
+        pyav_format = _find_pyav_format(head)
+        if pyav_format is not None:
+            return pyav_format
+        for variant, beginning in _REFUSED_VARIANTS:
+            if re.match(beginning, head, re.DOTALL):
+                return variant
+        codec = _read_wav_codec(file) if _is_wav(head) else None
+    if codec is None or codec in _SNDFILE_CODECS:
+        return None
+    return f"wav with the codec {codec:#06x}"
+
+
+def _id3_length(header: bytes) -> int:
+    """The bytes of an ID3 tag by its first ten bytes, of which the last four state the size.
+
+    Each of the four bytes has seven bits of the size. At the end of a file fewer of them may be
+    there; the missing ones count as 0.
+    """
+    shifts = (21, 14, 7, 0)
+    size = sum(byte << shift for byte, shift in zip(header[6:10], shifts, strict=False))
+    return 10 + size
+
+
+def _read_wav_codec(file: BinaryIO) -> int | None:
+    """The number of the codec of a wav; None if it has no chunk `fmt `."""
+    for chunk in _iterate_chunks(file, _FIRST_CHUNK):
+        if chunk.name == b"fmt ":
+            return parse_wav_format(file.read(_WAV_FORMAT_SIZE)).codec
+    return None
+
+
+# ---- Chunks of a wav
 
 
 @dataclass(frozen=True)
@@ -82,14 +162,20 @@ class WavFormat:
 
 
 def parse_wav_format(content: bytes) -> WavFormat:
-    """The chunk `fmt ` by its content after name and size. What is missing at its end is 0."""
+    """The fields of a chunk `fmt `, of which the bytes after name and size are given.
+
+    Bytes that are missing at the end count as 0. Of an extensible WAV the codec is that of its
+    extension.
+    """
 
     def number(first: int, size: int) -> int:
         return int.from_bytes(content[first : first + size], "little")
 
     codec = number(0, 2)
+    if codec == _WAV_EXTENSIBLE:
+        codec = number(24, 2)
     return WavFormat(
-        codec=number(24, 2) if codec == _WAV_EXTENSIBLE else codec,
+        codec=codec,
         channels=number(2, 2),
         rate=number(4, 4),
         byte_rate=number(8, 4),
@@ -97,146 +183,170 @@ def parse_wav_format(content: bytes) -> WavFormat:
     )
 
 
-def open_bytes(source: str | Path | bytes) -> BinaryIO:
-    """A local file, or bytes as a file."""
-    return io.BytesIO(source) if isinstance(source, bytes) else Path(source).open("rb")
+class _RiffChunk(NamedTuple):
+    """A chunk of a wav."""
+
+    name: bytes
+    """Four bytes; fewer at the end of the file."""
+    size: int
+    """Bytes of the content, as its header states them."""
+    begin: int
+    """The byte of the file at which the content begins."""
 
 
-def find_pyav_format(source: str | Path | bytes) -> str | None:
-    """The format of audio or video that PyAV has to read, by its first bytes; None: another one."""
-    with open_bytes(source) as file:
-        return _find_pyav_format(file.read(MAX_BEGINNING))
+def _iterate_chunks(file: BinaryIO, position: int) -> Iterator[_RiffChunk]:
+    """The chunks of a wav from a byte on, with the file at the beginning of their content.
 
-
-def _find_pyav_format(head: bytes) -> str | None:
-    audio_format = find_file_format(head)
-    if audio_format is None or audio_format.reader is not Reader.PYAV:
-        return None
-    return audio_format.name
-
-
-def find_ffmpeg_form(source: str | Path | bytes) -> str | None:
-    """The form of a file that libsndfile refuses and FFmpeg may read, by its header.
-
-    None: it should be audio that libsndfile reads, so it is damaged, or it is no audio.
+    Beyond the end of the file there are empty chunks. There are at most _MAX_CHUNKS in all.
     """
-    with open_bytes(source) as file:
-        tag = file.read(10)
-        file.seek(_id3_length(tag) if tag.startswith(b"ID3") else 0)
-        head = file.read(MAX_BEGINNING)
-        name = _find_pyav_format(head)
-        if name is not None:
-            return name
-        for variant, beginning in _REFUSED_VARIANTS:
-            if re.match(beginning, head, re.DOTALL):
-                return variant
-        is_wav = head[:4] == b"RIFF" and head[8:12] == b"WAVE"
-        codec = _read_wav_codec(file) if is_wav else None
-    return None if codec is None or codec in _SNDFILE_CODECS else f"wav with the codec {codec:#06x}"
-
-
-def _id3_length(header: bytes) -> int:
-    """The bytes of an ID3 tag by its first ten bytes, of which the last four state the size.
-
-    Each of the four has seven bits of the size. At the end of a file there may be fewer of them.
-    """
-    shifts = (21, 14, 7, 0)
-    size = sum(byte << shift for byte, shift in zip(header[6:10], shifts, strict=False))
-    return 10 + size
-
-
-def _read_wav_codec(file: BinaryIO) -> int | None:
-    """The number of the codec of a wav; None if it has no chunk of its format."""
-    position = 12
     for _ in range(_MAX_CHUNKS):
-        name, size = _read_chunk(file, position)
-        if name == b"fmt ":
-            return parse_wav_format(file.read(_WAV_FORMAT_SIZE)).codec
-        position += 8 + size + size % 2
-    return None
+        file.seek(position)
+        header = file.read(_CHUNK_HEADER_SIZE)
+        size = int.from_bytes(header[4:], "little")
+        begin = position + _CHUNK_HEADER_SIZE
+        yield _RiffChunk(name=header[:4], size=size, begin=begin)
+        padding = size % 2
+        position = begin + size + padding
 
 
-def read_sizes(source: str | Path | bytes) -> tuple[float, int]:
-    """What the sizes in a header say, compared with the bytes that are present.
+def _is_wav(header: bytes) -> bool:
+    return header[:4] == b"RIFF" and header[8:12] == b"WAVE"
 
-    libsndfile accepts files that are shorter than their headers state, and reads no more than they
-    state. The size of the samples of a wav means nothing if it is beyond the end and one of those
-    that programs write to a pipe; or if what follows is neither other chunks nor short: then the
-    samples go on to the end of the file.
 
-    Returns: declared bytes per byte in the file, at least 1 (of the samples of a wav, or of a whole
-        RF64, AIFF or AU file), and the first byte of samples that go on to the end; 0: the header
-        is right.
-    Raises: SourceError for an empty file, and for wavs that were joined.
+# ---- Sizes in a header
+
+
+@dataclass(frozen=True)
+class SizeComparison:
+    """The sizes in a header, compared with the bytes that are present."""
+
+    declared_over_present: float = 1.0
+    """Declared bytes per byte that is present: more than 1 if the file is cut off, else 1.
+
+    Of a wav the bytes of the samples are compared, of an RF64, AIFF or AU file all its bytes.
+    """
+    samples_begin: int | None = None
+    """The byte of a wav at which samples begin that go on to the end of the file, beyond the end
+    that the header declares. None: the samples end where the header declares it.
+    """
+
+
+def compare_sizes(source: str | Path | bytes) -> SizeComparison:
+    """Compare the sizes in the header of an audio file with the bytes that are present.
+
+    libsndfile accepts files that are shorter than their headers state, and reads no more than the
+    headers state. Formats without such sizes count as right.
+
+    Raises: SourceError for an empty file, for a Git LFS pointer, and for wavs that were joined;
+        OSError.
     """
     with open_bytes(source) as file:
-        total = file.seek(0, os.SEEK_END)
-        if not total:
+        total_size = file.seek(0, os.SEEK_END)
+        if total_size == 0:
             raise SourceError("empty: 0 bytes")
         file.seek(0)
-        header = file.read(40)
+        header = file.read(_HEADER_SIZE)
         if header == LFS_POINTER:
             raise SourceError(
                 "a Git LFS pointer, not the audio: run `git lfs pull` in its folder",
                 "or leave it out",
             )
-        if header[:4] != b"RIFF" or header[8:12] != b"WAVE":
-            return max(1.0, _declared_bytes(header) / total), 0
-        byte_rate, first = 0, 12
-        for _ in range(_MAX_CHUNKS):
-            name, size = _read_chunk(file, first)
-            first += 8
-            if name == b"fmt ":
-                byte_rate = parse_wav_format(file.read(_WAV_FORMAT_SIZE)).byte_rate
-            if name == b"data":
-                rest = total - first - size
-                if rest < 0:
-                    return 1.0 if is_unknown_size(size) else size / max(total - first, 1), 0
-                is_short = size > 0 and rest <= _MAX_REST_S * byte_rate
-                return 1.0, 0 if is_short or _are_chunks(file, first + size, total) else first
-            first += size + size % 2
-    return 1.0, 0
+        if _is_wav(header):
+            return _compare_wav_sizes(file, total_size)
+        return SizeComparison(declared_over_present=max(1.0, _declared_size(header) / total_size))
 
 
-def _read_chunk(file: BinaryIO, position: int) -> tuple[bytes, int]:
-    file.seek(position)
-    chunk = file.read(8)
-    return chunk[:4], int.from_bytes(chunk[4:], "little")
+def _compare_wav_sizes(file: BinaryIO, total_size: int) -> SizeComparison:
+    """Compare the size of the samples of a wav with its bytes; right if it has no samples.
 
-
-def _are_chunks(file: BinaryIO, position: int, total: int) -> bool:
-    """Whether what begins here are chunks up to the end of a wav, or tags.
-
-    Raises SourceError for another wav.
+    Raises SourceError if another wav follows the samples.
     """
-    name, _ = _read_chunk(file, position)
-    if name == b"RIFF":
+    byte_rate = 0
+    for chunk in _iterate_chunks(file, _FIRST_CHUNK):
+        if chunk.name == b"fmt ":
+            byte_rate = parse_wav_format(file.read(_WAV_FORMAT_SIZE)).byte_rate
+        if chunk.name == b"data":
+            return _compare_samples_size(file, chunk, total_size, byte_rate)
+    return SizeComparison()
+
+
+def _compare_samples_size(
+    file: BinaryIO, samples: _RiffChunk, total_size: int, byte_rate: int
+) -> SizeComparison:
+    """Compare the size that a wav declares for its samples with the bytes that are present.
+
+    The declared size means nothing in two cases. It is beyond the end of the file, and is one that
+    programs write to a pipe. Or the bytes after the samples are neither chunks nor short: then the
+    samples go on to the end of the file.
+
+    Args:
+        samples: the chunk with the samples.
+        total_size: bytes of the whole file.
+        byte_rate: bytes per second; 0 if the header does not state it.
+    Raises: SourceError if another wav follows the samples.
+    """
+    present_size = total_size - samples.begin
+    rest_size = present_size - samples.size  # negative if the samples are cut off
+    if rest_size < 0:
+        if is_unknown_size(samples.size):
+            return SizeComparison()
+        return SizeComparison(declared_over_present=samples.size / max(present_size, 1))
+    is_short_rest = samples.size > 0 and rest_size <= _MAX_REST_S * byte_rate
+    if is_short_rest or _are_chunks(file, samples.begin + samples.size, total_size):
+        return SizeComparison()
+    return SizeComparison(samples_begin=samples.begin)
+
+
+def _are_chunks(file: BinaryIO, position: int, total_size: int) -> bool:
+    """Whether the bytes of a wav from `position` to its end are chunks or tags, not samples.
+
+    Raises SourceError if another wav begins there.
+    """
+    file.seek(position)
+    beginning = file.read(4)
+    if beginning == b"RIFF":
         raise SourceError("joined files: only the first one can be read", CONVERT)
-    if name[:3] in (b"ID3", b"TAG", b"APE"):
+    if beginning[:3] in (b"ID3", b"TAG", b"APE"):
         return True
-    for _ in range(_MAX_CHUNKS):
-        if position + 8 > total:
+    for chunk in _iterate_chunks(file, position):
+        if chunk.begin > total_size:
             return True
-        name, size = _read_chunk(file, position)
-        if not re.fullmatch(rb"\0?[A-Za-z][A-Za-z0-9_ ]{2,3}", name):
+        # A zero byte may be before the name: the padding of a chunk of odd size.
+        if not re.fullmatch(rb"\0?[A-Za-z][A-Za-z0-9_ ]{2,3}", chunk.name):
             return False
-        position += 8 + size + size % 2
     return False
 
 
-def _declared_bytes(header: bytes) -> int:
-    """The length of the file that the header of an RF64, BW64, AIFF or AU file states; else 0."""
-    start, size = 8, 0
+def is_unknown_size(size: int) -> bool:
+    """Whether the size of the samples of a WAV means nothing: programs write such to a pipe.
+
+    These are 0 and all sizes within 64 KiB of 2 or 4 GiB.
+    """
+    return size == 0 or any(abs(size - power) <= 2**16 for power in (2**31, 2**32))
+
+
+def _declared_size(header: bytes) -> int:
+    """The bytes of the whole file that the header of an RF64, BW64, AIFF or AU file states.
+
+    0: the file has another format, or the program that wrote it did not know its size.
+    """
+    start = 8  # bytes that the size does not count
+    size = 0
     if header[:4] in (b"RF64", b"BW64") and header[12:16] == b"ds64":
         size = int.from_bytes(header[20:28], "little")
     elif header[:4] == b"FORM":
         size = int.from_bytes(header[4:8], "big")
     elif header[:4] == b".snd":
-        start, size = (int.from_bytes(header[first : first + 4], "big") for first in (4, 8))
-    return 0 if size in _UNKNOWN else start + size
+        start = int.from_bytes(header[4:8], "big")
+        size = int.from_bytes(header[8:12], "big")
+    return 0 if size in _UNKNOWN_SIZES else start + size
 
 
-class StreamEnd(NamedTuple):
+# ---- Audio that libsndfile does not find
+
+
+@dataclass(frozen=True)
+class StreamEnd:
     """What libsndfile does not know of the end of an MP3 or Ogg file, or of its beginning."""
 
     num_samples: int = 0
@@ -252,13 +362,14 @@ class StreamEnd(NamedTuple):
     """What libsndfile does not read of an Ogg file."""
 
 
-def find_end(source: str | Path | bytes) -> StreamEnd:
-    """Read a whole MP3 or Ogg file for its end; a file that did not change since is not read again."""
-    return (
-        _find_end(source)
-        if isinstance(source, bytes)
-        else _find_end_of_file(source, *file_state(source))
-    )
+def find_stream_end(source: str | Path | bytes) -> StreamEnd:
+    """Read a whole MP3 or Ogg file for its end. Raises OSError.
+
+    A file that did not change since an earlier call is not read again.
+    """
+    if isinstance(source, bytes):
+        return _find_stream_end(source)
+    return _find_end_of_file(source, *file_state(source))
 
 
 def file_state(path: str | Path) -> tuple[int, int]:
@@ -269,37 +380,53 @@ def file_state(path: str | Path) -> tuple[int, int]:
 
 @lru_cache(maxsize=4096)
 def _find_end_of_file(path: str | Path, size: int, time_ns: int) -> StreamEnd:
-    return _find_end(Path(path).read_bytes())
+    """`_find_stream_end` of a file; `size` and `time_ns` only tell the cache that it changed."""
+    return _find_stream_end(Path(path).read_bytes())
 
 
-def _find_end(data: bytes) -> StreamEnd:
+def _find_stream_end(data: bytes) -> StreamEnd:
+    """Find in the bytes of an MP3 or Ogg file what libsndfile does not know; see `StreamEnd`."""
     if not data.startswith(b"OggS"):
-        return StreamEnd(*_count_mp3_samples(data))
-    first = re.search(
-        rb"OggS\0[^\x02]", data
-    )  # the first page after those with which streams begin
-    if first is not None and data.find(b"OggS\0\x02", first.start()) >= 0:
+        return _find_mp3_end(data)
+    # Flag 2 is set on the first page of each stream. Streams of one file begin together, so such a
+    # page after another page begins the next one of joined files.
+    later_page = re.search(rb"OggS\0[^\x02]", data)
+    if later_page is not None and data.find(b"OggS\0\x02", later_page.start()) >= 0:
         return StreamEnd(fault="joined files: only the first one can be read")
-    if data[28:35] == b"\x01vorbis" and _has_audio_with_headers(data):
-        return StreamEnd(
-            fault="Vorbis with audio on the page of its headers: its beginning cannot be read"
-        )
+    is_vorbis = data[28:35] == b"\x01vorbis"
+    if is_vorbis and _has_audio_with_headers(data):
+        fault = "Vorbis with audio on the page of its headers: its beginning cannot be read"
+        return StreamEnd(fault=fault)
     return StreamEnd()
 
 
 def _has_audio_with_headers(data: bytes) -> bool:
-    """Whether a packet follows on the page on which the third packet of an Ogg stream ends."""
-    position, num_packets, lacing = 0, 0, b""
+    """Whether audio begins on the page of an Ogg stream on which its three header packets end.
+
+    A page has 27 bytes, the last of which is the number of segments; the sizes of the segments; and
+    the segments. A packet ends with a segment of less than 255 bytes.
+    """
+    position = 0
+    num_packets = 0
+    segment_sizes = b""
     while num_packets < 3 and data.startswith(b"OggS", position):
-        begin = position + 27
-        lacing = data[begin : begin + data[begin - 1]]
-        num_packets += sum(size < 255 for size in lacing)
-        position = begin + len(lacing) + sum(lacing)
-    return num_packets > 3 or lacing.endswith(b"\xff")
+        sizes_begin = position + 27
+        num_segments = data[sizes_begin - 1]
+        segment_sizes = data[sizes_begin : sizes_begin + num_segments]
+        num_packets += sum(size < 255 for size in segment_sizes)
+        position = sizes_begin + len(segment_sizes) + sum(segment_sizes)
+    is_next_packet_begun = segment_sizes.endswith(b"\xff")
+    return num_packets > 3 or is_next_packet_begun
 
 
-def _count_mp3_samples(data: bytes) -> tuple[int, bool]:
-    position, count, is_stated = 0, 0, False
+def _find_mp3_end(data: bytes) -> StreamEnd:
+    """Count the samples of all frames of an MP3. Tags and damaged parts are skipped.
+
+    A first frame that states the length of the file has no audio, so its samples do not count.
+    """
+    position = 0
+    num_samples = 0
+    is_stated = False
     while position + 4 <= len(data):
         if data.startswith(b"ID3", position):  # also between joined files
             position += _id3_length(data[position : position + 10])
@@ -310,12 +437,13 @@ def _count_mp3_samples(data: bytes) -> tuple[int, bool]:
             if position < 0:
                 break
             continue
-        if not count and re.search(rb"Xing|Info|VBRI", data[position : position + 64]):
-            is_stated = True  # and has no audio
+        is_first = num_samples == 0
+        if is_first and re.search(rb"Xing|Info|VBRI", data[position : position + 64]):
+            is_stated = True
         else:
-            count += frame.num_samples
+            num_samples += frame.num_samples
         position += frame.frame_size
-    return count, is_stated
+    return StreamEnd(num_samples=num_samples, is_stated=is_stated)
 
 
 def _find_mp3_frame(data: bytes, position: int) -> MpegHeader | None:
@@ -328,10 +456,3 @@ def _find_mp3_frame(data: bytes, position: int) -> MpegHeader | None:
     is_end_or_tag = len(following) < 2 or following in (b"ID", b"TA", b"AP")
     is_followed = is_end_or_tag or (following[0] == 0xFF and following[1] >= 0xE0)
     return frame if is_followed else None
-
-
-def is_unknown_size(size: int) -> bool:
-    """Whether the size of the samples of a WAV is one that programs write to a pipe: it means
-    nothing.
-    """
-    return size == 0 or any(abs(size - power) <= 2**16 for power in (2**31, 2**32))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from multiprocessing.queues import Queue
 from pathlib import Path
@@ -31,8 +32,16 @@ _EXIT_S = 1.0
 """Longest wait for threads to exit; a thread that a library keeps never exits."""
 _PARENT_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1}
 """Signals that the training process handles; its workers must not react to them."""
+_MAX_THREADS = 10_000
+"""Numbers in the names of threads: the operating system truncates names to 15 characters."""
+_EXIT_TOO_MANY_FILES = 0
+"""Exit code of a worker that had too many open files.
 
-_TOO_MANY = os.strerror(errno.EMFILE)
+With 0, torch raises an error where the parent waits for a value. With another code it would raise
+one in a handler of signals, which may be in the middle of a step.
+"""
+
+_TOO_MANY_FILES = os.strerror(errno.EMFILE)
 _thread_numbers = count()
 
 Value = TypeVar("Value")
@@ -41,31 +50,38 @@ Value = TypeVar("Value")
 def load_ahead(
     load: Callable[[int], Value], positions: range, *, num_workers: int = 0, pin: bool = False
 ) -> Iterator[Value]:
-    """`load(position)` for each position, in order, computed ahead.
+    """The values `load(position)` of all positions, in order, computed ahead of their use.
 
     The values do not depend on `num_workers`.
 
     Args:
         load: a pure function; it must be picklable where processes are spawned.
         num_workers: 0: one thread of this process. Audio is decoded outside Python's lock, so this
-            already overlaps with training. More: processes, for the case that one thread is too
+            already overlaps with training. More: so many worker processes, if one thread is too
             slow.
         pin: call `pin_memory` of each value, in a thread of this process.
 
-    Raises: any error of `load`, at its position in the order. From a worker, errors other than the
-        user's arrive as a RuntimeError with the worker's traceback.
+    Raises: any error of `load`, at its position in the order. From a worker process, errors other
+        than the user's arrive as a RuntimeError with the traceback of the worker.
     """
     if num_workers:
         return _in_processes(load, positions, num_workers, pin=pin)
-    return _in_thread((lambda position: load(position).pin_memory()) if pin else load, positions)  # type: ignore[attr-defined]
+    return _in_thread(partial(_load_pinned, load) if pin else load, positions)
+
+
+def _load_pinned(load: Callable[[int], Value], position: int) -> Value:
+    """The value of a position in pinned memory."""
+    return load(position).pin_memory()  # type: ignore[attr-defined, no-any-return]
 
 
 def _in_thread(load: Callable[[int], Value], positions: range) -> Iterator[Value]:
-    name = (
-        f"load-ahead-{next(_thread_numbers) % 10000}"  # the system truncates names to 15 characters
-    )
+    """See `load_ahead`; one thread computes up to AHEAD values ahead.
+
+    When the iterator is closed, the thread has exited.
+    """
+    name = f"load-ahead-{next(_thread_numbers) % _MAX_THREADS}"
     pool = ThreadPoolExecutor(
-        1, thread_name_prefix=name, initializer=_set_system_name, initargs=(name,)
+        max_workers=1, thread_name_prefix=name, initializer=_set_system_name, initargs=(name,)
     )
     pending: deque[Future[Value]] = deque()
     try:
@@ -90,8 +106,8 @@ def _wait_for_exit(name: str) -> None:
     """Wait until the operating system has ended all threads of this name, OpenMP threads included.
 
     Python's join returns earlier. While a thread exits, MKL (which computes the FFTs of features)
-    holds all locks of its memory. A worker forked at that moment would wait for these locks in its
-    first FFT without end.
+    holds all locks of its memory. A worker that is forked at that moment would wait for these locks
+    in its first FFT, without end. After _EXIT_S seconds it returns anyway.
     """
     deadline = time.monotonic() + _EXIT_S
     while name in _thread_names() and time.monotonic() < deadline:
@@ -99,6 +115,7 @@ def _wait_for_exit(name: str) -> None:
 
 
 def _thread_names() -> set[str]:
+    """The names of all threads of this process in the operating system; none without /proc."""
     names = set()
     for path in Path("/proc/self/task").glob("*/comm"):
         with suppress(OSError):  # the thread ended
@@ -108,20 +125,27 @@ def _thread_names() -> set[str]:
 
 @dataclass(frozen=True)
 class _Failure:
-    """An error that a worker returns as a value.
+    """An error that a worker process returns as a value.
 
-    If it were raised in the worker, torch would add a traceback to the user's message, and the
-    loader would stay alive in a reference cycle, whose collection waits 5 s per worker.
+    If the worker raised it, torch would add a traceback to the user's message. The loader would
+    also stay alive in a reference cycle, whose collection waits 5 s per worker.
     """
 
     error: Exception
 
 
 class _LoadedValues(Dataset[Value | _Failure]):
+    """The values of a function as a dataset of torch; errors are values too."""
+
     def __init__(self, load: Callable[[int], Value]) -> None:
         self._load = load
 
     def __getitem__(self, position: int) -> Value | _Failure:
+        """The value of a position, or the error of computing it.
+
+        User errors stay as they are. Too many open files are one of them. Every other error becomes
+        a RuntimeError with its traceback.
+        """
         try:
             return self._load(position)
         except WenetHsError as error:
@@ -135,52 +159,63 @@ class _LoadedValues(Dataset[Value | _Failure]):
 def _in_processes(
     load: Callable[[int], Value], positions: range, num_workers: int, *, pin: bool
 ) -> Iterator[Value]:
+    """See `load_ahead`; each worker process computes up to AHEAD values ahead.
+
+    Raises: also ConfigError if there are too many open files for so many workers.
+    """
     loader: DataLoader[Value | _Failure] = DataLoader(
         _LoadedValues(load),
         batch_size=None,
         sampler=positions,
         num_workers=num_workers,
         prefetch_factor=AHEAD,
-        collate_fn=_unchanged,
+        collate_fn=_return_unchanged,
         pin_memory=pin,
         worker_init_fn=_init_worker,
-        generator=torch.Generator(),  # otherwise DataLoader draws from the global state, and a resumed run differs
+        # Without it DataLoader draws from the global state, and a resumed run would differ.
+        generator=torch.Generator(),
     )
     failure: Exception | None = None  # raised after the block, without its context: see _Failure
     try:
-        for value in _start_workers(
-            loader
-        ):  # no local variable: an exception would keep it in a reference cycle
+        # The iterator has no local variable: an exception would keep it in a reference cycle.
+        for value in _start_workers(loader):
             if isinstance(value, _Failure):
                 failure = value.error
                 break
             yield value
     except (OSError, EOFError, RuntimeError) as error:
-        if not _lacks_files(error):
+        if not _is_lack_of_files(error):
             raise
         failure = too_many_files(f"num_workers {num_workers}")
     if failure is not None:
         raise failure
 
 
-def _lacks_files(error: Exception) -> bool:
-    """Whether a worker could not send a value, or this process could not receive it, because of
-    open files.
+def _is_lack_of_files(error: Exception) -> bool:
+    """Whether a value was not sent by a worker, or not received, because of too many open files.
+
+    A worker that crashed is none of these cases, even if its error has one of their texts.
     """
-    is_lost = isinstance(
-        error, EOFError | ConnectionError
-    )  # a worker could not open the file of a tensor again
-    texts = (_TOO_MANY, "ancdata", "exited unexpectedly")
-    is_killed = any(text in str(error) for text in ("exit code", "signal"))  # a worker that crashed
-    return is_lost or (any(text in str(error) for text in texts) and not is_killed)
+    # A worker could not open the file of a tensor again, so the connection was closed.
+    is_connection_lost = isinstance(error, EOFError | ConnectionError)
+    # Python's "received 0 items of ancdata": a worker sent an open file that cannot be opened here.
+    texts = (_TOO_MANY_FILES, "ancdata", "exited unexpectedly")
+    has_text = any(text in str(error) for text in texts)
+    is_of_crashed_worker = any(text in str(error) for text in ("exit code", "signal"))
+    return is_connection_lost or (has_text and not is_of_crashed_worker)
 
 
-def _unchanged(value: Value) -> Value:
+def _return_unchanged(value: Value) -> Value:
+    """The value itself: DataLoader would convert arrays to tensors."""
     return value
 
 
 def _start_workers(loader: DataLoader[Value | _Failure]) -> Iterator[Value | _Failure]:
-    """The loader's iterator. Signals stay blocked until the forked workers ignore them."""
+    """Start the worker processes of a loader, and return its iterator.
+
+    The signals of _PARENT_SIGNALS are blocked meanwhile, so that none reaches a forked worker
+    before `_init_worker` makes it ignore them.
+    """
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, _PARENT_SIGNALS)
     try:
         return iter(loader)
@@ -189,41 +224,43 @@ def _start_workers(loader: DataLoader[Value | _Failure]) -> Iterator[Value | _Fa
 
 
 def _init_worker(worker: int) -> None:
-    """Ignore the signals that Ctrl-C and schedulers send to the whole process group: the parent may
-    finish a step.
+    """Prepare a worker process: it ends with its parent, and ignores signals meant for the parent.
+
+    Ctrl-C and schedulers send signals to the whole process group, but the parent may finish a step
+    and needs its workers. A worker that cannot send a value ends too; see `_end_worker`.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    # This private hook is called in a worker when its queue cannot send a value.
     Queue._on_queue_feeder_error = staticmethod(_end_worker)  # type: ignore[attr-defined]
-    if hasattr(
-        signal, "sigtimedwait"
-    ):  # elsewhere (macOS) SIGTERM ends the worker, whoever sent it
+    can_see_sender = hasattr(signal, "sigtimedwait")
+    if can_see_sender:  # SIGTERM stays blocked: the thread reads who sent it
         Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
-    else:
+    else:  # macOS: SIGTERM ends the worker, whoever sent it
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _PARENT_SIGNALS)
 
 
 def _end_worker(error: Exception, value: object) -> None:
-    """End a worker that cannot send a value.
+    """End this worker process because it cannot send a value.
 
-    Python's queue would lose it, and the parent wait for it without end.
+    Python's queue would only lose the value, and the parent would wait for it without end. The
+    traceback is printed, except for too many open files: then the parent raises the error.
 
-    Exit code 0 is for too many open files: torch then raises an error where the parent waits, not
-    in the midst of a step.
+    The arguments are those of the hook of the queue that is replaced; see `_init_worker`.
     """
-    if _TOO_MANY in str(error):  # an OSError, or a RuntimeError of torch
-        os._exit(0)
+    if _TOO_MANY_FILES in str(error):  # an OSError, or a RuntimeError of torch
+        os._exit(_EXIT_TOO_MANY_FILES)
     traceback.print_exception(error)
     os._exit(1)
 
 
 def _exit_with_parent(parent: int) -> None:
-    """End this worker when its parent sends SIGTERM or is gone.
+    """End this worker process when its parent sends SIGTERM or is gone.
 
-    SIGTERM of any other sender is ignored.
+    SIGTERM of any other sender is ignored. torch checks for the parent only between two values, so
+    a worker that computes a value would outlive a parent that was killed.
 
-    torch checks for the parent only between two values, so a worker stuck in a value would outlive
-    a killed parent.
+    parent: its process ID.
     """
     while os.getppid() == parent:
         received = signal.sigtimedwait({signal.SIGTERM}, PARENT_CHECK_S)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import soundfile
 
-from wenet_hs.data.audio import Samples, check_length, mix_channels
+from wenet_hs.data.audio import Samples, accept_missing_audio, mix_channels
 from wenet_hs.data.containers import (
     CONVERT,
     SourceError,
@@ -36,7 +36,7 @@ RAW_RATE = 16_000
 """Samples per second of raw samples, if nothing else is given."""
 
 Read = Callable[[int], bytes]
-"""Up to so many bytes of a pipe, as soon as there is one; none at its end."""
+"""Number of bytes → up to so many bytes of a pipe, as soon as there is one; none at its end."""
 
 _PIECE_S = 0.1  # of audio that is returned at a time
 _RAW_FRAME = 2  # bytes: 16 bits, mono
@@ -44,11 +44,12 @@ _READ_SIZE = 4096  # bytes that are read at a time, other than samples
 _TEXT_SIZE = 32  # bytes at the beginning that tell text from samples
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]")
 _MAX_CHUNKS = 1000  # of a WAV before its samples: a pipe of zeros has no end
-_MAX_FMT = 1 << 16  # bytes of the chunk that describes the samples
+_MAX_DESCRIPTION = 1 << 16  # bytes of a chunk that describes the samples
 _MAX_CHANNELS = 64
 _GIVE_BY_NAME = "give the file by its name"
 _RESTORE = "restore the file, or leave it out"
 _MAX_PADDING_S = 0.1  # after the samples of a WAV
+_CHUNK_HEADER_SIZE = 8  # bytes of the name and the size before the content of a chunk
 _CHUNK_NAME = re.compile(rb"\0?[A-Za-z][A-Za-z0-9_ ]{2,3}")
 _SUBTYPES = {
     (1, 8): "PCM_U8",
@@ -70,7 +71,7 @@ def read_pipe(read: Read, raw_rate: int | None) -> Iterator[tuple[Samples | byte
     (N,), mixed as those of a file. A part of a sample at the end is left out with a warning.
 
     Args:
-        raw_rate: that of raw samples; None: 16,000.
+        raw_rate: samples per second of raw samples; None: 16,000.
     Raises: DataError for an empty pipe, for text and other formats, for a WAV of another rate than
         `raw_rate`, and for a WAV that is damaged, cut off, joined to another one, or of an encoding
         that is unknown here.
@@ -122,9 +123,13 @@ class _Pipe:
         return self.take(min(size, len(self._next)))
 
     def skip(self, size: int) -> None:
-        """Take bytes without keeping them."""
-        while size > 0 and (taken := self.take_available(min(size, _READ_SIZE))):
-            size -= len(taken)
+        """Take `size` bytes without keeping them; fewer at the end."""
+        num_left = size
+        while num_left > 0:
+            taken = self.take_available(min(num_left, _READ_SIZE))
+            if not taken:
+                break
+            num_left -= len(taken)
 
     def skip_all(self) -> None:
         """Take all bytes without keeping them, so that the program that writes them can end."""
@@ -133,25 +138,29 @@ class _Pipe:
 
 
 def _peek_beginning(pipe: _Pipe) -> bytes:
-    """As many bytes as tell what is in the pipe, of which none is taken; all of a shorter pipe."""
+    """As many bytes as are needed to tell what is in the pipe; all bytes of a shorter pipe.
+
+    They remain in the pipe.
+    """
     head = pipe.peek(1)
     while is_undecided(head) or _may_be_text(head):
         longer = pipe.peek(len(head) + 1)
-        if len(longer) == len(head):
+        if len(longer) == len(head):  # the pipe has ended
             break
         head = longer
     return head
 
 
 def _may_be_text(head: bytes) -> bool:
+    """Whether these bytes are text, but too few to exclude samples."""
     return len(head) < _TEXT_SIZE and _is_text(head)
 
 
 def _is_text(head: bytes) -> bool:
     """Whether bytes are UTF-8 without control characters; the last character may be incomplete.
 
-    Loud noise looks so over 32 bytes once in 10^11 times. Quiet samples have zeros or bytes of
-    negative numbers, which text has not.
+    32 bytes of loud noise look so once in 10^11 times. Quiet samples contain zeros or bytes of
+    negative numbers, which text does not contain.
     """
     if _CONTROL.search(head):
         return False
@@ -172,6 +181,7 @@ def _check_raw_samples(head: bytes) -> None:
 
 
 def _how_to_decode(raw_rate: int | None) -> str:
+    """What to do with a format that is not read from a pipe. raw_rate: see `read_pipe`."""
     command = f"ffmpeg -i - -f s16le -ar {raw_rate or RAW_RATE} -ac 1 -"
     return f"{_GIVE_BY_NAME}, or put `{command}` before this command"
 
@@ -188,14 +198,14 @@ def _read_whole_frames(
     Args:
         frame_size: bytes of a frame, which has one sample of each channel.
         rate: frames per second.
-        num_bytes: where the samples end; None: with the pipe.
+        num_bytes: bytes of all frames; None: they end with the pipe.
     """
     piece_size = frame_size * max(1, int(rate * _PIECE_S))
-    rest = b""
+    rest = b""  # the part of a frame that has arrived
     num_read = 0
     while num_bytes is None or num_read < num_bytes:
-        wanted = piece_size if num_bytes is None else min(piece_size, num_bytes - num_read)
-        arrived = pipe.take_available(wanted)
+        num_left = piece_size if num_bytes is None else num_bytes - num_read
+        arrived = pipe.take_available(min(piece_size, num_left))
         if not arrived:
             break
         num_read += len(arrived)
@@ -209,12 +219,14 @@ def _read_whole_frames(
 
 
 def _warn_about_rest(num_bytes: int, frame_size: int) -> None:
+    """Warn that the last bytes of a pipe are a part of a frame, which is left out."""
     left_out = "its last byte is" if num_bytes == 1 else f"its last {num_bytes} bytes are"
     message = "%s: the pipe ends in the middle of a sample of %d bits; %s left out"
     logger.warning(message, PIPE, 8 * frame_size, left_out)
 
 
 def _read_raw(pipe: _Pipe, rate: int) -> Iterator[tuple[bytes, int]]:
+    """Pieces of raw samples as they arrive, each with the rate in Hz."""
     for piece in _read_whole_frames(pipe, frame_size=_RAW_FRAME, rate=rate, num_bytes=None):
         yield piece, rate
 
@@ -237,23 +249,26 @@ class _WavHeader:
 
 
 def _read_header(pipe: _Pipe) -> _WavHeader:
-    """Take everything before the samples of a WAV. Raises DataError."""
-    pipe.skip(12)
+    """Take everything before the samples of a WAV, and read what it states of them.
+
+    Raises: DataError, also if there are no samples; see `_make_header`.
+    """
+    pipe.skip(12)  # RIFF, a size, WAVE
     wav_format = None
-    num_bytes_64 = 0
+    num_bytes_64 = 0  # size of the samples in the chunk ds64 of a WAV of more than 4 GiB
     for _ in range(_MAX_CHUNKS):
-        chunk = pipe.take(8)
-        if len(chunk) < 8:
+        chunk_header = pipe.take(_CHUNK_HEADER_SIZE)
+        if len(chunk_header) < _CHUNK_HEADER_SIZE:
             break
-        name = chunk[:4]
-        size = int.from_bytes(chunk[4:], "little")
+        name = chunk_header[:4]
+        size = int.from_bytes(chunk_header[4:], "little")
         if name == b"data":
             num_bytes = num_bytes_64 or size
             return _make_header(wav_format, None if is_unknown_size(num_bytes) else num_bytes)
         padded_size = size + size % 2
-        if name == b"fmt " and size <= _MAX_FMT:
+        if name == b"fmt " and size <= _MAX_DESCRIPTION:
             wav_format = parse_wav_format(pipe.take(padded_size))
-        elif name == b"ds64" and size <= _MAX_FMT:
+        elif name == b"ds64" and size <= _MAX_DESCRIPTION:
             num_bytes_64 = int.from_bytes(pipe.take(padded_size)[8:16], "little")
         else:
             pipe.skip(padded_size)
@@ -261,7 +276,13 @@ def _read_header(pipe: _Pipe) -> _WavHeader:
 
 
 def _make_header(wav_format: WavFormat | None, num_bytes: int | None) -> _WavHeader:
-    """Raises DataError for a header with which the samples cannot be read."""
+    """The header of a WAV with this format, and `num_bytes` bytes of samples (None: not stated).
+
+    A part of a frame at the end is not counted.
+
+    Raises: DataError if the samples cannot be read: without a format (`wav_format` is None), with
+        an implausible rate or number of channels, or in an unknown encoding.
+    """
     if wav_format is None:
         raise DataError(PIPE, "a WAV whose header does not describe its samples", _RESTORE)
     if not RATES[0] <= wav_format.rate <= RATES[1]:
@@ -285,7 +306,13 @@ def _make_header(wav_format: WavFormat | None, num_bytes: int | None) -> _WavHea
 
 
 def _read_wav(pipe: _Pipe, header: _WavHeader) -> Iterator[tuple[Samples, int]]:
-    """The samples of a WAV after its header. Raises DataError for what is wrong with its length."""
+    """The samples of a WAV after its header, in pieces, each with the rate in Hz.
+
+    If samples follow the end that the header declares, they are returned too. Chunks and tags at
+    the end are skipped.
+
+    Raises: DataError for a WAV that is empty, cut off, or joined to another one.
+    """
     num_frames = 0
     for samples in _decode_frames(pipe, header, header.num_bytes):
         num_frames += len(samples)
@@ -293,12 +320,12 @@ def _read_wav(pipe: _Pipe, header: _WavHeader) -> Iterator[tuple[Samples, int]]:
     if header.num_bytes is not None:
         declared_s = header.num_bytes / header.frame_size / header.rate
         try:
-            check_length(num_frames / header.rate, declared_s)
+            accept_missing_audio(num_frames / header.rate, declared_s)
         except SourceError as error:
             raise DataError(PIPE, f"{error}", error.remedy) from error
         _check_no_joined_wav(pipe)
         if _has_samples_after_end(pipe, header):
-            for samples in _decode_frames(pipe, header, None):
+            for samples in _decode_frames(pipe, header, num_bytes=None):
                 yield samples, header.rate
         pipe.skip_all()
     if not num_frames:
@@ -306,6 +333,7 @@ def _read_wav(pipe: _Pipe, header: _WavHeader) -> Iterator[tuple[Samples, int]]:
 
 
 def _decode_frames(pipe: _Pipe, header: _WavHeader, num_bytes: int | None) -> Iterator[Samples]:
+    """The samples (N,) of a WAV in pieces. num_bytes: see `_read_whole_frames`."""
     pieces = _read_whole_frames(
         pipe,
         frame_size=header.frame_size,
@@ -333,9 +361,10 @@ def _check_no_joined_wav(pipe: _Pipe) -> None:
 
 
 def _has_samples_after_end(pipe: _Pipe, header: _WavHeader) -> bool:
-    """Whether samples follow the end that the header declares. No byte is taken.
+    """Whether samples follow the end that the header declares. All bytes remain in the pipe.
 
-    Other bytes are chunks, tags, and up to 0.1 s of padding.
+    What follows is no samples if it begins with the name of a chunk or tag, or if it is at most
+    0.1 s long: padding.
     """
     if _CHUNK_NAME.fullmatch(pipe.peek(8)[:4]):
         return False

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Utterances of data lists as a table, the filters of `filter_conf`, and balanced sampling of
-languages and lists.
+"""The table of utterances, the filters of `filter_conf`, and sampling of languages and lists.
 
-Sampling is a pure function of the seed and the epoch. A group is a language of a list, or a list
-where languages are not balanced. Its quota is its number of draws per epoch. Each epoch takes the
-next quota from one random order of the group after another, so every utterance is used before one
-is used again.
+Sampling is a pure function of the seed and the epoch. A group is a language of a list, or a whole
+list if languages are not balanced. The quota of a group is its number of draws per epoch. Each
+epoch takes the next draws from one random order of the group after another, so every utterance is
+used before one is used again.
 
-A draw is the number i + N * copy of a virtual item of utterance i: copies in one epoch are
-augmented differently.
+A draw is an item: the number i + N * copy for utterance i of N. Copies in one epoch are augmented
+differently.
 """
 
 import hashlib
 import logging
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from dataclasses import dataclass
+from itertools import islice, pairwise
 from operator import eq
 from typing import Any
 
@@ -28,82 +28,131 @@ from wenet_hs.tree.errors import ConfigError, DataError
 logger = logging.getLogger(__name__)
 
 Indices = NDArray[np.int64]
-FRAMES_PER_SECOND = 100  # filter_conf counts frames of 10 ms for any frame shift, like WeNet
-_STREAM = 0x5A3D  # separates these random numbers from those of the batch plan, which begin with [seed, epoch]
+FRAMES_PER_SECOND = 100
+"""filter_conf counts frames of 10 ms for any frame shift, like WeNet."""
+_STREAM = 0x5A3D
+"""Separates these random numbers from those of the batch plan, whose seed is [seed, epoch]."""
 _BLOCK_ROWS = 1 << 16
-_TEXT = np.dtypes.StringDType(
-    na_object=None
-)  # UTF-8, about the length of the text plus 16 bytes per row
-_NUMBERS = ("duration", "start", "end")
-_COLUMNS = {"key": _TEXT, "wav": _TEXT, "txt": _TEXT, "speaker": _TEXT} | dict.fromkeys(
-    (*_NUMBERS, "channel"), np.dtype(np.float64)
-)
+_NO_LANG = -1
+"""Instead of a position in `UtteranceTable.lang_names`: no language is stated or balanced."""
+_TEXT = np.dtypes.StringDType(na_object=None)
+"""UTF-8, which needs about the length of the text plus 16 bytes per row."""
+_NUMBER = np.dtype(np.float64)
+"""NaN: the list does not state the number."""
+_COLUMNS: dict[str, np.dtype[Any]] = {
+    "key": _TEXT,
+    "wav": _TEXT,
+    "txt": _TEXT,
+    "speaker": _TEXT,
+    "duration": _NUMBER,
+    "start": _NUMBER,
+    "end": _NUMBER,
+    "channel": _NUMBER,
+}
+"""Field of an utterance → type of its column."""
 
 
 class UtteranceTable(Sequence[Utterance]):
     """The utterances of one or more lists, in order; a row becomes an `Utterance` when it is read.
 
     Worker processes share the columns without copies.
-
-    Attributes:
-        columns: (N,) each, by the names of an utterance's fields; NaN for a number that the list
-        does not state. langs: (N,) positions in `lang_names`; -1 where the list does not state the
-        language. list_starts: the first row of each list. digest: SHA-256 of everything the lists
-        state about the utterances, except where the audio is.
     """
+
+    columns: dict[str, NDArray[Any]]
+    """Field of an utterance → its values (N,); the fields of _COLUMNS."""
+    langs: NDArray[np.int32]
+    """(N,) positions in `lang_names`; -1 where the list does not state the language."""
+    lang_names: tuple[str, ...]
+    """All languages, in the order of their first utterances."""
+    list_starts: tuple[int, ...]
+    """The first row of each list."""
+    digest: str
+    """SHA-256 of everything the lists state about the utterances, except where the audio is."""
 
     def __init__(
         self, utterances: Iterable[Utterance], list_starts: tuple[int, ...] = (0,)
     ) -> None:
-        """Read the utterances in blocks, so that most of them never exist as Python objects at the
-        same time.
+        """Read the utterances in blocks.
+
+        So most of them never exist as Python objects at the same time.
         """
-        langs: dict[str | None, int] = {None: -1}
+        lang_numbers: dict[str | None, int] = {None: _NO_LANG}
         blocks: list[dict[str, NDArray[Any]]] = []
         digest = hashlib.sha256()
         remaining = iter(utterances)
-        while (block := list(islice(remaining, _BLOCK_ROWS))) or not blocks:
-            facts = "\n".join(map(_facts, block))
-            digest.update(("\n" + facts if blocks else facts).encode())
-            columns = {
-                name: np.array([getattr(u, name) for u in block], dtype)
-                for name, dtype in _COLUMNS.items()
-            }
-            columns["lang"] = np.array(
-                [langs.setdefault(u.lang, len(langs) - 1) for u in block], np.int32
-            )
-            blocks.append(columns)
+        while True:
+            block = list(islice(remaining, _BLOCK_ROWS))
+            if not block and blocks:  # without utterances there is one empty block
+                break
+            facts = "\n".join(map(_facts_for_digest, block))
+            separator = "\n" if blocks else ""
+            digest.update((separator + facts).encode())
+            blocks.append(_make_columns(block, lang_numbers))
         self.columns = {
-            name: np.concatenate([block[name] for block in blocks]) for name in (*_COLUMNS, "lang")
+            name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]
         }
         self.langs = self.columns.pop("lang")
-        self.lang_names = tuple(name for name in langs if name is not None)
-        self.list_starts, self.digest = list_starts, digest.hexdigest()
+        self.lang_names = tuple(name for name in lang_numbers if name is not None)
+        self.list_starts = list_starts
+        self.digest = digest.hexdigest()
 
     def __len__(self) -> int:
         return len(self.langs)
 
     def __getitem__(self, number: int) -> Utterance:  # type: ignore[override]  # no slices
+        """The utterance of a row, from 0."""
         values = {name: column[number] for name, column in self.columns.items()}
-        for name in (*_NUMBERS, "channel"):
-            values[name] = None if np.isnan(values[name]) else float(values[name])
-        values["channel"] = None if values["channel"] is None else int(values["channel"])
-        lang = int(self.langs[number])
-        return Utterance(**values, lang=None if lang < 0 else self.lang_names[lang])
+        channel = _number_or_none(values["channel"])
+        lang_number = int(self.langs[number])
+        return Utterance(
+            key=values["key"],
+            wav=values["wav"],
+            txt=values["txt"],
+            lang=None if lang_number == _NO_LANG else self.lang_names[lang_number],
+            speaker=values["speaker"],
+            duration=_number_or_none(values["duration"]),
+            start=_number_or_none(values["start"]),
+            end=_number_or_none(values["end"]),
+            channel=None if channel is None else int(channel),
+        )
 
 
-def _facts(u: Utterance) -> str:
-    """What a list states about an utterance, for its digest."""
+def _make_columns(
+    utterances: Sequence[Utterance], lang_numbers: dict[str | None, int]
+) -> dict[str, NDArray[Any]]:
+    """The columns of some utterances (N,), by the names of the fields.
+
+    The column "lang" has the numbers of `lang_numbers`; a new language gets the next number there.
+    """
+    columns: dict[str, NDArray[Any]] = {}
+    for name, dtype in _COLUMNS.items():
+        columns[name] = np.array([getattr(utterance, name) for utterance in utterances], dtype)
+    langs = []
+    for utterance in utterances:
+        next_number = len(lang_numbers) - 1  # the key None is no language
+        langs.append(lang_numbers.setdefault(utterance.lang, next_number))
+    columns["lang"] = np.array(langs, np.int32)
+    return columns
+
+
+def _number_or_none(value: np.float64) -> float | None:
+    """A number of a column; None for NaN: the list does not state it."""
+    return None if np.isnan(value) else float(value)
+
+
+def _facts_for_digest(u: Utterance) -> str:
+    """What a list states about an utterance, for the digest of the table."""
     channel = "" if u.channel is None else f"\t{u.channel}"
     return f"{u.key}\t{u.txt}\t{u.duration}\t{u.start}\t{u.end}{channel}"
 
 
-# Filters
+# ---- Filters
 
 
 def ctc_frames_needed(ids: Sequence[int]) -> int:
-    """The fewest encoder frames that CTC can align with a label: one per unit, and a blank between
-    equal neighbours.
+    """The fewest encoder frames with which CTC can align a label.
+
+    It needs one frame per unit, and one for a blank between two equal neighbours.
     """
     num_repeated: int = sum(map(eq, ids, islice(ids, 1, None)))
     return len(ids) + num_repeated
@@ -112,67 +161,105 @@ def ctc_frames_needed(ids: Sequence[int]) -> int:
 def reason_to_reject(
     ids: Sequence[int], duration_s: float, num_encoder_frames: int, conf: FilterConf
 ) -> str | None:
-    """The reason why an utterance is not used in training, or None.
+    """The reason why an utterance is not used in training, the first that holds; None: it is used.
 
     Args:
-        ids: the transcript's unit ids.
-        num_encoder_frames: of this utterance; CTC needs one per unit and one per repetition.
+        ids: the unit ids of the transcript.
+        num_encoder_frames: of this utterance; see `ctc_frames_needed`.
         conf: WeNet's limits; lengths in frames of 10 ms, ratios in units per frame.
     """
-    frames = duration_s * FRAMES_PER_SECOND
-    ratio = len(ids) / frames if frames else 0.0
     if not ids:
         return "empty transcript"
-    if frames < conf.min_length:
-        return f"too short: {duration_s:.3f} s, filter_conf.min_length is {conf.min_length} frames of 10 ms"
-    if frames > conf.max_length:
-        return f"too long: {duration_s:.1f} s, filter_conf.max_length is {conf.max_length} frames of 10 ms"
-    if len(ids) < conf.token_min_length:
-        return f"too few units: {len(ids)}, filter_conf.token_min_length is {conf.token_min_length}"
-    if len(ids) > conf.token_max_length:
-        return (
-            f"too many units: {len(ids)}, filter_conf.token_max_length is {conf.token_max_length}"
-        )
-    if num_encoder_frames < max(1, ctc_frames_needed(ids)):
-        return f"fewer frames than labels: {num_encoder_frames} encoder frames, CTC needs {ctc_frames_needed(ids)}"
+    num_units = len(ids)
+    num_frames = duration_s * FRAMES_PER_SECOND
+    if num_frames < conf.min_length:
+        limit = f"filter_conf.min_length is {conf.min_length} frames of 10 ms"
+        return f"too short: {duration_s:.3f} s, {limit}"
+    if num_frames > conf.max_length:
+        limit = f"filter_conf.max_length is {conf.max_length} frames of 10 ms"
+        return f"too long: {duration_s:.1f} s, {limit}"
+    if num_units < conf.token_min_length:
+        limit = f"filter_conf.token_min_length is {conf.token_min_length}"
+        return f"too few units: {num_units}, {limit}"
+    if num_units > conf.token_max_length:
+        limit = f"filter_conf.token_max_length is {conf.token_max_length}"
+        return f"too many units: {num_units}, {limit}"
+    num_needed = ctc_frames_needed(ids)
+    if num_encoder_frames < max(1, num_needed):
+        needs = f"{num_encoder_frames} encoder frames, CTC needs {num_needed}"
+        return f"fewer frames than labels: {needs}"
+    ratio = num_units / num_frames if num_frames else 0.0
     if ratio < conf.min_output_input_ratio:
-        return f"too few units for its length: {ratio:.4f} per frame, at least {conf.min_output_input_ratio:g} wanted"
+        limit = f"at least {conf.min_output_input_ratio:g} wanted"
+        return f"too few units for its length: {ratio:.4f} per frame, {limit}"
     if ratio > conf.max_output_input_ratio:
-        return f"too many units for its length: {ratio:.4f} per frame, at most {conf.max_output_input_ratio:g} wanted"
+        limit = f"at most {conf.max_output_input_ratio:g} wanted"
+        return f"too many units for its length: {ratio:.4f} per frame, {limit}"
     return None
 
 
-# Balanced sampling
+# ---- Balanced sampling
 
 
 class Sampler:
-    """The items of each epoch."""
+    """Draws the items of each epoch."""
 
     def __init__(self, groups: Indices, quotas: Indices, *, seed: int) -> None:
-        """groups: (N,) the group of each item.  quotas: (G,) draws per epoch."""
-        order = np.argsort(groups, kind="stable")
-        bounds = np.searchsorted(groups[order], np.arange(len(quotas) + 1))
-        self._members = [order[begin:end] for begin, end in zip(bounds, bounds[1:], strict=False)]
-        self._quotas, self._num_items, self._seed = quotas, len(groups), seed
+        """groups: (N,) the group of each utterance, from 0.  quotas: (G,) draws per epoch."""
+        by_group = np.argsort(groups, kind="stable")
+        bounds = np.searchsorted(groups[by_group], np.arange(len(quotas) + 1))
+        self._members = [by_group[begin:end] for begin, end in pairwise(bounds)]
+        self._quotas = quotas
+        self._num_utterances = len(groups)
+        self._seed = seed
 
     def items(self, epoch: int) -> Indices:
-        """The virtual items of an epoch, ascending. Returns: (sum of the quotas,)."""
+        """The items of an epoch, ascending: (sum of the quotas,)."""
         drawn = [self._draw(group, epoch) for group in range(len(self._members))]
         return np.sort(np.concatenate(drawn))
 
     def _draw(self, group: int, epoch: int) -> Indices:
-        members, quota = self._members[group], int(self._quotas[group])
-        size, begin = len(members), epoch * quota
-        first_cycle = begin // size
+        """The items of a group in an epoch: (quota,).
+
+        The draws of all epochs are one sequence. It consists of cycles, each of which has every
+        member of the group once, in a random order. An epoch takes the next part of the sequence.
+        In each later cycle of the epoch the items are of the next copy.
+        """
+        members = self._members[group]
+        cycle_size = len(members)
+        quota = int(self._quotas[group])
+        epoch_begin = epoch * quota
+        epoch_end = epoch_begin + quota
+        first_cycle = epoch_begin // cycle_size
+        last_cycle = (epoch_end - 1) // cycle_size
         parts = []
-        for cycle in range(first_cycle, -(-(begin + quota) // size)):
-            low, high = max(begin - cycle * size, 0), min(begin + quota - cycle * size, size)
-            chosen = members
-            if high - low < size:
+        for cycle in range(first_cycle, last_cycle + 1):
+            cycle_begin = cycle * cycle_size
+            low = max(epoch_begin - cycle_begin, 0)
+            high = min(epoch_end - cycle_begin, cycle_size)
+            drawn = members
+            if high - low < cycle_size:  # of a whole cycle the order does not matter
                 generator = np.random.default_rng([self._seed, _STREAM, group, cycle])
-                chosen = members[generator.permutation(size)[low:high]]
-            parts.append(chosen + self._num_items * (cycle - first_cycle))
+                drawn = members[generator.permutation(cycle_size)[low:high]]
+            copy = cycle - first_cycle
+            parts.append(drawn + self._num_utterances * copy)
         return np.concatenate(parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SamplingGroups:
+    """The groups of N utterances, G in number, by list and language."""
+
+    of_utterances: Indices
+    """(N,) the group of each utterance."""
+    lists: Indices
+    """(G,) the list of each group, from 0."""
+    langs: Indices
+    """(G,) the language of each group, a position in `lang_names`; -1: all languages."""
+    sizes: Indices
+    """(G,) utterances."""
+    seconds: NDArray[np.float64]
+    """(G,) seconds of speech."""
 
 
 def make_sampler(
@@ -187,50 +274,82 @@ def make_sampler(
 
     The log states the hours that an epoch draws.
 
-    Raises: DataError where languages are balanced and an utterance has none; ConfigError where the
-        number of weights is not the number of lists.
+    Raises: DataError if languages are balanced and an utterance has none; ConfigError if there is
+        not one weight per list.
     """
-    num_lists, num_langs = len(table.list_starts), len(table.lang_names)
+    num_lists = len(table.list_starts)
     if conf.weights is not None and len(conf.weights) != num_lists:
         found = f"{len(conf.weights)} weights for {num_lists} lists in --train_data"
         raise ConfigError("dataset_conf.sampling.weights", found, "give one per list")
-    langs, balances_langs = table.langs[rows], conf.temperature != 1.0
-    if balances_langs and langs.min() < 0:
-        found = (
-            f"by lang, but {int((langs < 0).sum())} utterances have no 'lang' in their data list"
-        )
+    balances_langs = conf.temperature != 1.0
+    num_without_lang = int((table.langs[rows] == _NO_LANG).sum())
+    if balances_langs and num_without_lang:
+        found = f"by lang, but {num_without_lang} utterances have no 'lang' in their data list"
         raise DataError("dataset_conf.sampling", found, "add it, or set temperature: 1")
+    groups = _find_groups(table, rows, seconds, by_lang=balances_langs)
+    quotas = _find_quotas(groups, conf)
+    _log_sampling(table, groups, quotas)
+    return Sampler(groups.of_utterances, quotas, seed=seed)
+
+
+def _find_groups(
+    table: UtteranceTable, rows: Indices, seconds: NDArray[np.float64], *, by_lang: bool
+) -> _SamplingGroups:
+    """The groups of the rows (N,): their lists, each divided into its languages if `by_lang`."""
     lists = np.searchsorted(np.asarray(table.list_starts), rows, side="right") - 1
-    labels = lists * (num_langs + 1) + (langs + 1 if balances_langs else 0)
-    present, groups = np.unique(labels, return_inverse=True)
-    list_of, lang_of = np.divmod(present, num_langs + 1)
-    sizes, total_s = np.bincount(groups), np.bincount(groups, weights=seconds).astype(np.float64)
-    quotas = _quotas(sizes, total_s, list_of, conf)
-    summary = []
-    for number, lang, was_s, share in zip(list_of, lang_of, total_s, quotas / sizes, strict=True):
-        list_name = f"list {number + 1}" if num_lists > 1 or lang == 0 else ""
-        name = f"{list_name} {table.lang_names[lang - 1] if lang else ''}".strip()
-        summary.append(f"{name} {was_s / 3600:.2f} -> {was_s * share / 3600:.2f} h")
-    times = f"{quotas.sum()} times from {len(rows)} utterances"
-    logger.info("sampling: an epoch draws %s: %s", times, ", ".join(summary))
-    return Sampler(groups, quotas, seed=seed)
+    langs = table.langs[rows] if by_lang else np.full(len(rows), _NO_LANG)
+    # One number per pair of list and language; + 1 since _NO_LANG is -1.
+    num_lang_numbers = len(table.lang_names) + 1
+    labels = lists * num_lang_numbers + (langs + 1)
+    group_labels, of_utterances = np.unique(labels, return_inverse=True)
+    group_lists, lang_numbers = np.divmod(group_labels, num_lang_numbers)
+    return _SamplingGroups(
+        of_utterances=of_utterances,
+        lists=group_lists,
+        langs=lang_numbers - 1,
+        sizes=np.bincount(of_utterances),
+        seconds=np.bincount(of_utterances, weights=seconds).astype(np.float64),
+    )
 
 
-def _quotas(
-    sizes: Indices, seconds: NDArray[np.float64], list_of: Indices, conf: SamplingConf
-) -> Indices:
-    """Draws per epoch of each group, at least one. sizes, seconds, list_of: (G,) items, speech and
-    list of each.
+def _find_quotas(groups: _SamplingGroups, conf: SamplingConf) -> Indices:
+    """Draws per epoch of each group (G,), at least one.
+
+    An epoch has as many seconds of speech as all groups. The lists have the shares of `weights`, or
+    else their own shares. In a list the share of a language is p ∝ seconds^(1 / temperature).
     """
-    total = seconds.sum()
-    quotas = sizes.copy()
-    for number in np.unique(list_of):
-        inside = list_of == number
-        share = seconds[inside].sum() / total
+    seconds = groups.seconds
+    total_s = seconds.sum()
+    quotas = groups.sizes.copy()
+    for number in np.unique(groups.lists):
+        in_list = groups.lists == number
+        list_share = seconds[in_list].sum() / total_s
         if conf.weights is not None:
-            present = [conf.weights[i] for i in np.unique(list_of)]
-            share = conf.weights[number] / sum(present)
-        flattened = (seconds[inside] / seconds[inside].max()) ** (1.0 / conf.temperature)
-        wanted_s = total * share * flattened / flattened.sum()
-        quotas[inside] = np.maximum(1, np.rint(sizes[inside] * wanted_s / seconds[inside]))
+            # A list of which no utterance is used is not counted.
+            used_weights = [conf.weights[used] for used in np.unique(groups.lists)]
+            list_share = conf.weights[number] / sum(used_weights)
+        relative_s = seconds[in_list] / seconds[in_list].max()
+        flattened = relative_s ** (1.0 / conf.temperature)
+        wanted_s = total_s * list_share * flattened / flattened.sum()
+        num_draws = groups.sizes[in_list] * wanted_s / seconds[in_list]
+        quotas[in_list] = np.maximum(1, np.rint(num_draws))
     return quotas
+
+
+def _log_sampling(table: UtteranceTable, groups: _SamplingGroups, quotas: Indices) -> None:
+    """Log how many utterances an epoch draws, and the hours of each group before and after."""
+    has_several_lists = len(table.list_starts) > 1
+    summary = []
+    for list_number, lang, seconds, draws_per_utterance in zip(
+        groups.lists, groups.langs, groups.seconds, quotas / groups.sizes, strict=True
+    ):
+        names = []
+        if has_several_lists or lang == _NO_LANG:
+            names.append(f"list {list_number + 1}")
+        if lang != _NO_LANG:
+            names.append(table.lang_names[lang])
+        drawn_s = seconds * draws_per_utterance
+        hours = f"{seconds / 3600:.2f} -> {drawn_s / 3600:.2f} h"
+        summary.append(f"{' '.join(names)} {hours}")
+    times = f"{quotas.sum()} times from {len(groups.of_utterances)} utterances"
+    logger.info("sampling: an epoch draws %s: %s", times, ", ".join(summary))

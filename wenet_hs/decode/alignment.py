@@ -219,7 +219,7 @@ def encode_windows(
 def _unit_ids(experiment: Experiment, utterance: Utterance) -> list[int]:
     """The unit ids of a transcript. Raises DataError if it cannot be aligned."""
     tokenizer, where = experiment.tokenizer, f"utterance {utterance.key}"
-    unknown = tokenizer.unknown(utterance.txt)
+    unknown = tokenizer.count_unknown(utterance.txt)
     if unknown:
         found = f"the transcript has units that the model does not know: {list_names([*map(repr, unknown)], ' ')}"
         raise DataError(where, found, "correct it, or use another model")
