@@ -438,7 +438,7 @@ class TrainingLoop:
         num_batches = self.task.num_batches()
         for stats in self.task.run_epoch():
             if monitor is not None:
-                monitor.step(stats)
+                monitor.record_step(stats)
             ends_epoch = progress.batch >= num_batches
             if ends_epoch:
                 progress.epoch += 1
@@ -469,7 +469,7 @@ class TrainingLoop:
         progress.validation_due = due and metrics is None
         if metrics is not None:
             if monitor is not None:
-                monitor.valid(metrics)
+                monitor.record_validation(metrics)
             finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
             progress.validations.append({"step": progress.step, **finite})
         if monitor is not None:
