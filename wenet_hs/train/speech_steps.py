@@ -97,7 +97,10 @@ class LossSum:
 
     @staticmethod
     def stack(losses: Losses) -> Tensor:
-        """The losses of a batch as one float64 tensor (8,) on their device, to be read at once."""
+        """The tensors of _SUMMED_LOSSES as one, (8,) float64 on their device.
+
+        So they are read from a GPU at once: each reading waits for it.
+        """
         values = [getattr(losses, name) for name in _SUMMED_LOSSES]
         return torch.stack([value.detach().double() for value in values])
 
@@ -129,13 +132,12 @@ class LossSum:
             metrics["blank_share"] = self.num_blank / self.num_frames
         if self.num_labels:
             metrics["ctc_error_rate"] = self.num_errors / self.num_labels
-        num_targets = max(
-            1.0, self.num_targets
-        )  # without a target the sums are 0: no division by 0
+        num_targets = max(1.0, self.num_targets)  # without targets: 0 divided by 1
+        has_attention = self.attention != 0  # it is exactly 0 if the decoder did not run
         has_metrics = not math.isnan(self.nll)
         return metrics | {
             "loss": self.total / num_targets,
-            "loss_att": self.attention / num_targets if self.attention else math.nan,
+            "loss_att": self.attention / num_targets if has_attention else math.nan,
             "loss_ctc": self.ctc / num_targets,
             "guide": self.guide / num_targets,
             "accuracy": self.num_correct / num_targets if has_metrics else math.nan,
@@ -145,13 +147,16 @@ class LossSum:
 
 @dataclass(frozen=True)
 class WindowCounts:
-    """Sums over the batches of a window, of this rank or of all; kinds of clips as in `Progress`."""
+    """Sums over the batches of a window, of this rank or of all ranks together."""
 
     num_batches: float
     num_targets: float
     num_drawn: float
+    """Clips drawn from the training list, with those that could not be read."""
     num_bad: float
+    """Clips that could not be read."""
     num_incomplete: float
+    """Clips that lack a little of the length in their header, and are used."""
     num_frames: float
     num_padded_frames: float
     """The frames with the padding, as many as are computed."""
@@ -173,7 +178,7 @@ class WindowCounts:
 
 
 def _count_padded_frames(batch: Batch) -> int:
-    """The frames of a batch with its padding: each utterance is as long as the longest one."""
+    """The frames of a batch with its padding, which makes all utterances as long as the longest."""
     return len(batch.keys) * int(batch.feature_lengths.max())
 
 
@@ -210,8 +215,8 @@ class WindowReader:
     def read_next(self) -> Window:
         """The next window, with the counts of this rank.
 
-        It is empty at the end of the epoch and after the last step of the training. It has the
-        error if reading fails.
+        It is empty at the end of the epoch and after the last step of the training. If reading
+        fails, it is empty and has the error, which is not raised here.
         """
         started = time.perf_counter()
         batches: list[Batch] = []
@@ -230,10 +235,11 @@ class WindowReader:
 
 
 class _Stopwatch:
-    """Adds up the wall time of the blocks that it encloses."""
+    """Adds up the wall time of the blocks that `running` encloses."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        """The sum so far."""
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -305,28 +311,28 @@ def _run_step(
     computing = _Stopwatch()
     begin_step(state, config)
     _apply_schedules(state, config)
-    loss_scale = state.precision.loss_scale
+    loss_scale = state.precision.loss_scale  # of this step: `apply_gradients` may change it
     statistics = _BatchNormStatistics(state.model)
-    batch_losses = _add_gradients(state, window, config, computing)
+    stacked_losses = _add_gradients(state, window, config, computing)
     next_window = windows.read_next()
     with computing.running():
-        grad_norm, rows = clip_and_read(state, config, torch.stack(batch_losses))
-    local_sums = [
-        LossSum.of_batch(row, batch.num_targets)
-        for row, batch in zip(rows, window.batches, strict=True)
+        grad_norm, read_losses = clip_and_read(state, config, torch.stack(stacked_losses))
+    batch_losses = [
+        LossSum.of_batch(values, batch.num_targets)
+        for values, batch in zip(read_losses, window.batches, strict=True)
     ]
-    local_sum = sum(local_sums, LossSum())
-    summed_losses, summed_counts = sum_over_ranks(
-        state, [astuple(local_sum), astuple(next_window.counts)]
+    own_losses = sum(batch_losses, LossSum())
+    loss_sums, next_counts = sum_over_ranks(
+        state, [astuple(own_losses), astuple(next_window.counts)]
     )
-    losses = LossSum(*summed_losses)
-    next_window = replace(next_window, counts=WindowCounts(*summed_counts))
+    losses = LossSum(*loss_sums)
+    next_window = replace(next_window, counts=WindowCounts(*next_counts))
     with computing.running():
         is_applied = apply_gradients(state, grad_norm, losses.total)
     suspects: tuple[str, ...] = ()
     if not is_applied:
         statistics.restore()
-        totals = [local.total for local in local_sums]
+        totals = [batch_loss.total for batch_loss in batch_losses]
         suspects = find_suspects(window.batches, totals, state.world)
     _count_batches(state, window.counts)
     # The time of reading a window belongs to its own step.
@@ -381,7 +387,8 @@ def _add_gradients(
         has a part in the loss.
     """
     where = f"step {state.progress.step}"
-    # The gradients of the ranks are averaged, so the loss is divided by a rank's mean of targets.
+    # The gradients of the ranks are averaged, not summed: so each rank divides its loss by the mean
+    # number of targets per rank, not by all targets.
     targets_per_rank = int(window.counts.num_targets) / state.world.size
     stacked_losses: list[Tensor] = []
     for number, batch in enumerate(window.batches, start=1):
@@ -490,8 +497,10 @@ def find_suspects(
 ) -> tuple[str, ...]:
     """Keys of the utterances that may have made a step not finite, in the order of the ranks.
 
-    Every rank must call it. Each rank names its own suspects, and those with the strongest evidence
-    of all ranks count: batch normalization spreads a value that is not finite over all ranks.
+    Every rank must call it. A rank suspects its batches whose loss is not finite, or else all; in
+    each of them the utterances whose features are not finite, or else all. Only the suspects of the
+    ranks with the strongest evidence are returned: batch normalization spreads a value that is not
+    finite over all ranks.
 
     Args:
         window: the batches of the step on this rank.
@@ -511,10 +520,10 @@ def find_suspects(
             evidence = _Evidence.FEATURES
         suspected_keys = bad_keys or list(batch.keys)
         keys += suspected_keys[:MOST_SUSPECTS]
-    findings = world.all_gather((evidence, keys))
-    strongest = max(rank_evidence for rank_evidence, _ in findings)
+    suspects_of_ranks = world.all_gather((evidence, keys))
+    strongest = max(rank_evidence for rank_evidence, _ in suspects_of_ranks)
     suspects: list[str] = []
-    for rank_evidence, rank_keys in findings:
+    for rank_evidence, rank_keys in suspects_of_ranks:
         if rank_evidence == strongest:
             suspects += rank_keys
     return tuple(suspects)

@@ -48,8 +48,9 @@ def clip_and_read(
     Returns: the norm of the gradients before clipping, and the losses, one list per batch.
     """
     norm = clip_gradient(state.model.parameters(), config.grad_clip, state.precision.loss_scale)
-    on_cpu = torch.cat([norm[None].to(losses.dtype), losses.flatten()]).cpu()
-    return on_cpu[0].item(), on_cpu[1:].view(losses.shape).tolist()
+    norm_and_losses = torch.cat([norm[None].to(losses.dtype), losses.flatten()]).cpu()
+    grad_norm = norm_and_losses[0].item()
+    return grad_norm, norm_and_losses[1:].view(losses.shape).tolist()
 
 
 def sum_over_ranks(state: TrainState[Any], groups: Sequence[Sequence[float]]) -> list[list[float]]:
@@ -58,7 +59,8 @@ def sum_over_ranks(state: TrainState[Any], groups: Sequence[Sequence[float]]) ->
     The collective also adds the time of the step before to the progress, by the clock of rank 0,
     and tells all ranks whether one of them is asked to stop (`state.is_asked_to_stop`).
 
-    `groups`: lists of values, as long on each rank. Returns the sums in the same lists.
+    `groups`: lists of values; each rank must give lists of the same lengths.
+    Returns: the sums, in lists like the given ones.
     """
     values = [*chain.from_iterable(groups)]
     # `max_minutes` needs one clock: the other ranks add nothing.
@@ -73,9 +75,10 @@ def sum_over_ranks(state: TrainState[Any], groups: Sequence[Sequence[float]]) ->
 
 
 def count_seconds(state: TrainState[Any], seconds: float) -> None:
-    """Add the time of a step to the progress.
+    """Add the time of a step to the training time in the progress.
 
-    With several ranks it is only kept here: `sum_over_ranks` of the next step adds that of rank 0.
+    With several ranks it is kept until the next step, in which `sum_over_ranks` adds that of rank 0
+    on all ranks.
     """
     if state.world.size == 1:
         state.progress.seconds += seconds
