@@ -73,53 +73,6 @@ SAME_REQUEST_SECONDS = 1.0
 """Signals within so many seconds are one request, which both a launcher and its group deliver."""
 
 
-class StopRequest:
-    """While it is entered, records the first signal of `SIGNALS` instead of ending the process.
-
-    After each step the training checks it, saves a checkpoint without validation, and ends with
-    `Stopped`. A validation is interrupted, and the next run does it before its first step. So the
-    resumed run ends with the same bits as an uninterrupted one. A second request ends the process
-    at once, as the signal does without a handler.
-    """
-
-    def __init__(self) -> None:
-        self.signal: signal.Signals | None = None
-        """The signal that asks this process to end."""
-        self._first_time = 0.0
-        """When it arrived, on the monotonic clock."""
-        self._earlier_handlers: dict[signal.Signals, Any] = {}
-        """The handlers to restore at the end; None: one that was not set by Python."""
-
-    def __enter__(self) -> "StopRequest":
-        """Handle the signals from now on.
-
-        A signal that the parent process ignores stays ignored. Outside of the main thread, the only
-        one to which Python delivers signals, this does nothing.
-        """
-        if threading.current_thread() is threading.main_thread():
-            for number in SIGNALS:
-                handler = signal.getsignal(number)
-                if handler is not signal.SIG_IGN:
-                    self._earlier_handlers[number] = handler
-                    signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        """Restore the handlers of before."""
-        for number, handler in self._earlier_handlers.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        """Record the first request to stop; end the process by the signal at a second request."""
-        now = time.monotonic()
-        if self.signal is None:
-            self.signal = signal.Signals(number)
-            self._first_time = now
-        elif now - self._first_time > SAME_REQUEST_SECONDS:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-
-
 @dataclass(frozen=True)
 class DataSize:
     """The amount of the data of a training, and its memory."""
@@ -192,6 +145,122 @@ class Task(ABC):
         return None
 
 
+TaskLoader = Callable[[PreparedFolder[Config], ListPaths, World], Task]
+"""A function that makes the task: from the model folder, the lists, and the device of this rank."""
+
+
+def run_training(
+    request: TrainingRequest[Config], world: World, load_task: TaskLoader[Config]
+) -> None:
+    """Train on this rank: lock and prepare the model folder, begin or resume the task, and run it.
+
+    Nothing refers to the model at the end, so it is freed before the process group ends.
+
+    `load_task`: makes the task, with a new model.
+    Raises Stopped after a signal, and an error of this package for a fault of config, data, folder,
+        checkpoint or disk.
+    """
+    model_dir = request.model_dir
+    checkpoints = model_dir / "checkpoints"
+    lock: AbstractContextManager[object] = nullcontext()
+    if world.is_first:  # the only rank that writes
+        lock = locked(model_dir, flag="--model_dir", work="training", error_class=CheckpointError)
+    with report_full_disk(model_dir, checkpoints), lock:
+        earlier = find_earlier_training(model_dir, request.resume, world, type(request.config))
+        folder = _prepare_folder(request, earlier, world)
+        recorder = None if folder.record is None else RunRecorder(model_dir, folder.record)
+        # The recorder collects warnings from now on, and records how the training ends.
+        with recorder or nullcontext():
+            if earlier is None:
+                task = _begin_task(folder, request, world, recorder, load_task)
+            else:
+                task = _resume_task(folder, request.lists, earlier, world, recorder, load_task)
+            _log_size(task, world)
+            TrainingLoop(model_dir, task, recorder).run()
+
+
+def _prepare_folder(
+    request: TrainingRequest[Config], earlier: EarlierTraining[Config] | None, world: World
+) -> PreparedFolder[Config]:
+    """Write the model folder on rank 0; check that all ranks have equal settings, files, versions.
+
+    `earlier`: the training that is resumed; None: a new one begins.
+    Raises ConfigError if the ranks differ, and if a resumed run has other settings or files.
+    """
+    config = resolve_auto(request.config, world.device, where=request.config_file, earlier=earlier)
+    processors = sorted(set(world.all_gather(processor_name(world.device))))
+    hardware = None  # this rank does not write
+    if world.is_first:
+        hardware = Hardware(processors=tuple(processors), ranks=world.size)
+    with world.first_before_others():
+        folder = prepare_folder(replace(request, config=config), earlier, hardware)
+    versions = {name: version(name) for name in ("torch", "wenet_hs")}
+    versions |= package_versions(folder.config.extensions())
+    sha256 = hashlib.sha256(folder.config.model_dump_json().encode()).hexdigest()
+    world.check_equal_across_ranks({**folder.hashes, "config": sha256, **versions})
+    return folder
+
+
+def _begin_task(
+    folder: PreparedFolder[Config],
+    request: TrainingRequest[Config],
+    world: World,
+    recorder: RunRecorder | None,
+    load_task: TaskLoader[Config],
+) -> Task:
+    """Make the task of a new training, with its first weights. Rank 0 writes train.yaml and run.json.
+
+    They say with which lists the model in the folder is trained, so they are written before
+    anything else can fail.
+    Raises an error of this package for a fault of data or checkpoint, or if the ranks differ.
+    """
+    if recorder is not None:  # on rank 0
+        dump_config(folder.config, folder.path / "train.yaml")
+        recorder.begin()
+    base = None if request.base is None else read_base_model(request.base.path)
+    task = load_task(folder, request.lists, world)
+    world.check_equal_across_ranks(task.state.fingerprint)
+    task.begin(base)
+    return task
+
+
+def _resume_task(
+    folder: PreparedFolder[Config],
+    lists: ListPaths,
+    earlier: EarlierTraining[Config],
+    world: World,
+    recorder: RunRecorder | None,
+    load_task: TaskLoader[Config],
+) -> Task:
+    """Make the task of a resumed training, in the state of its checkpoint.
+
+    Rank 0 renames newer checkpoints, and writes train.yaml. It does so only after the state is
+    restored: a resume that is refused leaves the folder as it is.
+    Raises an error of this package for a fault of data or checkpoint, or if the ranks differ.
+    """
+    task = load_task(folder, lists, world)
+    world.check_equal_across_ranks(task.state.fingerprint)
+    task.state.restore(earlier.checkpoint)
+    progress = task.state.progress
+    logger.info(
+        "resuming from %s (epoch %d, step %d)", earlier.checkpoint, progress.epoch, progress.step
+    )
+    if world.is_first:
+        set_aside_newer(earlier.checkpoint)
+    if recorder is not None:  # on rank 0
+        dump_config(folder.config, folder.path / "train.yaml")
+    task.resume()
+    return task
+
+
+def _log_size(task: Task, world: World) -> None:
+    """Log the number of parameters, and with several ranks the batches of a step."""
+    num_parameters = sum(value.numel() for value in task.state.model.parameters())
+    logger.info("the model has %s parameters", f"{num_parameters:,}")
+    if world.size > 1:
+        logger.info("%d processes; a step has %d batches of each", world.size, task.accum_grad)
+
+
 class TrainingLoop:
     """The epochs of a training with its validations and checkpoints, until it ends or is stopped."""
 
@@ -226,11 +295,11 @@ class TrainingLoop:
         if self._recorder is not None:
             self._recorder.use_position(self.state.progress)
             self._recorder.begin()
-        monitoring = self._monitor() if self.world.is_first else nullcontext()
+        monitor_context = self._make_monitor() if self.world.is_first else nullcontext()
         precision = matmul_precision(self.config.matmul_precision, self.state.device)
-        with monitoring as monitor, self.stop, precision:
+        with monitor_context as monitor, self.stop, precision:
             self.task.prepare()
-            if monitor is not None:
+            if monitor is not None:  # on rank 0
                 self._report_plan(monitor.steps)
             if self.state.progress.validation_due:
                 self._save(monitor, due=True)
@@ -254,7 +323,7 @@ class TrainingLoop:
 
     def _report_plan(self, steps: Steps) -> None:
         """Log and record how long the training is, and what memory and disk it needs."""
-        interval = self.config.save_interval or steps.per_epoch
+        interval = self.config.save_interval or steps.per_epoch  # None: a checkpoint per epoch
         num_saves = math.ceil(steps.planned / interval)
         resources = self._find_resources(num_saves)
         self._log_resources(resources)
@@ -323,8 +392,8 @@ class TrainingLoop:
             to_do = "run the same command again to resume"
             raise Stopped(checkpoint, found, to_do, 128 + number)
 
-    def _monitor(self) -> Monitor:
-        """The monitor of this training, which knows how many steps are planned; for rank 0."""
+    def _make_monitor(self) -> Monitor:
+        """Make the monitor of this training, which is told how many steps are planned; on rank 0."""
         batches_per_step = self.task.accum_grad * self.world.size
         steps_per_epoch = math.ceil(self.task.num_batches() / batches_per_step)
         steps = Steps(
@@ -404,26 +473,28 @@ class TrainingLoop:
 
     def _warn_of_long_warmup(self, num_steps: int) -> None:
         """Warn that all `num_steps` steps of the training are in the warm-up."""
-        message = (
-            "%d steps will run, all in the warm-up of %d: the learning rate only rises to %.1e; "
+        warmup_steps = self.config.scheduler_conf.warmup_steps
+        highest_rate = learning_rate(num_steps, self.config)
+        text = (
+            f"{num_steps} steps will run, all in the warm-up of {warmup_steps}: "
+            f"the learning rate only rises to {highest_rate:.1e}; "
             "lower scheduler_conf.warmup_steps"
         )
-        highest_rate = learning_rate(num_steps, self.config)
-        values = (num_steps, self.config.scheduler_conf.warmup_steps, highest_rate)
-        logger.warning(message, *values, extra={"code": "all_in_warmup"})
+        logger.warning("%s", text, extra={"code": "all_in_warmup"})
 
     def _warn_of_early_end(
         self, num_steps: int, steps_of_schedule: int, epochs_of_schedule: int
     ) -> None:
         """Warn that `max_epoch` ends the training after `num_steps`, before the rate falls to 0."""
-        message = (
-            "max_epoch: %d ends this training after %d steps, before scheduler_conf.total_steps: %d; the learning rate "
-            "is still %.1e there; set max_epoch: %d for all steps, or total_steps: %d for a rate that falls to 0"
-        )
         last_rate = learning_rate(num_steps, self.config)
-        ends = (self.config.max_epoch, num_steps, steps_of_schedule, last_rate)
-        proposals = (epochs_of_schedule, num_steps)
-        logger.warning(message, *ends, *proposals, extra={"code": "ends_before_schedule"})
+        text = (
+            f"max_epoch: {self.config.max_epoch} ends this training after {num_steps} steps, "
+            f"before scheduler_conf.total_steps: {steps_of_schedule}; "
+            f"the learning rate is still {last_rate:.1e} there; "
+            f"set max_epoch: {epochs_of_schedule} for all steps, "
+            f"or total_steps: {num_steps} for a rate that falls to 0"
+        )
+        logger.warning("%s", text, extra={"code": "ends_before_schedule"})
 
     def _run_epoch(self, monitor: Monitor | None) -> None:
         """Do the rest of the current epoch, with the checkpoints that are due in it.
@@ -444,8 +515,8 @@ class TrainingLoop:
                 progress.epoch += 1
                 progress.batch = 0
             ends_training = self._is_over()
-            is_due = ends_epoch if interval is None else progress.step % interval == 0
-            is_due = is_due or ends_training
+            is_interval_over = ends_epoch if interval is None else progress.step % interval == 0
+            is_due = is_interval_over or ends_training
             self.task.after_step(stats, at_end=ends_epoch or ends_training)
             if is_due or self._is_asked_to_stop(at_step=True):
                 self._save(monitor, due=is_due)
@@ -510,117 +581,51 @@ class TrainingLoop:
         logger.info("%s is %s, the best by %s", self._final, best[0].name, conf.metric)
 
 
-TaskLoader = Callable[[PreparedFolder[Config], ListPaths, World], Task]
-"""A function that makes the task: from the model folder, the lists, and the device of this rank."""
+class StopRequest:
+    """While it is entered, records the first signal of `SIGNALS` instead of ending the process.
 
-
-def run_training(
-    request: TrainingRequest[Config], world: World, load_task: TaskLoader[Config]
-) -> None:
-    """Train on this rank: lock and prepare the model folder, begin or resume the task, and run it.
-
-    Nothing refers to the model at the end, so it is freed before the process group ends.
-
-    `load_task`: makes the task, with a new model.
-    Raises Stopped after a signal, and an error of this package for a fault of config, data, folder,
-        checkpoint or disk.
+    After each step the training checks it, saves a checkpoint without validation, and ends with
+    `Stopped`. A validation is interrupted, and the next run does it before its first step. So the
+    resumed run ends with the same bits as an uninterrupted one. A second request ends the process
+    at once, as the signal does without a handler.
     """
-    model_dir = request.model_dir
-    checkpoints = model_dir / "checkpoints"
-    lock: AbstractContextManager[object] = nullcontext()
-    if world.is_first:  # the only rank that writes
-        lock = locked(model_dir, flag="--model_dir", work="training", error_class=CheckpointError)
-    with report_full_disk(model_dir, checkpoints), lock:
-        earlier = find_earlier_training(model_dir, request.resume, world, type(request.config))
-        folder = _prepare_folder(request, earlier, world)
-        recorder = None if folder.record is None else RunRecorder(model_dir, folder.record)
-        # The recorder collects warnings from now on, and records how the training ends.
-        with recorder or nullcontext():
-            if earlier is None:
-                task = _begin_task(folder, request, world, recorder, load_task)
-            else:
-                task = _resume_task(folder, request.lists, earlier, world, recorder, load_task)
-            _log_size(task, world)
-            TrainingLoop(model_dir, task, recorder).run()
 
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+        """The signal that asks this process to end."""
+        self._first_time = 0.0
+        """When it arrived, on the monotonic clock."""
+        self._earlier_handlers: dict[signal.Signals, Any] = {}
+        """The handlers to restore at the end; None: one that was not set by Python."""
 
-def _prepare_folder(
-    request: TrainingRequest[Config], earlier: EarlierTraining[Config] | None, world: World
-) -> PreparedFolder[Config]:
-    """Write the model folder on rank 0; check that all ranks have equal settings, files, versions.
+    def __enter__(self) -> "StopRequest":
+        """Handle the signals from now on.
 
-    `earlier`: the training that is resumed; None: a new one begins.
-    Raises ConfigError if the ranks differ, and if a resumed run has other settings or files.
-    """
-    config = resolve_auto(request.config, world.device, where=request.config_file, earlier=earlier)
-    processors = sorted(set(world.all_gather(processor_name(world.device))))
-    hardware = None  # this rank does not write
-    if world.is_first:
-        hardware = Hardware(processors=tuple(processors), ranks=world.size)
-    with world.first_before_others():
-        folder = prepare_folder(replace(request, config=config), earlier, hardware)
-    versions = {name: version(name) for name in ("torch", "wenet_hs")}
-    versions |= package_versions(folder.config.extensions())
-    sha256 = hashlib.sha256(folder.config.model_dump_json().encode()).hexdigest()
-    world.check_equal_across_ranks({**folder.hashes, "config": sha256, **versions})
-    return folder
+        A signal that the parent process ignores stays ignored. Outside of the main thread, the only
+        one to which Python delivers signals, this does nothing.
+        """
+        if threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                handler = signal.getsignal(number)
+                if handler is not signal.SIG_IGN:
+                    self._earlier_handlers[number] = handler
+                    signal.signal(number, self._handle)
+        return self
 
+    def __exit__(self, *exception: object) -> None:
+        """Restore the handlers of before."""
+        for number, handler in self._earlier_handlers.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
-def _begin_task(
-    folder: PreparedFolder[Config],
-    request: TrainingRequest[Config],
-    world: World,
-    recorder: RunRecorder | None,
-    load_task: TaskLoader[Config],
-) -> Task:
-    """Make the task of a new training, with its first weights. Rank 0 writes train.yaml and run.json.
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        """Record the first request to stop; end the process by the signal at a second request.
 
-    They say with which lists the model in the folder is trained, so they are written before
-    anything else can fail.
-    Raises an error of this package for a fault of data or checkpoint, or if the ranks differ.
-    """
-    if recorder is not None:
-        dump_config(folder.config, folder.path / "train.yaml")
-        recorder.begin()
-    base = None if request.base is None else read_base_model(request.base.path)
-    task = load_task(folder, request.lists, world)
-    world.check_equal_across_ranks(task.state.fingerprint)
-    task.begin(base)
-    return task
-
-
-def _resume_task(
-    folder: PreparedFolder[Config],
-    lists: ListPaths,
-    earlier: EarlierTraining[Config],
-    world: World,
-    recorder: RunRecorder | None,
-    load_task: TaskLoader[Config],
-) -> Task:
-    """Make the task of a resumed training, in the state of its checkpoint.
-
-    Rank 0 renames newer checkpoints, and writes train.yaml. It does so only after the state is
-    restored: a resume that is refused leaves the folder as it is.
-    Raises an error of this package for a fault of data or checkpoint, or if the ranks differ.
-    """
-    task = load_task(folder, lists, world)
-    world.check_equal_across_ranks(task.state.fingerprint)
-    task.state.restore(earlier.checkpoint)
-    progress = task.state.progress
-    logger.info(
-        "resuming from %s (epoch %d, step %d)", earlier.checkpoint, progress.epoch, progress.step
-    )
-    if world.is_first:
-        set_aside_newer(earlier.checkpoint)
-    if recorder is not None:
-        dump_config(folder.config, folder.path / "train.yaml")
-    task.resume()
-    return task
-
-
-def _log_size(task: Task, world: World) -> None:
-    """Log the number of parameters, and with several ranks the batches of a step."""
-    num_parameters = sum(value.numel() for value in task.state.model.parameters())
-    logger.info("the model has %s parameters", f"{num_parameters:,}")
-    if world.size > 1:
-        logger.info("%d processes; a step has %d batches of each", world.size, task.accum_grad)
+        A signal less than SAME_REQUEST_SECONDS after the first one is the same request.
+        """
+        now = time.monotonic()
+        if self.signal is None:
+            self.signal = signal.Signals(number)
+            self._first_time = now
+        elif now - self._first_time > SAME_REQUEST_SECONDS:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
