@@ -91,240 +91,9 @@ class DataSets:
     """The memory of both lists."""
 
 
-class SpeechTask(Task):
-    """The training of a recogniser: its first weights, batches and validation, and bad clips.
-
-    A bad clip is one that cannot be read. It is left out, and listed in the model folder.
-    """
-
-    config: ExperimentConfig
-    state: TrainState[AsrModel]
-
-    def __init__(
-        self,
-        folder: PreparedFolder[ExperimentConfig],
-        state: TrainState[AsrModel],
-        sets: DataSets,
-        units: UnitTable,
-    ) -> None:
-        self.config = folder.config
-        self.state = state
-        self.accum_grad = folder.config.accum_grad
-        self.train_set = sets.train
-        self.valid_set = sets.valid
-        self._list_bytes = sets.list_bytes
-        self._folder = folder
-        self._units = units
-        self._num_bad_before = 0
-        """Bad clips of the training list when the epoch, or this run in it, began."""
-        self._has_begun = False
-        """Whether this run has loaded a batch."""
-
-    def begin(self, base: BaseModel | None) -> None:
-        """Take the weights of `base`, or else of the pretrained encoder, if there is one.
-
-        Begins a new list of bad clips, and seeds the random numbers of each other rank than rank 0.
-        Warns if the config freezes parameters with random weights. Logs which parts of the model
-        are never trained.
-        Raises CheckpointError, DataError or ConfigError if the weights do not fit.
-        """
-        world = self.state.world
-        self._open_quarantine(fresh=True)
-        encoder = self.state.model.encoder
-        if base is not None:
-            self._take_weights(base)
-        elif isinstance(encoder, PretrainedEncoder):
-            self._take_pretrained_weights(encoder)
-        elif self.config.freeze:
-            message = (
-                "freeze without --checkpoint: frozen parameters keep their random initial values"
-            )
-            logger.warning(message, extra={"code": "random_weights_frozen"})
-        self._log_untrained_parts()
-        # So far all ranks drew the same numbers, for equal weights. Now each draws its own.
-        if not world.is_first:
-            self.state.seed_new_rank()
-
-    def resume(self) -> None:
-        """Continue the list of bad clips of the earlier run."""
-        self._open_quarantine(fresh=False)
-
-    def _open_quarantine(self, *, fresh: bool) -> None:
-        """Open this rank's list of bad clips in the model folder; `fresh`: an empty one."""
-        world = self.state.world
-        self._quarantine = Quarantine(
-            self._folder.path, fresh=fresh, rank=world.rank, num_ranks=world.size
-        )
-
-    def _take_weights(self, base: BaseModel) -> None:
-        """Copy the weights of a trained model that fit; log which, and write `fine_tune.json`."""
-        report = load_base_weights(self.state.model, base, self._units)
-        report.log()
-        if self.state.world.is_first:
-            write_atomic(self._folder.path / "fine_tune.json", report.to_json())
-
-    def _take_pretrained_weights(self, encoder: PretrainedEncoder) -> None:
-        """Load the weights of the pretrained encoder from the folder that the config names."""
-        folder = self._folder.encoder_folder
-        assert folder is not None  # the config names it
-        load_pretrained(encoder.pretrained, folder, encoder.conf.adapter)
-        logger.info("encoder: %s with the weights of %s", encoder.description.kind, folder)
-
-    def _log_untrained_parts(self) -> None:
-        """Log a line if no step of this training changes the decoder, and one for the encoder.
-
-        Without `total_steps` it is not known how many steps there are, and nothing is logged.
-        """
-        num_steps = self.config.scheduler_conf.total_steps
-        if num_steps is None:
-            return
-        if self.config.model_conf.ctc_only_steps >= num_steps:
-            logger.info(
-                "model_conf.ctc_only_steps: all %d steps train CTC only; the decoder is not trained",
-                num_steps,
-            )
-        frozen_steps = getattr(self.config.encoder_conf, "freeze_steps", 0)
-        if frozen_steps >= num_steps:
-            logger.info(
-                "encoder_conf.freeze_steps: in all %d steps nothing of the encoder is trained",
-                num_steps,
-            )
-
-    def prepare(self) -> None:
-        """Open the files that keep features, or outputs of a frozen encoder, if the config sets this.
-
-        The files of outputs (`encoder_conf.cache`) stay on the disk. Those of features
-        (`dataset_conf.cache_features`) exist as long as this training.
-        """
-        sets = [self.train_set, self.valid_set]
-        encoder = self.state.model.encoder
-        if isinstance(encoder, PretrainedEncoder) and encoder.takes_outputs:
-            open_output_caches(sets, encoder, self.state.world)
-        elif self.config.dataset_conf.cache_features:
-            open_feature_caches(sets, self.state.world)
-
-    def data_size(self) -> DataSize:
-        return DataSize(
-            lists=(_size_of("training", self.train_set), _size_of("validation", self.valid_set)),
-            list_bytes=self._list_bytes,
-            feature_bytes=_cache_bytes(self.train_set) + _cache_bytes(self.valid_set),
-        )
-
-    def num_ctc_only_steps(self) -> int:
-        return self.config.model_conf.ctc_only_steps
-
-    def num_batches(self) -> int:
-        return len(self.train_set.plan(self.state.progress.epoch))
-
-    def run_epoch(self) -> Iterator[SpeechStats]:
-        """Do the optimizer steps of the current epoch with this rank's share of the batches."""
-        progress = self.state.progress
-        world = self.state.world
-        self._num_bad_before = progress.bad_clips
-        plan = self.train_set.plan(progress.epoch)
-        share = plan.share(rank=world.rank, world_size=world.size, start=progress.batch)
-        loaded = self._load(self.train_set, share, progress.epoch)
-        return run_epoch(self.state, self._with_first_logged(loaded), self.config)
-
-    def _load(
-        self, dataset: SpeechDataset, plan: Sequence[Sequence[int]], epoch: int
-    ) -> Iterator[Batch]:
-        """The batches of a plan, which has the numbers of the utterances of each batch."""
-        pin = is_gpu(self.state.device)  # pinned memory is copied to a GPU faster
-        return batches(dataset, plan, epoch, num_workers=self.config.num_workers, pin=pin)
-
-    def _with_first_logged(self, loaded: Iterable[Batch]) -> Iterator[Batch]:
-        """Yield the batches unchanged; log the size of the first one of this run, and its time."""
-        started = time.perf_counter()
-        for batch in loaded:
-            if not self._has_begun:
-                self._has_begun = True
-                _log_batch(batch, seconds=time.perf_counter() - started)
-            yield batch
-
-    def after_step(self, stats: StepStats, *, at_end: bool) -> None:
-        """List the clips of the step that could not be read.
-
-        Raises DataError if the share of bad clips is too large. It is checked only if this epoch had
-        one: after a resume, bad clips of earlier epochs may have been repaired.
-        """
-        assert isinstance(stats, SpeechStats)
-        progress = self.state.progress
-        self._quarantine.record(stats.quarantined)
-        if progress.bad_clips > self._num_bad_before:
-            self._check_bad_clips(progress.bad_clips, progress.clips_drawn, at_end=at_end)
-
-    def validate(self, is_stopped: Callable[[], bool]) -> dict[str, float] | None:
-        """The metrics of the validation list and its number of bad clips, over all ranks.
-
-        None if a rank got a signal, after which it stops before its next batch.
-        `is_stopped`: whether this rank got one.
-        Raises DataError if the share of bad clips is too large.
-        """
-        world = self.state.world
-        batch_conf = self.config.dataset_conf.batch_conf
-        plan = plan_epoch(self.valid_set.num_frames, batch_conf, seed=0, epoch=0, shuffle=False)
-        # Ranks may have different numbers of batches here, so that no batch is repeated.
-        share = plan[world.rank :: world.size]
-        counts = Counter[str]()  # gets the clips of this rank as "bad" and "drawn"
-        loaded = self._load(self.valid_set, share, epoch=0)
-        recorded = self._quarantine.record_batches(loaded, counts)
-        until_stopped: Iterator[Batch] = takewhile(lambda _: not is_stopped(), recorded)
-        own_sums = validate(self.state.model, until_stopped, self.config, self.state.device)
-        sums = own_sums.over_ranks(world)
-        num_bad, num_drawn = map(int, world.sum([counts["bad"], counts["drawn"]]))
-        if world.any(is_stopped()):
-            return None
-        self._check_bad_clips(num_bad, num_drawn, at_end=True)
-        return sums.per_target() | {"bad_clips": num_bad}
-
-    def plateau_ctc(self) -> float | None:
-        """The CTC loss per target on the validation list of an output that is always the same.
-
-        It is estimated from a sample. None if CTC is never trained, or the list has no targets.
-        """
-        conf = self.config.model_conf
-        targets, num_frames = self.valid_set.sample_targets(PLATEAU_UTTERANCES)
-        is_ctc_trained = conf.trained_ctc_weight > 0 or conf.ctc_only_steps > 0
-        if not targets or not is_ctc_trained:
-            return None
-        return constant_output_loss(targets, num_frames, self.state.model.ctc.blank)
-
-    def _check_bad_clips(self, num_bad: int, num_drawn: int, *, at_end: bool) -> None:
-        """Raise DataError if the share of bad clips among the drawn ones is above the limit.
-
-        `at_end`: whether an epoch, a validation or the training is over. Before, a few bad clips at
-        the start are no reason to end.
-        """
-        self._quarantine.check_share(
-            num_bad, num_drawn, self.config.dataset_conf.max_bad_clips, at_end=at_end
-        )
-
-
-def _log_batch(batch: Batch, *, seconds: float) -> None:
-    """Log the size of the first batch, and how long loading it took."""
-    shortest, longest = batch.feature_lengths.aminmax()
-    num_units = int(batch.target_lengths.sum())
-    message = (
-        "first batch after %.1f s: utterances: %d, frames: %d to %d, units: %d; its first key: %s"
-    )
-    frames = (shortest, longest)
-    logger.info(message, seconds, len(batch.keys), *frames, num_units, batch.keys[0])
-
-
-def _size_of(name: Literal["training", "validation"], dataset: SpeechDataset) -> ListSize:
-    """The utterances and hours of a list, under the name that it has in the run record."""
-    return ListSize(name=name, utterances=len(dataset), hours=dataset.durations.sum() / 3600)
-
-
-def _cache_bytes(dataset: SpeechDataset) -> int:
-    """The memory of the features or outputs that a data set keeps, in bytes; 0 if it keeps none."""
-    return 0 if dataset.cache is None else dataset.cache.num_bytes
-
-
 def load_task(
     folder: PreparedFolder[ExperimentConfig], lists: ListPaths, world: World
-) -> SpeechTask:
+) -> "SpeechTask":
     """Build a model with new weights, its optimizer, and both data sets, as the config says.
 
     Parts of the model are frozen and compiled as set there. Rank 0 reports the utterances that are
@@ -454,6 +223,290 @@ def _report_set(
         frontend.warn_about_windows(flag, longest_durations, "cut them at pauses")
 
 
+def _report_rejected(dataset: SpeechDataset, flag: str, model_dir: Path) -> None:
+    """Write the utterances that are not used to a table in the model folder, and log their number.
+
+    Also warns of units in the transcripts that the unit table lacks, and of units in angle brackets
+    in the unit table that no transcript has.
+
+    `flag`: `--train_data` or `--cv_data`, which names the list.
+    Raises DataError if no utterance can be used.
+    """
+    list_name = flag.removeprefix("--").removesuffix("_data")  # train or cv
+    path = model_dir / f"{list_name}_rejected.tsv"
+    rows = [f"{key}\t{reason}\n" for key, reason in dataset.rejected]
+    write_atomic(path, "".join(rows))
+    num_rejected = len(dataset.rejected)
+    num_utterances = len(dataset) + num_rejected
+    reasons = Counter(reason.split(":")[0] for _, reason in dataset.rejected)
+    counted_reasons = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
+    if not len(dataset):
+        found = f"none of its {num_utterances} utterances can be used: {counted_reasons}"
+        raise DataError(flag, found, f"see {path}")
+    if dataset.rejected:
+        message = "%s: %d of %d utterances are not used: %s; see %s"
+        counts = (num_rejected, num_utterances, counted_reasons)
+        logger.warning(message, flag, *counts, path, extra={"code": "utterances_not_used"})
+    else:
+        logger.info("%s: all %d utterances are used", flag, num_utterances)
+    if dataset.unused_marked:
+        message = "units.txt: units in no transcript: %s; a unit with a special meaning must be %s, <sos>, <eos>, %s or %s"
+        names = list_names(dataset.unused_marked, " ")
+        special_units = (", ".join(SPECIAL_UNITS), SPACE, OTHER_SPACE)
+        logger.warning(message, names, *special_units, extra={"code": "units_not_used"})
+    if dataset.unknown:
+        most_frequent = dataset.unknown.most_common(5)
+        counted_units = ", ".join(f"{unit!r} {count}" for unit, count in most_frequent)
+        message = "%s: %d units of transcripts are not in units.txt and become <unk>: %s"
+        num_unknown = dataset.unknown.total()
+        logger.warning(message, flag, num_unknown, counted_units, extra={"code": "unknown_units"})
+
+
+def compile_layers(model: nn.Module) -> None:
+    """Let torch compile every layer of encoder and decoder when it is first called.
+
+    Layers are compiled in place: parameters keep their names, and checkpoints are the same as
+    without. Layers of one class share their compiled code. If a tool of torch's compiler is missing,
+    the first step fails, not this call.
+    """
+    for module in model.modules():
+        if isinstance(module, ConformerLayer | TransformerEncoderLayer | TransformerDecoderLayer):
+            module.compile(dynamic=True)  # one compilation for all lengths
+
+
+class SpeechTask(Task):
+    """The training of a recogniser: its first weights, batches and validation, and bad clips.
+
+    A bad clip is one that cannot be read. It is left out, and listed in the model folder.
+    """
+
+    config: ExperimentConfig
+    state: TrainState[AsrModel]
+
+    def __init__(
+        self,
+        folder: PreparedFolder[ExperimentConfig],
+        state: TrainState[AsrModel],
+        sets: DataSets,
+        units: UnitTable,
+    ) -> None:
+        self.config = folder.config
+        self.state = state
+        self.accum_grad = folder.config.accum_grad
+        self.train_set = sets.train
+        self.valid_set = sets.valid
+        self._list_bytes = sets.list_bytes
+        self._folder = folder
+        self._units = units
+        self._num_bad_before = 0
+        """Bad clips of the training list when the epoch, or this run in it, began."""
+        self._has_begun = False
+        """Whether this run has loaded a batch."""
+
+    def begin(self, base: BaseModel | None) -> None:
+        """Take the weights of `base`, or else of the pretrained encoder, if there is one.
+
+        Begins a new list of bad clips, and seeds the random numbers of each rank except rank 0.
+        Warns if the config freezes parameters with random weights. Logs which parts of the model
+        are never trained.
+        Raises CheckpointError, DataError or ConfigError if the weights do not fit.
+        """
+        world = self.state.world
+        self._open_quarantine(fresh=True)
+        encoder = self.state.model.encoder
+        if base is not None:
+            self._take_weights(base)
+        elif isinstance(encoder, PretrainedEncoder):
+            self._take_pretrained_weights(encoder)
+        elif self.config.freeze:
+            message = (
+                "freeze without --checkpoint: frozen parameters keep their random initial values"
+            )
+            logger.warning(message, extra={"code": "random_weights_frozen"})
+        self._log_untrained_parts()
+        # So far all ranks drew the same numbers, for equal weights. Now each draws its own.
+        if not world.is_first:
+            self.state.seed_new_rank()
+
+    def resume(self) -> None:
+        """Continue the list of bad clips of the earlier run."""
+        self._open_quarantine(fresh=False)
+
+    def _open_quarantine(self, *, fresh: bool) -> None:
+        """Open this rank's list of bad clips in the model folder; `fresh`: an empty one."""
+        world = self.state.world
+        self._quarantine = Quarantine(
+            self._folder.path, fresh=fresh, rank=world.rank, num_ranks=world.size
+        )
+
+    def _take_weights(self, base: BaseModel) -> None:
+        """Copy the weights of a trained model that fit; log which, and write `fine_tune.json`."""
+        report = load_base_weights(self.state.model, base, self._units)
+        report.log()
+        if self.state.world.is_first:
+            write_atomic(self._folder.path / "fine_tune.json", report.to_json())
+
+    def _take_pretrained_weights(self, encoder: PretrainedEncoder) -> None:
+        """Load the weights of the pretrained encoder from the folder that the config names."""
+        folder = self._folder.encoder_folder
+        assert folder is not None  # the config names it
+        load_pretrained(encoder.pretrained, folder, encoder.conf.adapter)
+        logger.info("encoder: %s with the weights of %s", encoder.description.kind, folder)
+
+    def _log_untrained_parts(self) -> None:
+        """Log a line if no step of this training changes the decoder, and one for the encoder.
+
+        Without `total_steps` it is not known how many steps there are, and nothing is logged.
+        """
+        num_steps = self.config.scheduler_conf.total_steps
+        if num_steps is None:
+            return
+        if self.config.model_conf.ctc_only_steps >= num_steps:
+            message = (
+                "model_conf.ctc_only_steps: all %d steps train CTC only; the decoder is not trained"
+            )
+            logger.info(message, num_steps)
+        # Only a pretrained encoder has this setting.
+        frozen_steps = getattr(self.config.encoder_conf, "freeze_steps", 0)
+        if frozen_steps >= num_steps:
+            message = "encoder_conf.freeze_steps: in all %d steps nothing of the encoder is trained"
+            logger.info(message, num_steps)
+
+    def prepare(self) -> None:
+        """Open the files that keep features, or outputs of a frozen encoder, if the config sets this.
+
+        The files of outputs (`encoder_conf.cache`) stay on the disk. Those of features
+        (`dataset_conf.cache_features`) exist as long as this training.
+        """
+        sets = [self.train_set, self.valid_set]
+        encoder = self.state.model.encoder
+        if isinstance(encoder, PretrainedEncoder) and encoder.takes_outputs:
+            open_output_caches(sets, encoder, self.state.world)
+        elif self.config.dataset_conf.cache_features:
+            open_feature_caches(sets, self.state.world)
+
+    def data_size(self) -> DataSize:
+        """The size of both lists, and their memory and that of kept features on this rank."""
+        return DataSize(
+            lists=(_size_of("training", self.train_set), _size_of("validation", self.valid_set)),
+            list_bytes=self._list_bytes,
+            feature_bytes=_cache_bytes(self.train_set) + _cache_bytes(self.valid_set),
+        )
+
+    def num_ctc_only_steps(self) -> int:
+        """How many steps at the start of the training train only CTC."""
+        return self.config.model_conf.ctc_only_steps
+
+    def num_batches(self) -> int:
+        """The number of batches in the current epoch, of all ranks together."""
+        return len(self.train_set.plan(self.state.progress.epoch))
+
+    def run_epoch(self) -> Iterator[SpeechStats]:
+        """Do the optimizer steps of the current epoch with this rank's share of the batches."""
+        progress = self.state.progress
+        world = self.state.world
+        self._num_bad_before = progress.bad_clips
+        plan = self.train_set.plan(progress.epoch)
+        share = plan.share(rank=world.rank, world_size=world.size, start=progress.batch)
+        loaded = self._load(self.train_set, share, progress.epoch)
+        return run_epoch(self.state, self._with_first_logged(loaded), self.config)
+
+    def _load(
+        self, dataset: SpeechDataset, plan: Sequence[Sequence[int]], epoch: int
+    ) -> Iterator[Batch]:
+        """The batches of a plan, which has the numbers of the utterances of each batch."""
+        pin = is_gpu(self.state.device)  # pinned memory is copied to a GPU faster
+        return batches(dataset, plan, epoch, num_workers=self.config.num_workers, pin=pin)
+
+    def _with_first_logged(self, loaded: Iterable[Batch]) -> Iterator[Batch]:
+        """Yield the batches unchanged; log the size of the first one of this run, and its time."""
+        started = time.perf_counter()
+        for batch in loaded:
+            if not self._has_begun:
+                self._has_begun = True
+                _log_batch(batch, seconds=time.perf_counter() - started)
+            yield batch
+
+    def after_step(self, stats: StepStats, *, at_end: bool) -> None:
+        """List the clips of the step that could not be read.
+
+        Raises DataError if the share of bad clips is too large. It is checked only if this epoch had
+        one: after a resume, bad clips of earlier epochs may have been repaired.
+        """
+        assert isinstance(stats, SpeechStats)
+        progress = self.state.progress
+        self._quarantine.record(stats.quarantined)
+        if progress.bad_clips > self._num_bad_before:
+            self._check_bad_clips(progress.bad_clips, progress.clips_drawn, at_end=at_end)
+
+    def validate(self, is_stopped: Callable[[], bool]) -> dict[str, float] | None:
+        """The metrics of the validation list and its number of bad clips, over all ranks.
+
+        None if a rank got a signal, after which it stops before its next batch.
+        `is_stopped`: whether this rank got one.
+        Raises DataError if the share of bad clips is too large.
+        """
+        world = self.state.world
+        batch_conf = self.config.dataset_conf.batch_conf
+        plan = plan_epoch(self.valid_set.num_frames, batch_conf, seed=0, epoch=0, shuffle=False)
+        # Ranks may have different numbers of batches here, so that no batch is repeated.
+        share = plan[world.rank :: world.size]
+        counts = Counter[str]()  # gets the clips of this rank as "bad" and "drawn"
+        loaded = self._load(self.valid_set, share, epoch=0)
+        recorded = self._quarantine.record_batches(loaded, counts)
+        until_stopped: Iterator[Batch] = takewhile(lambda _: not is_stopped(), recorded)
+        own_sums = validate(self.state.model, until_stopped, self.config, self.state.device)
+        sums = own_sums.over_ranks(world)
+        num_bad, num_drawn = map(int, world.sum([counts["bad"], counts["drawn"]]))
+        if world.any(is_stopped()):
+            return None
+        self._check_bad_clips(num_bad, num_drawn, at_end=True)
+        return sums.per_target() | {"bad_clips": num_bad}
+
+    def plateau_ctc(self) -> float | None:
+        """The CTC loss per target on the validation list of an output that is always the same.
+
+        It is estimated from a sample. None if CTC is never trained, or the list has no targets.
+        """
+        conf = self.config.model_conf
+        targets, num_frames = self.valid_set.sample_targets(PLATEAU_UTTERANCES)
+        is_ctc_trained = conf.trained_ctc_weight > 0 or conf.ctc_only_steps > 0
+        if not targets or not is_ctc_trained:
+            return None
+        return constant_output_loss(targets, num_frames, self.state.model.ctc.blank)
+
+    def _check_bad_clips(self, num_bad: int, num_drawn: int, *, at_end: bool) -> None:
+        """Raise DataError if the share of bad clips among the drawn ones is above the limit.
+
+        `at_end`: whether an epoch, a validation or the training is over. Before, a few bad clips at
+        the start are no reason to end.
+        """
+        self._quarantine.check_share(
+            num_bad, num_drawn, self.config.dataset_conf.max_bad_clips, at_end=at_end
+        )
+
+
+def _log_batch(batch: Batch, *, seconds: float) -> None:
+    """Log the size of the first batch, and how long loading it took."""
+    shortest, longest = batch.feature_lengths.aminmax()
+    num_units = int(batch.target_lengths.sum())
+    message = (
+        "first batch after %.1f s: utterances: %d, frames: %d to %d, units: %d; its first key: %s"
+    )
+    frames = (shortest, longest)
+    logger.info(message, seconds, len(batch.keys), *frames, num_units, batch.keys[0])
+
+
+def _size_of(name: Literal["training", "validation"], dataset: SpeechDataset) -> ListSize:
+    """The utterances and hours of a list, under the name that it has in the run record."""
+    return ListSize(name=name, utterances=len(dataset), hours=dataset.durations.sum() / 3600)
+
+
+def _cache_bytes(dataset: SpeechDataset) -> int:
+    """The memory of the features or outputs that a data set keeps, in bytes; 0 if it keeps none."""
+    return 0 if dataset.cache is None else dataset.cache.num_bytes
+
+
 def open_output_caches(
     sets: Sequence[SpeechDataset], encoder: PretrainedEncoder, world: World
 ) -> None:
@@ -529,54 +582,3 @@ def open_feature_caches(sets: Sequence[SpeechDataset], world: World) -> None:
     finally:
         for path in paths:
             path.unlink(missing_ok=True)
-
-
-def _report_rejected(dataset: SpeechDataset, flag: str, model_dir: Path) -> None:
-    """Write the utterances that are not used to a table in the model folder, and log their number.
-
-    Also warns of units in the transcripts that the unit table lacks, and of units in angle brackets
-    in the unit table that no transcript has.
-
-    `flag`: `--train_data` or `--cv_data`, which names the list.
-    Raises DataError if no utterance can be used.
-    """
-    list_name = flag.removeprefix("--").removesuffix("_data")  # train or cv
-    path = model_dir / f"{list_name}_rejected.tsv"
-    rows = [f"{key}\t{reason}\n" for key, reason in dataset.rejected]
-    write_atomic(path, "".join(rows))
-    num_rejected = len(dataset.rejected)
-    num_utterances = len(dataset) + num_rejected
-    reasons = Counter(reason.split(":")[0] for _, reason in dataset.rejected)
-    counted_reasons = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
-    if not len(dataset):
-        found = f"none of its {num_utterances} utterances can be used: {counted_reasons}"
-        raise DataError(flag, found, f"see {path}")
-    if dataset.rejected:
-        message = "%s: %d of %d utterances are not used: %s; see %s"
-        counts = (num_rejected, num_utterances, counted_reasons)
-        logger.warning(message, flag, *counts, path, extra={"code": "utterances_not_used"})
-    else:
-        logger.info("%s: all %d utterances are used", flag, num_utterances)
-    if dataset.unused_marked:
-        message = "units.txt: units in no transcript: %s; a unit with a special meaning must be %s, <sos>, <eos>, %s or %s"
-        names = list_names(dataset.unused_marked, " ")
-        special_units = (", ".join(SPECIAL_UNITS), SPACE, OTHER_SPACE)
-        logger.warning(message, names, *special_units, extra={"code": "units_not_used"})
-    if dataset.unknown:
-        most_frequent = dataset.unknown.most_common(5)
-        counted_units = ", ".join(f"{unit!r} {count}" for unit, count in most_frequent)
-        message = "%s: %d units of transcripts are not in units.txt and become <unk>: %s"
-        num_unknown = dataset.unknown.total()
-        logger.warning(message, flag, num_unknown, counted_units, extra={"code": "unknown_units"})
-
-
-def compile_layers(model: nn.Module) -> None:
-    """Let torch compile every layer of encoder and decoder when it is first called.
-
-    Layers are compiled in place: parameters keep their names, and checkpoints are the same as
-    without. Layers of one class share their compiled code. If a tool of torch's compiler is missing,
-    the first step fails, not this call.
-    """
-    for module in model.modules():
-        if isinstance(module, ConformerLayer | TransformerEncoderLayer | TransformerDecoderLayer):
-            module.compile(dynamic=True)  # one compilation for all lengths
