@@ -162,7 +162,9 @@ def _without_interim(progress_of: Mapping[Path, Progress]) -> list[Path]:
 
 def _sort_by_metric(progress_of: Mapping[Path, Progress], metric: str) -> list[Path]:
     """The checkpoints whose validation measured the metric, the best one first."""
-    costs = [(_cost(progress.measured(), metric), path) for path, progress in progress_of.items()]
+    costs = [
+        (_cost(progress.metrics_of_step(), metric), path) for path, progress in progress_of.items()
+    ]
     return [path for cost, path in sorted(costs) if cost != UNMEASURED]
 
 
@@ -218,4 +220,4 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
 
 def read_validations(checkpoints: Sequence[Path]) -> dict[Path, Mapping[str, float]]:
     """The metrics that the validation of each checkpoint measured; empty if it had none."""
-    return {path: read_checkpoint_progress(path).measured() for path in checkpoints}
+    return {path: read_checkpoint_progress(path).metrics_of_step() for path in checkpoints}

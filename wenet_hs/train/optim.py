@@ -67,7 +67,7 @@ class AdamBesideSparseAdam:
                 grad = parameter.grad
                 # A head may return a dense gradient in some steps; SparseAdam refuses it.
                 if grad is not None and not grad.is_sparse:
-                    parameter.grad = grad.to_sparse(1)
+                    parameter.grad = grad.to_sparse(1)  # 1: only the rows are sparse
         self._dense.step()
         self._sparse.step()  # type: ignore[no-untyped-call]
 

@@ -106,13 +106,16 @@ class Replica:
             self._average_sparse_gradients()
 
     def _average_sparse_gradients(self) -> None:
-        """Replace each row-sparse gradient by its mean over the ranks."""
+        """Replace each row-sparse gradient by its mean over the ranks; every rank must call it.
+
+        The ranks first tell each other how many rows each of their gradients has.
+        """
         own_counts: list[int] = []
         for parameter in self._sparse:
             if parameter.grad is None:
                 own_counts.append(NO_GRADIENT)
                 continue
-            # A head may return a dense gradient in some steps.
+            # A head may return a dense gradient in some steps. (1: only the rows are sparse.)
             grad = parameter.grad if parameter.grad.is_sparse else parameter.grad.to_sparse(1)
             parameter.grad = grad.coalesce()
             own_counts.append(parameter.grad._nnz())
@@ -131,25 +134,26 @@ class Replica:
         most_rows = max(counts)
         if most_rows == NO_GRADIENT:
             return None
-        # A collective needs equal shapes, so each rank fills up its rows with zeros to `most_rows`.
+        # A collective needs equal shapes, so each rank pads its rows with zeros to `most_rows`.
         rows_R = torch.zeros(most_rows, dtype=torch.int64, device=parameter.device)
         values_RX = parameter.new_zeros(most_rows, *parameter.shape[1:])
         if parameter.grad is not None:
             num_own_rows = counts[self._world.rank]
             rows_R[:num_own_rows] = parameter.grad.indices()[0]
             values_RX[:num_own_rows] = parameter.grad.values() / self._world.size
-        # The places of the rows that are not filling, in the rows of all ranks.
-        places_by_rank = [
+        # After a collective, rank r has its rows from position r * most_rows on, then its padding.
+        unpadded_by_rank = [
             torch.arange(max(0, count)) + rank * most_rows for rank, count in enumerate(counts)
         ]
-        places = copy_to(parameter.device, torch.cat(places_by_rank))
-        rows_of_ranks = self._world.gather_rows(rows_R)[places]
+        unpadded = copy_to(parameter.device, torch.cat(unpadded_by_rank))
+        rows_of_ranks = self._world.gather_rows(rows_R)[unpadded]
+        # The sum of all rows of the parameter costs less than the exchange of so many rows.
         if most_rows * self._world.size >= GATHER_SHARE * len(parameter):
             dense = torch.zeros_like(parameter).index_add_(0, rows_R, values_RX)
             dist.all_reduce(dense)
             rows = torch.unique(rows_of_ranks)
             return sparse_rows(rows, dense[rows], parameter.shape)
-        values = self._world.gather_rows(values_RX)[places]
+        values = self._world.gather_rows(values_RX)[unpadded]
         return torch.sparse_coo_tensor(rows_of_ranks[None], values, parameter.shape).coalesce()
 
 
@@ -167,8 +171,8 @@ def _make_parallel(
 ) -> DistributedDataParallel:
     """The model in DistributedDataParallel, which leaves out the parameters of these names."""
     wrapped = nn.Sequential(model)
-    # Nothing uses this parameter: without one, DistributedDataParallel warns in each run that all
-    # parameters are used.
+    # DistributedDataParallel warns if it searches for unused parameters and finds none. Nothing uses
+    # this one.
     wrapped.register_parameter("unused", nn.Parameter(torch.zeros(1, device=world.device)))
     ignored = [f"0.{name}" for name in ignored_names]  # 0 is the model in `wrapped`
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(wrapped, ignored)  # type: ignore[no-untyped-call]
@@ -177,7 +181,7 @@ def _make_parallel(
     return DistributedDataParallel(
         wrapped,
         broadcast_buffers=False,
-        find_unused_parameters=True,
+        find_unused_parameters=True,  # then it never rebuilds its buckets: sums have one order
         gradient_as_bucket_view=True,
     )
 
@@ -217,7 +221,7 @@ class Progress:
     validation_due: bool = False
     """Whether a signal interrupted the validation at this step; it is done before the next step."""
 
-    def measured(self) -> dict[str, float]:
+    def metrics_of_step(self) -> dict[str, float]:
         """The metrics of the validation at this step; empty if there was none."""
         if not self.validations or self.validations[-1].get("step") != self.step:
             return {}
@@ -256,15 +260,16 @@ class TrainState(Generic[Model]):
 
     @cached_property
     def replica(self) -> Replica:
-        """The model as the loop runs it.
+        """The model as the training runs it, on one rank or on several.
 
-        Use it only after the weights of the first step are in the model.
+        It is made at the first use. Use it only after the weights of the first step are in the model.
         """
         return Replica(self.model, self.world)
 
     def _frozen_names(self) -> list[str]:
         """The names of the parameters that are not trained."""
-        values = self.model.state_dict(keep_vars=True)  # else they would not say what is trained
+        # Without keep_vars the values would not say whether they are trained.
+        values = self.model.state_dict(keep_vars=True)
         parameters = {
             name: value for name, value in values.items() if isinstance(value, nn.Parameter)
         }
@@ -312,7 +317,7 @@ class TrainState(Generic[Model]):
         if not self.world.is_first:
             return {}
         progress = asdict(self.progress)
-        progress["seconds"] += self.uncounted_seconds
+        progress["seconds"] += self.uncounted_seconds  # the next step would have added them
         record = {
             "progress": progress,
             "fingerprint": self.fingerprint,
