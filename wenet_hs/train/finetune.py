@@ -91,7 +91,7 @@ class FineTuneReport:
 
     checkpoint: str
     unit_table: str | None
-    """The old unit table; None if there is none, and the old units are assumed to be the new ones."""
+    """The old unit table; None: there is none, and the old units are assumed to be the new ones."""
     units_kept: int
     units_new: list[str] = field(default_factory=list)
     units_dropped: list[str] = field(default_factory=list)
@@ -183,8 +183,8 @@ class BaseModel:
         """A head with the structure of the trained model's head, but without its weights.
 
         Without a train.yaml, only a softmax and a binary tree are recognized by their parameters.
-        A head that is not recognized, or whose tree is missing, is assumed to be like the new one if
-        units and shapes are equal. This and a head that is not recognized are logged as warnings.
+        A head that is not recognized, or whose tree is missing, is assumed to be like the new one
+        if units and shapes are equal. Both cases are logged as warnings.
 
         Args:
             section: the section of the head's settings.
@@ -295,7 +295,10 @@ def _find_weights(checkpoint: Path) -> Path:
         path = weights_path(checkpoint)
     if (checkpoint / "config.json").is_file() and not (checkpoint / "train.yaml").is_file():
         found = "is a folder in Hugging Face's layout"
-        to_do = "set encoder_conf.path to it, or convert a model that was fine-tuned with CTC by `wenet-hs import`"
+        to_do = (
+            "set encoder_conf.path to it, "
+            "or convert a model that was fine-tuned with CTC by `wenet-hs import`"
+        )
         raise CheckpointError(f"--checkpoint {checkpoint}", found, to_do)
     return path
 
@@ -303,8 +306,8 @@ def _find_weights(checkpoint: Path) -> Path:
 def _check_files_of(weights: ModelWeights, files: FilesOfWeights) -> None:
     """Check that the files next to the weights belong to them; without files nothing is checked.
 
-    Raises CheckpointError or DataError if a file changed since the training, or is of another model;
-        ConfigError if the train.yaml has other ids of special units than the unit table.
+    Raises CheckpointError or DataError if a file changed since the training, or is of another
+        model; ConfigError if the train.yaml has other ids of special units than the unit table.
     """
     if files.config is not None:
         check_files(files.folder, read_run(files.folder))
@@ -432,7 +435,10 @@ def _map_units(base: BaseModel, units: UnitTable) -> UnitMap:
     if base.table is not None:
         return match_units(base.table, units)
     if base.num_units != len(units):
-        found = f"made for {base.num_units} units, here are {len(units)}, and its unit table is not next to it"
+        found = (
+            f"made for {base.num_units} units, here are {len(units)}, "
+            "and its unit table is not next to it"
+        )
         raise CheckpointError(base.where, found, f"put its units.txt into {base.files.folder}")
     same_ids = np.arange(len(units))
     return UnitMap(inputs=same_ids, outputs=same_ids)
@@ -492,7 +498,10 @@ def _warn_of_other_statistics(new_values: Mapping[str, Tensor], base: BaseModel)
         if new_value.shape != old_value.shape:
             continue
         if not torch.allclose(new_value, old_value, rtol=1e-4, atol=1e-5):
-            found = "features are normalised with its own statistics, not with those of cmvn_conf.cmvn_file"
+            found = (
+                "features are normalised with its own statistics, "
+                "not with those of cmvn_conf.cmvn_file"
+            )
             logger.warning("%s: %s: its encoder was trained on them", base.where, found)
             return
 
@@ -605,8 +614,8 @@ def _shared_unit_keys(
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """A key per node of the old tree, and per node of the new tree, for the shared units below it.
 
-    Nodes with the same shared units below them have the same key, in both trees. A key is the sum of
-    a random number per shared unit, so two different sets have equal keys with a probability of
+    Nodes with the same shared units below them have the same key, in both trees. A key is the sum
+    of a random number per shared unit, so two different sets have equal keys with a probability of
     2^-64. The key is NO_SHARED_UNIT where there is none.
 
     `outputs`: (V,) the old id of each new unit.
@@ -623,8 +632,8 @@ def mix_rows(new_value: Tensor, old_value: Tensor, mapping: RowMapping) -> tuple
     """The new parameter with the old rows that `mapping` names, and how many these are.
 
     Other rows keep their values. The shape (R, …) and the dtype are those of `new_value`.
-    If old rows have another shape, or one that the mapping names is missing, `old_value` is returned
-    as it is: `load_weights` then reports its shape.
+    If old rows have another shape, or one that the mapping names is missing, `old_value` is
+    returned as it is: `load_weights` then reports its shape.
     """
     num_rows = len(new_value)
     last_source = mapping.source.max(initial=UNMATCHED)

@@ -125,7 +125,8 @@ def _set_bias(model: RnnLm, counts: Tensor) -> None:
     """Set the bias of the output layer to the log frequencies of the units, for a sampled loss.
 
     NCE learns scores that are probabilities without normalization: their sum over all units is 1.
-    So training begins with scores that are. A unit that the text lacks counts as if it occurred once.
+    So training begins with such scores. Each unit is counted once more than it occurs, so that none
+    has the frequency 0.
 
     `counts`: how often each unit is in the training text.
     """
@@ -209,7 +210,7 @@ class LmTask(Task):
             loss_N = self._sampled_loss(state.model.head, hidden_ND, targets_N)
         loss_N.mean().backward()  # type: ignore[no-untyped-call]
         mean_loss = loss_N.detach().mean()
-        grad_norm, [[loss]] = clip_and_read(state, self.config, mean_loss.view(1, 1))
+        grad_norm, [[loss]] = clip_and_read(state, self.config, [mean_loss[None]])
         is_applied = apply_gradients(state, grad_norm, loss)
         if is_applied:
             state.carried["state"] = next_state_BS.detach()

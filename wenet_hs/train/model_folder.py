@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model folder at the start of a training: its files, its config, what a resumed run may change."""
+"""The model folder at the start of a training: its files, and what a resumed run may change."""
 
 import hashlib
 import itertools
@@ -38,7 +38,8 @@ FOLDER_NAMES = {
 OUTPUT_CACHE = "encoder_conf.cache"
 """The folder of the outputs of a frozen encoder.
 
-A resumed run may name another folder. It may not begin or end to use one: a cache rounds to float16.
+A resumed run may name another folder. It may not begin or end to use one, because the outputs in
+it are rounded to float16.
 """
 MIN_WIDTH_FOR_BF16 = 256
 """The narrowest encoder that `dtype: auto` trains in bf16 on a CPU.
@@ -57,9 +58,9 @@ def resolve_auto(
 ) -> Config:
     """The config with `auto` replaced in `matmul_precision` and `dtype`, as train.yaml records it.
 
-    A resumed training gets the values of before. In a new one `matmul_precision` becomes high on a
-    GPU, else highest. `dtype` becomes bf16 where that is faster, else fp32; the config of a language
-    model has no `dtype`.
+    A resumed training gets the values of the earlier one. In a new one `matmul_precision` becomes
+    high on a GPU, else highest. `dtype` becomes bf16 where that is faster, else fp32. The config of
+    a language model has no `dtype`.
 
     Args:
         where: the file of the config, for errors.
@@ -90,7 +91,10 @@ def resolve_auto(
 
 
 def _is_bf16_faster(config: ExperimentConfig, device: torch.device) -> bool:
-    """Whether this encoder trains faster in bf16: the device multiplies it, and on a CPU it is wide."""
+    """Whether bf16 makes the training faster on this device.
+
+    The device must multiply bf16 natively. On a CPU the encoder must also be wide enough.
+    """
     if not has_native_bf16(device):
         return False
     conf = config.encoder_conf
@@ -109,7 +113,7 @@ class PreparedFolder(Generic[Config]):
     config: Config
     """Its settings that name files have the names of the files in the folder."""
     hashes: dict[str, str]
-    """SHA-256 of each copied file by name, and as `config` that of the settings that stay the same."""
+    """SHA-256 of each copied file by its name; `config`: of the settings that must not change."""
     encoder_folder: Path | None
     """The folder of the pretrained encoder that the user's config names; None without such one."""
     record: RunRecord | None
@@ -294,10 +298,10 @@ def _raise_faults(faults: Sequence[str]) -> None:
 
 
 def _sections_of_other_kinds(changes: Sequence[SettingChange]) -> tuple[str, ...]:
-    """The sections whose settings are not compared, because their kind differs.
+    """The prefixes of settings that are not compared, because the kind of their section differs.
 
-    If `head` differs, these are the settings that begin with `head_conf.`. Most of the prefixes that
-    are returned are of no section, such as `seed_conf.`, and match nothing.
+    If `head` differs, `head_conf.` is one of them. A prefix is returned for each changed setting.
+    Most of them are of no section, such as `seed_conf.`, and match nothing.
     """
     return tuple(f"{change.key}_conf." for change in changes)
 
@@ -335,17 +339,20 @@ def _file_faults(path: Path, file: _CopiedFile) -> list[str]:
 
 
 def _changeable_settings(earlier: TrainingConfig, config: TrainingConfig) -> set[str]:
-    """The dotted settings that a run with `config` may have unlike the earlier run.
+    """The settings, by dotted key, in which a resumed run may differ from the earlier one.
 
-    Those that the schema marks as free, except the ones that end the schedule: a learning rate that
-    falls to 0 at another step is another one at every step.
+    These are the settings that the schema marks as free, without those that end the schedule: a
+    learning rate that falls to 0 at another step is different in every step before.
     """
     free = settings_free_on_resume(earlier) | settings_free_on_resume(config)
     return free - _ends_of_schedule(config)
 
 
 def _ends_of_schedule(config: TrainingConfig) -> set[str]:
-    """The settings that are free on resume and set the end of the schedule; empty for `warmuplr`."""
+    """The settings marked as free that set the step at which the learning rate reaches 0.
+
+    With `warmuplr` it never does.
+    """
     if config.scheduler != "warmup_cosine":
         return set()
     has_other_end = config.scheduler_conf.total_steps is not None or config.max_minutes is not None
@@ -362,7 +369,7 @@ def _fixed_settings(config: TrainingConfig) -> dict[str, Any]:
     """
     defaults = type(config)()
     changeable = _changeable_settings(defaults, config)
-    # `defaults` has another kind of encoder than a pretrained one, so its values do not count then.
+    # `defaults` has a conformer. The settings of a pretrained encoder have other defaults.
     defaults_of_pretrained = _defaults_of_pretrained(config)
     fixed: dict[str, Any] = {}
     for key, _, value in config_changes(defaults, config):
@@ -375,7 +382,7 @@ def _fixed_settings(config: TrainingConfig) -> dict[str, Any]:
 
 
 def _defaults_of_pretrained(config: TrainingConfig) -> dict[str, Any] | None:
-    """The default of each setting of a pretrained encoder, by dotted key; None for other encoders."""
+    """The defaults of a pretrained encoder, by dotted key; None for another kind of encoder."""
     if not isinstance(config, ExperimentConfig):
         return None
     if not isinstance(config.encoder_conf, PretrainedConf):

@@ -177,8 +177,8 @@ class Monitor:
         Args:
             progress: the position of the training, which changes with each step.
             steps: the planned steps and the limit of time: whichever comes first ends the training.
-            plateau_ctc: the CTC loss on the validation list of an output that is always the same, in
-                the unit of `loss_ctc`; None without CTC.
+            plateau_ctc: the CTC loss on the validation list of an output that is always the same,
+                in the unit of `loss_ctc`; None without CTC.
             recorder: gets how far the training is at each log interval and each validation.
         """
         self.steps = steps
@@ -293,7 +293,7 @@ class Monitor:
         return median(self._last_seconds)
 
     def _seconds_left(self) -> float | None:
-        """The expected time until the training ends, without validations; None before it is known."""
+        """The expected time until the training ends, without validations; None: not yet known."""
         seconds_per_step = self._seconds_per_step()
         if seconds_per_step is None:
             return None
@@ -357,7 +357,8 @@ class Monitor:
             return
         if not self._has_warned_of_overfitting:
             message = (
-                "step %d: the model over-fits: training loss %.2f, validation loss %.2f (lowest: %.2f); "
+                "step %d: the model over-fits: "
+                "training loss %.2f, validation loss %.2f (lowest: %.2f); "
                 "add training data or use a smaller model; early_stopping keeps the best checkpoint"
             )
             losses = (train_losses[-1], valid_losses[-1], min(valid_losses))
@@ -392,11 +393,15 @@ class Monitor:
         trend = "" if len(shares) == 1 else _describe_trend(shares[1], num_steady)
         advice = ""
         if is_stuck or (num_steady > 0 and not is_blank):
-            advice = "; train with a lower optim_conf.lr or longer scheduler_conf.warmup_steps (docs/training.md)"
+            advice = (
+                "; train with a lower optim_conf.lr or longer scheduler_conf.warmup_steps "
+                "(docs/training.md)"
+            )
         elif is_blank:
             advice = "; a fine-tuned pretrained encoder often stays there for hundreds of steps"
         message = (
-            "step %d: CTC has not taken off: its validation loss is %.2f, that of a constant output is %.2f; "
+            "step %d: CTC has not taken off: "
+            "its validation loss is %.2f, that of a constant output is %.2f; "
             "blank: %.1f %% of the frames%s%s"
         )
         losses = (metrics["loss_ctc"], self._plateau_ctc)
@@ -405,7 +410,7 @@ class Monitor:
         logger.log(level, message, *values, extra={"code": "ctc_on_plateau"})
 
     def sync(self) -> int:
-        """Write metrics.jsonl through to the disk. Returns its length in bytes, for the checkpoint."""
+        """Write metrics.jsonl through to the disk; return its length in bytes, for checkpoints."""
         self._metrics.flush()
         os.fsync(self._metrics.fileno())
         return os.fstat(self._metrics.fileno()).st_size
@@ -519,8 +524,8 @@ class EventFile:
 def _describe_losses(metrics: Mapping[str, float]) -> str:
     """The losses of a step or a validation as a part of the log line, in nats per target.
 
-    A language model has one loss and its bits per unit. A recogniser also has those of its branches,
-    and the accuracy; what is of the decoder is left out if the decoder was not computed.
+    A language model has one loss and its bits per unit. A recogniser also has the losses of its
+    branches, and the accuracy; what is of the decoder is left out if it was not computed.
     """
     loss = f"loss {metrics['loss']:.3f}"
     bits = f"{metrics['bits_per_unit']:.2f} bits/unit"
@@ -542,7 +547,10 @@ def _open_truncated(path: Path, length: int) -> IO[bytes]:
     file = path.open("ab")
     missing = length - os.fstat(file.fileno()).st_size
     if missing > 0:  # truncate() would fill the missing part with zeros
-        message = "%s: %d bytes of its earlier part are missing; new records are appended to what is there"
+        message = (
+            "%s: %d bytes of its earlier part are missing; "
+            "new records are appended to what is there"
+        )
         logger.warning(message, path, missing, extra={"code": "records_missing"})
     else:
         file.truncate(length)

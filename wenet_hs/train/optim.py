@@ -48,7 +48,7 @@ class AdamBesideSparseAdam:
         """
         checks = torch.sparse.check_sparse_tensor_invariants
         if not checks.is_enabled():  # type: ignore[no-untyped-call]
-            # They are off by default. If nobody has set that, torch warns at the first sparse tensor.
+            # They are off by default. Unless this is set, torch warns at the first sparse tensor.
             checks.disable()  # type: ignore[no-untyped-call]
         self._dense = torch.optim.Adam(
             dense, lr=conf.lr, betas=conf.betas, eps=conf.eps, fused=True
@@ -189,7 +189,7 @@ def find_part(name: str, parts: Collection[str]) -> str | None:
 
 
 def check_parts(model: nn.Module, parts: Iterable[str], *, setting: str, where: str) -> None:
-    """Raise ConfigError for the first of `parts` that is no parameter and no module with parameters.
+    """Raise ConfigError for the first of `parts` that is no parameter and no part of the model.
 
     The message suggests similar names, or else the parts at the top of the model.
 
@@ -271,8 +271,8 @@ def learning_rate(
 ) -> float:
     """The learning rate of optimizer step `step`; the first step is 1.
 
-    `warmuplr` is WeNet's: lr · warmup^0.5 · min(step^-0.5, step · warmup^-1.5), and lr · step^-0.5
-    without warm-up. `warmup_cosine` rises linearly in the warm-up, then falls as a half cosine to 0
+    `warmuplr` is WeNet's: lr · warmup^0.5 · min(step^-0.5, step · warmup^-1.5), and without warm-up
+    lr · step^-0.5. `warmup_cosine` rises linearly in the warm-up, then falls as a half cosine to 0
     at the end of the schedule, `total_steps` or `max_minutes`, where training ends.
 
     Args:
@@ -397,12 +397,12 @@ class Precision:
         return torch.autocast(self._device.type, dtype=self._dtype)
 
     def backward(self, loss: Tensor) -> None:
-        """Add the gradients of a 0-dim loss, multiplied by the scale, to those of the parameters."""
+        """Add the gradients of a 0-dim loss, times the scale, to those of the parameters."""
         scaled = loss * self.loss_scale if self._is_scaled else loss
         scaled.backward()  # type: ignore[no-untyped-call]
 
     def step(self, optimizer: Optimizer, *, is_finite: bool) -> None:
-        """Do the optimizer's step if the gradient is finite, and set the loss scale of the next step.
+        """Do the optimizer's step if the gradient is finite, and set the next loss scale.
 
         `is_finite`: whether the gradient is, on all ranks; otherwise the step is skipped.
         The scale of fp16 is then halved, down to SMALLEST_SCALE. It is doubled after

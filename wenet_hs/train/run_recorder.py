@@ -94,7 +94,7 @@ class RunRecorder:
         return self._record.progress.model_copy(update=position | changes)
 
     def record_warning(self, code: str, text: str) -> None:
-        """Record a warning at the present step. It is written with the next change of the record."""
+        """Record a warning at the present step; the next change of the record writes it."""
         warning = RunWarning(code=code, step=self._position.step, text=text)
         warnings = (*self._record.warnings, warning)[-MAX_WARNINGS:]
         self._record = self._record.model_copy(update={"warnings": warnings})

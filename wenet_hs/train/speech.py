@@ -157,7 +157,10 @@ def _choose_frontend(
     if not isinstance(encoder, PretrainedEncoder) or encoder.conf.cache is None:
         return encoder.own_frontend
     if is_gpu(device) and config.num_workers:
-        found = f"num_workers: {config.num_workers}, but on a GPU only one process can fill encoder_conf.cache"
+        found = (
+            f"num_workers: {config.num_workers}, "
+            "but on a GPU only one process can fill encoder_conf.cache"
+        )
         raise ConfigError(where, found, "set num_workers: 0")
     encoder.takes_outputs = True
     return EncoderOutputs(encoder)
@@ -250,7 +253,10 @@ def _report_rejected(dataset: SpeechDataset, flag: str, model_dir: Path) -> None
     else:
         logger.info("%s: all %d utterances are used", flag, num_utterances)
     if dataset.unused_marked:
-        message = "units.txt: units in no transcript: %s; a unit with a special meaning must be %s, <sos>, <eos>, %s or %s"
+        message = (
+            "units.txt: units in no transcript: %s; "
+            "a unit with a special meaning must be %s, <sos>, <eos>, %s or %s"
+        )
         names = list_names(dataset.unused_marked, " ")
         special_units = (", ".join(SPECIAL_UNITS), SPACE, OTHER_SPACE)
         logger.warning(message, names, *special_units, extra={"code": "units_not_used"})
@@ -266,8 +272,8 @@ def compile_layers(model: nn.Module) -> None:
     """Let torch compile every layer of encoder and decoder when it is first called.
 
     Layers are compiled in place: parameters keep their names, and checkpoints are the same as
-    without. Layers of one class share their compiled code. If a tool of torch's compiler is missing,
-    the first step fails, not this call.
+    without. Layers of one class share their compiled code. If a tool of torch's compiler is
+    missing, the first step fails, not this call.
     """
     for module in model.modules():
         if isinstance(module, ConformerLayer | TransformerEncoderLayer | TransformerDecoderLayer):
@@ -373,7 +379,7 @@ class SpeechTask(Task):
             logger.info(message, num_steps)
 
     def prepare(self) -> None:
-        """Open the files that keep features, or outputs of a frozen encoder, if the config sets this.
+        """Open the files that keep features, or outputs of a frozen encoder, if the config says so.
 
         The files of outputs (`encoder_conf.cache`) stay on the disk. Those of features
         (`dataset_conf.cache_features`) exist as long as this training.
@@ -430,8 +436,8 @@ class SpeechTask(Task):
     def after_step(self, stats: StepStats, *, at_end: bool) -> None:
         """List the clips of the step that could not be read.
 
-        Raises DataError if the share of bad clips is too large. It is checked only if this epoch had
-        one: after a resume, bad clips of earlier epochs may have been repaired.
+        Raises DataError if the share of bad clips is too large. It is checked only if this epoch
+        had one: before a resume, bad clips of earlier epochs may have been repaired.
         """
         assert isinstance(stats, SpeechStats)
         progress = self.state.progress

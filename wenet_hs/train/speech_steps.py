@@ -316,7 +316,7 @@ def _run_step(
     stacked_losses = _add_gradients(state, window, config, computing)
     next_window = windows.read_next()
     with computing.running():
-        grad_norm, read_losses = clip_and_read(state, config, torch.stack(stacked_losses))
+        grad_norm, read_losses = clip_and_read(state, config, stacked_losses)
     batch_losses = [
         LossSum.of_batch(values, batch.num_targets)
         for values, batch in zip(read_losses, window.batches, strict=True)
@@ -483,7 +483,7 @@ def count_greedy_errors(best_units: Tensor, batch: Batch, blank: int) -> LossSum
 
 
 class _Evidence(IntEnum):
-    """Why a batch may have made a step not finite; the strongest evidence has the highest number."""
+    """Why a batch is suspected; the strongest evidence has the highest number."""
 
     NONE = 0
     LOSS = 1
@@ -559,20 +559,26 @@ def _compiler_error(where: str, error: Exception) -> ConfigError:
     """The error of a failed compilation, with the first line of what torch's compiler says."""
     first_line = next(iter(str(error).splitlines()), "")
     to_do = (
-        "install a C++ compiler and Python's headers (GPU: triton); after a kill remove incomplete kernels "
-        "(TORCHINDUCTOR_CACHE_DIR, or torchinductor_* of the temporary folder); or set compile: false"
+        "install a C++ compiler and Python's headers (GPU: triton); "
+        "after a kill remove incomplete kernels "
+        "(TORCHINDUCTOR_CACHE_DIR, or torchinductor_* of the temporary folder); "
+        "or set compile: false"
     )
     found = f"compile: true: torch's compiler failed ({first_line})"
     return ConfigError(where, found, to_do)
 
 
 def _memory_error(where: str, batch: Batch) -> ConfigError:
-    """The error of a batch for which the memory is too small, with its sizes and longest utterance."""
-    longest = int(batch.feature_lengths.argmax())
-    sizes = f"{int(batch.feature_lengths.max())} frames and {int(batch.target_lengths.max())} units"
-    found = f"out of memory with {len(batch.keys)} utterances of up to {sizes}, the longest {batch.keys[longest]}"
+    """The error of a batch for which the memory is too small, with its size."""
+    most_frames = int(batch.feature_lengths.max())
+    most_units = int(batch.target_lengths.max())
+    longest_key = batch.keys[int(batch.feature_lengths.argmax())]
+    found = (
+        f"out of memory with {len(batch.keys)} utterances "
+        f"of up to {most_frames} frames and {most_units} units, the longest {longest_key}"
+    )
     to_do = (
-        "lower batch_size or max_frames_in_batch of dataset_conf.batch_conf, filter_conf.max_length, "
-        "or set encoder_conf.gradient_checkpointing"
+        "lower batch_size or max_frames_in_batch of dataset_conf.batch_conf, "
+        "filter_conf.max_length, or set encoder_conf.gradient_checkpointing"
     )
     return ConfigError(where, found, to_do)

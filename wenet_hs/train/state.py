@@ -58,8 +58,8 @@ class Replica:
 
     DistributedDataParallel averages the dense gradients. It always searches for parameters that a
     pass has not used (a branch of weight 0, a cluster without a target). It then never rebuilds its
-    buckets, so a resumed run sums in the same order. It does not know row-sparse gradients of heads:
-    this class averages them.
+    buckets, so a resumed run sums in the same order. It does not know row-sparse gradients of
+    heads: this class averages them.
     """
 
     def __init__(self, model: nn.Module, world: World) -> None:
@@ -171,8 +171,8 @@ def _make_parallel(
 ) -> DistributedDataParallel:
     """The model in DistributedDataParallel, which leaves out the parameters of these names."""
     wrapped = nn.Sequential(model)
-    # DistributedDataParallel warns if it searches for unused parameters and finds none. Nothing uses
-    # this one.
+    # DistributedDataParallel warns if it searches for unused parameters and finds none. This one is
+    # never used.
     wrapped.register_parameter("unused", nn.Parameter(torch.zeros(1, device=world.device)))
     ignored = [f"0.{name}" for name in ignored_names]  # 0 is the model in `wrapped`
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(wrapped, ignored)  # type: ignore[no-untyped-call]
@@ -262,7 +262,7 @@ class TrainState(Generic[Model]):
     def replica(self) -> Replica:
         """The model as the training runs it, on one rank or on several.
 
-        It is made at the first use. Use it only after the weights of the first step are in the model.
+        It is made at the first use, which must be after the first weights are in the model.
         """
         return Replica(self.model, self.world)
 
@@ -421,8 +421,9 @@ class TrainState(Generic[Model]):
         num_saved = len(state_of_each_rank)
         if num_saved != self.world.size and self.world.is_first:
             message = (
-                "%s: number of ranks was %d, is now %d: the order of batches is the same, batches per step and random "
-                "numbers (of new ranks: from seed, step and rank) are not"
+                "%s: number of ranks was %d, is now %d: the order of batches is the same, "
+                "batches per step and random numbers "
+                "(of new ranks: from seed, step and rank) are not"
             )
             logger.warning(message, path, num_saved, self.world.size)
 

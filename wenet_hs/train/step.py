@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of an optimizer step of any model: learning rate, clipping, sums of ranks, skipped steps."""
+"""Parts of an optimizer step of any model: learning rate, clipping, sums over ranks, skips."""
 
 import math
 from collections.abc import Sequence
@@ -38,19 +38,20 @@ def begin_step(state: TrainState[Any], config: TrainingConfig) -> None:
 
 
 def clip_and_read(
-    state: TrainState[Any], config: TrainingConfig, losses: Tensor
+    state: TrainState[Any], config: TrainingConfig, losses: Sequence[Tensor]
 ) -> tuple[float, list[list[float]]]:
     """Clip the gradients, and read the losses of the step from the device.
 
-    Each reading waits for the device, so the norm and the losses are read together.
+    Each reading waits for the device, so the norm and all losses are read together.
 
-    `losses`: (batches, losses per batch).
-    Returns: the norm of the gradients before clipping, and the losses, one list per batch.
+    `losses`: one tensor per batch, (N,) each.
+    Returns: the norm of the gradients before clipping, and the N losses of each batch.
     """
     norm = clip_gradient(state.model.parameters(), config.grad_clip, state.precision.loss_scale)
-    norm_and_losses = torch.cat([norm[None].to(losses.dtype), losses.flatten()]).cpu()
-    grad_norm = norm_and_losses[0].item()
-    return grad_norm, norm_and_losses[1:].view(losses.shape).tolist()
+    norm_as_loss = norm[None].to(losses[0].dtype)
+    grad_norm, *values = torch.cat([norm_as_loss, *losses]).tolist()
+    remaining_values = iter(values)
+    return grad_norm, [list(islice(remaining_values, len(loss))) for loss in losses]
 
 
 def sum_over_ranks(state: TrainState[Any], groups: Sequence[Sequence[float]]) -> list[list[float]]:

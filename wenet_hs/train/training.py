@@ -128,7 +128,7 @@ class Task(ABC):
         """
 
     def after_step(self, stats: StepStats, *, at_end: bool) -> None:  # noqa: B027
-        """Called after each step. `at_end`: whether it was the last of an epoch or of the training."""
+        """Called after each step; `at_end`: whether an epoch or the training ends with it."""
 
     @abstractmethod
     def validate(self, is_stopped: Callable[[], bool]) -> dict[str, float] | None:
@@ -208,10 +208,10 @@ def _begin_task(
     recorder: RunRecorder | None,
     load_task: TaskLoader[Config],
 ) -> Task:
-    """Make the task of a new training, with its first weights. Rank 0 writes train.yaml and run.json.
+    """Make the task of a new training, with its first weights.
 
-    They say with which lists the model in the folder is trained, so they are written before
-    anything else can fail.
+    Rank 0 writes train.yaml and run.json. They say with which lists the model in the folder is
+    trained, so they are written before anything else can fail.
     Raises an error of this package for a fault of data or checkpoint, or if the ranks differ.
     """
     if recorder is not None:  # on rank 0
@@ -262,7 +262,7 @@ def _log_size(task: Task, world: World) -> None:
 
 
 class TrainingLoop:
-    """The epochs of a training with its validations and checkpoints, until it ends or is stopped."""
+    """The epochs of a training, with validations and checkpoints, until it ends or is stopped."""
 
     def __init__(self, model_dir: Path, task: Task, recorder: RunRecorder | None = None) -> None:
         """`recorder`: writes run.json; None on other ranks than rank 0."""
@@ -338,7 +338,10 @@ class TrainingLoop:
         step = self.state.progress.step
         warmup_steps = self.config.scheduler_conf.warmup_steps
         if 0 < step <= warmup_steps:
-            message = "training ended at step %d, in the warm-up of %d steps; lower scheduler_conf.warmup_steps"
+            message = (
+                "training ended at step %d, in the warm-up of %d steps; "
+                "lower scheduler_conf.warmup_steps"
+            )
             logger.warning(message, step, warmup_steps, extra={"code": "ended_in_warmup"})
         self._write_final()
         write_atomic(self._finished, self._ending)
@@ -393,7 +396,7 @@ class TrainingLoop:
             raise Stopped(checkpoint, found, to_do, 128 + number)
 
     def _make_monitor(self) -> Monitor:
-        """Make the monitor of this training, which is told how many steps are planned; on rank 0."""
+        """Make the monitor of this training, and tell it how many steps are planned; on rank 0."""
         batches_per_step = self.task.accum_grad * self.world.size
         steps_per_epoch = math.ceil(self.task.num_batches() / batches_per_step)
         steps = Steps(
@@ -526,7 +529,7 @@ class TrainingLoop:
                 return
 
     def _save(self, monitor: Monitor | None, *, due: bool) -> None:
-        """Save a checkpoint, after a validation if one is due, and delete those not needed any more.
+        """Save a checkpoint, after a validation if one is due; delete those no longer needed.
 
         A checkpoint for a signal is not due, and has no validation. A validation that a signal
         interrupts is left to the next run: the checkpoint then says that it is still due.
