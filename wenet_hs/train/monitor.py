@@ -257,7 +257,9 @@ class Monitor:
         `speed`: that of all steps since the last one that was written.
         """
         record: dict[str, Any] = {name: getattr(self._progress, name) for name in PROGRESS_FIELDS}
-        record |= {name: v for name, v in asdict(stats).items() if name not in NOT_RECORDED}
+        for name, value in asdict(stats).items():
+            if name not in NOT_RECORDED:
+                record[name] = value
         record |= speed.as_record()
         record |= {f"lr.{part}": rate for part, rate in stats.lr_of.items()}
         rates_of_parts = "".join(f", {part} {rate:.2e}" for part, rate in stats.lr_of.items())
@@ -341,29 +343,39 @@ class Monitor:
         """Warn if the model over-fits, or else report a CTC that should have taken off and has not.
 
         The model over-fits also if CTC is that late on the validation list, but not on the training
-        list. The warning is given once per run.
+        list.
         """
         curves = {}
         with suppress(DataError):  # a damaged record of an earlier run must not end the training
             curves = read_curves(self._metrics_path)
+        # The losses of both lists at each validation so far.
         train_losses, valid_losses = losses_by_validation(curves)
         is_late = self._is_late_to_take_off(step, metrics)
         fits_training_list_only = (
             is_late and bool(train_losses) and self._has_taken_off(train_losses[-1])
         )
-        if not is_overfitted(train_losses, valid_losses) and not fits_training_list_only:
-            if is_late:
-                self._report_plateau(step, metrics)
+        if is_overfitted(train_losses, valid_losses) or fits_training_list_only:
+            self._warn_of_overfitting(step, train_losses, valid_losses)
+        elif is_late:
+            self._report_plateau(step, metrics)
+
+    def _warn_of_overfitting(
+        self, step: int, train_losses: Sequence[float], valid_losses: Sequence[float]
+    ) -> None:
+        """Warn that the model over-fits, once per run.
+
+        The losses are those of both lists at each validation, the newest last.
+        """
+        if self._has_warned_of_overfitting:
             return
-        if not self._has_warned_of_overfitting:
-            message = (
-                "step %d: the model over-fits: "
-                "training loss %.2f, validation loss %.2f (lowest: %.2f); "
-                "add training data or use a smaller model; early_stopping keeps the best checkpoint"
-            )
-            losses = (train_losses[-1], valid_losses[-1], min(valid_losses))
-            logger.warning(message, step, *losses, extra={"code": "overfitted"})
         self._has_warned_of_overfitting = True
+        message = (
+            "step %d: the model over-fits: "
+            "training loss %.2f, validation loss %.2f (lowest: %.2f); "
+            "add training data or use a smaller model; early_stopping keeps the best checkpoint"
+        )
+        losses = (train_losses[-1], valid_losses[-1], min(valid_losses))
+        logger.warning(message, step, *losses, extra={"code": "overfitted"})
 
     def _is_late_to_take_off(self, step: int, metrics: Mapping[str, float]) -> bool:
         """Whether CTC should have taken off at this step, and its validation loss says it has not.
