@@ -24,6 +24,7 @@ from wenet_hs.tree.errors import CheckpointError
 logger = logging.getLogger(__name__)
 
 
+BYTES_PER_GB = 1e9
 UNMEASURED = math.inf
 """The cost of a metric that a validation did not measure, or that was not finite."""
 
@@ -63,9 +64,9 @@ def kept_checkpoint_bytes(config: TrainingConfig, checkpoint_bytes: int, num_sav
     kept_bytes = checkpoint_bytes * num_kept
     if config.keep_checkpoints_gb is None:
         return kept_bytes
-    limit = round(1e9 * config.keep_checkpoints_gb)
+    limit_bytes = round(BYTES_PER_GB * config.keep_checkpoints_gb)
     # The newest checkpoint is kept also if it is larger than the limit.
-    return min(kept_bytes, max(checkpoint_bytes, limit))
+    return min(kept_bytes, max(checkpoint_bytes, limit_bytes))
 
 
 def _num_best_to_keep(config: TrainingConfig) -> int:
@@ -100,12 +101,12 @@ def checkpoints_to_keep(folder: Path, config: TrainingConfig) -> set[Path]:
     kept = list(dict.fromkeys(candidates))  # each one once, at its first place
     if config.keep_checkpoints_gb is None:
         return set(kept)
-    limit = 1e9 * config.keep_checkpoints_gb
+    limit_bytes = BYTES_PER_GB * config.keep_checkpoints_gb
     fitting = set(always_kept)
     total_bytes = 0
     for path in kept:
         total_bytes += sum(file.stat().st_size for file in path.iterdir())
-        if total_bytes <= limit:
+        if total_bytes <= limit_bytes:
             fitting.add(path)
     return fitting
 

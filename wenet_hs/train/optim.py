@@ -229,9 +229,8 @@ def freeze(model: AsrModel, names: Sequence[str], *, where: str) -> None:
     parameters = dict(model.named_parameters())
     frozen = [value for name, value in parameters.items() if find_part(name, names)]
     if len(frozen) == len(parameters):
-        raise ConfigError(
-            where, "freeze: names every parameter, so nothing is trained", "remove a name"
-        )
+        found = "freeze: names every parameter, so nothing is trained"
+        raise ConfigError(where, found, "remove a name")
     for value in frozen:
         value.requires_grad_(False)
     names_of_modules = {name for name, _ in model.named_modules()}
@@ -239,16 +238,12 @@ def freeze(model: AsrModel, names: Sequence[str], *, where: str) -> None:
     model.train(model.training)  # keeps the mode, but puts the frozen modules into evaluation mode
     num_frozen = sum(value.numel() for value in frozen)
     num_parameters = sum(value.numel() for value in parameters.values())
-    logger.info(
-        "frozen: %s: %d of %d parameters are not trained",
-        list_names(names),
-        num_frozen,
-        num_parameters,
-    )
+    message = "frozen: %s: %d of %d parameters are not trained"
+    logger.info(message, list_names(names), num_frozen, num_parameters)
 
 
 def _prefixes(name: str) -> list[str]:
-    """The prefixes of a dotted name that end before a dot, and the name: `a`, `a.b`, `a.b.c`."""
+    """A dotted name and its beginnings before a dot: `a`, `a.b` and `a.b.c` for `a.b.c`."""
     return [*itertools.accumulate(name.split("."), lambda prefix, key: f"{prefix}.{key}")]
 
 

@@ -32,6 +32,7 @@ from wenet_hs.train.start import BasePath, ListPaths, TrainingRequest
 from wenet_hs.tree.errors import ConfigError
 
 SAME_RUN = "a resumed run must be the same: give the earlier one again, or use another --model_dir"
+"""The end of a message about a setting, file or checkpoint that differs from the earlier run."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -366,9 +366,8 @@ class TrainState(Generic[Model]):
             self._restore_random(load_dict(path / "rng.pt"), path)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             found = f"does not fit this training ({one_line(error)})"
-            raise CheckpointError(
-                path, found, "use an earlier checkpoint, or another --model_dir"
-            ) from error
+            to_do = "use an earlier checkpoint, or another --model_dir"
+            raise CheckpointError(path, found, to_do) from error
         if self.world.is_first:
             self._warn_of_other_environment(record["environment"], path)
 
