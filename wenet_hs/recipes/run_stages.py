@@ -230,11 +230,8 @@ class _Runner:
         if self._progress is not None:
             return
         command = Command(
-            arguments=(
-                "progress",
-                *map(str, model_dirs),
-                *("--jobs", str(self._num_at_a_time)),
-            )
+            words=("progress", *map(str, model_dirs)),
+            flags={"--jobs": self._num_at_a_time},
         )
         self._progress = self._start(command)
         self._others.append(self._progress)
