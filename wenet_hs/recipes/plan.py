@@ -184,7 +184,7 @@ def _decide(
             size=choice.path.name,
             below_hours=NO_LIMIT,
             first_steps=given_steps,
-            steps=table.encoder_steps(choice.path, hours, given=options.config),
+            steps=table.choose_encoder_steps(choice.path, hours, named_config=options.config),
         )
     size = table.choose(options.size, hours)
     first_steps = size.first_steps if options.base_steps is None else given_steps
