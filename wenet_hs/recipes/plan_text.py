@@ -90,7 +90,7 @@ def _decisions(draft: Draft, options: PlanOptions, plan: Path) -> Sequence[str]:
     return [
         f"{draft.hours} hours of training speech: {_size_sentence(draft, options)}",
         _steps_sentence(draft, options, plan),
-        f"Config: {draft.choice.path}, {_reason(draft)}.",
+        f"Config: {draft.choice.path}, {draft.choice.reason}.",
         _start_sentence(draft, options),
     ]
 
@@ -113,11 +113,6 @@ def _steps_sentence(draft: Draft, options: PlanOptions, plan: Path) -> str:
     by = ", as --base_steps asks for" if options.base_steps is not None else ""
     first = f"a first part by CTC only{by}, with first_part.yaml, from which every head starts"
     return f"{decisions.first_steps} + {decisions.steps} steps: {first}; then {plan.name}."
-
-
-def _reason(draft: Draft) -> str:
-    reason = draft.choice.reason
-    return reason if reason.startswith("named") else f"the config {reason}"
 
 
 def _start_sentence(draft: Draft, options: PlanOptions) -> str:
