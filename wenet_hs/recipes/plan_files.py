@@ -27,14 +27,14 @@ from wenet_hs.recipes.expected_time import (
     measure_expected_time,
 )
 from wenet_hs.recipes.plan import (
-    FILES_BESIDE,
+    FILE_SETTINGS,
     Draft,
     PlanOptions,
     check_warmup,
     describe_size,
     draft_plan,
+    drop_settings_of_other_heads,
     first_part_overrides,
-    without_other_heads,
 )
 from wenet_hs.recipes.plan_names import FIRST_PART, PLAN
 from wenet_hs.recipes.plan_record import (
@@ -51,7 +51,7 @@ from wenet_hs.recipes.plan_text import first_part_text, plan_text
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import ConfigError, WenetHsError
 
-PATH_SETTINGS = frozenset({*FILES_BESIDE, "encoder_conf.cache", "tokenizer_conf.bpe_path"})
+PATH_SETTINGS = frozenset({*FILE_SETTINGS, "encoder_conf.cache", "tokenizer_conf.bpe_path"})
 """Settings of a plan that name files of the project or beside it."""
 
 
@@ -256,7 +256,7 @@ def _replaced_settings(
     options: PlanOptions,
 ) -> Iterator[str]:
     """A line per setting of the plan that `--override_config` replaces in the trainings."""
-    of_user = without_other_heads(plan_settings, options.overrides)
+    of_user = drop_settings_of_other_heads(plan_settings, options.overrides)
     plan = make_config(plan_settings, (), ExperimentConfig)
     of_trainings = make_config(plan_settings, of_user, ExperimentConfig)
     for key, in_plan, now in config_changes(plan, of_trainings):
@@ -301,7 +301,7 @@ def _write_first_part(
         files.first_part.unlink(missing_ok=True)
         return
     check_warmup(plan, steps, is_given=record.inputs.base_steps is not None)
-    of_user = without_other_heads(plan_settings, options.overrides)
+    of_user = drop_settings_of_other_heads(plan_settings, options.overrides)
     overrides = [*of_user, *first_part_overrides(steps)]
     first_part = make_config(plan_settings, overrides, ExperimentConfig)
     write_atomic(files.first_part, first_part_text(first_part, files.plan, steps))
