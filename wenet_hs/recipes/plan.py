@@ -111,7 +111,7 @@ def draft_plan(options: PlanOptions, chosen_before: str | None) -> Draft:
     sources = _setting_sources(options, choice, decisions, table)
     config = make_config(choice.file_settings, _overrides_of(sources), ExperimentConfig)
     files_source = _source_of_files(config, choice.path)
-    if files_source.overrides:
+    if files_source.overrides:  # paths for names that are right only in the folder of the YAML
         sources = (*sources, files_source)
         config = make_config(choice.file_settings, _overrides_of(sources), ExperimentConfig)
     if decisions.first_steps > 0:
@@ -130,8 +130,8 @@ def draft_plan(options: PlanOptions, chosen_before: str | None) -> Draft:
 def describe_size(draft: Draft, base: Path | None) -> str:
     """The line for the user about hours, size and steps.
 
-    Example: `2.5 hours of training speech: size small, 6000 + 4800 steps`; the two numbers are
-    those of the first and the second part of training.
+    Example: `2.5 hours of training speech: size small, 6000 + 4800 steps`. The two numbers are
+    those of the first and the second part of training; 0: there is no first part.
 
     `base`: folder of the trained model from which the trainings start; None: there is none.
     """
@@ -245,19 +245,19 @@ def _setting_sources(
     decisions: Decisions,
     table: SizeTable,
 ) -> tuple[SettingSource, ...]:
-    """The settings that replace those of the YAML, by who decided them.
+    """The settings that replace those of the YAML, grouped by who decided them.
 
     A later source replaces what an earlier one has set: the user decides last.
     """
     interval = decisions.steps // CHECKPOINTS_PER_TRAINING
-    steps = (f"scheduler_conf.total_steps={decisions.steps}", f"save_interval={interval}")
+    step_settings = (f"scheduler_conf.total_steps={decisions.steps}", f"save_interval={interval}")
     steps_name = f"size {decisions.size}"
     if choice.start == "pretrained encoder":
         steps_name = "the hours of speech"
     overrides = drop_settings_of_other_heads(choice.file_settings, options.overrides)
     return (
         _source_of_start(choice, decisions, table),
-        SettingSource(name=steps_name, overrides=steps),
+        SettingSource(name=steps_name, overrides=step_settings),
         SettingSource(name="--unit", overrides=_tokenizer_settings(options)),
         SettingSource(name="--encoder", overrides=choice.settings),
         SettingSource(name="--override_config", overrides=overrides),
@@ -269,16 +269,18 @@ def _source_of_start(
     decisions: Decisions,
     table: SizeTable,
 ) -> SettingSource:
-    """The settings of the model: those of its size if it is trained from random weights.
+    """The settings that follow from what the training starts from, and who decided them.
 
-    A training from a trained model has the settings of the table for that. With a pretrained
-    encoder there are none.
+    - From random weights: those of the size of the model.
+    - From a trained model: those of the table for all such trainings.
+    - From a pretrained encoder: none.
     """
     if choice.start == "trained model":
         return SettingSource(name="--base", overrides=table.adapted)
     settings: tuple[str, ...] = ()
     if choice.start == "random weights":
-        settings = table.choose(decisions.size, hours=0.0).settings  # a name: hours do not count
+        # Only `auto` is chosen by the hours, and the decided size has a name.
+        settings = table.choose(decisions.size, hours=0.0).settings
     return SettingSource(name=f"size {decisions.size}", overrides=settings)
 
 
@@ -307,22 +309,27 @@ def drop_settings_of_other_heads(
     file_settings: Settings,
     overrides: Sequence[str],
 ) -> tuple[str, ...]:
-    """The overrides without the settings of heads that the config does not have.
+    """The overrides without the settings that only other output layers (heads) have.
 
-    A recipe gives the settings of the user to the trainings of all heads, so that some of them may
-    be of another head. A setting that the head of the config has too is kept.
+    A recipe trains several heads, and gives all overrides of the user to each training. So some may
+    be for a head that the config does not have.
 
-    The settings of a head of another package are not known before the package is imported. If such
-    a head is installed, every other setting of `head_conf` is dropped.
+    What settings a head of another package has is not known before the package is imported. If such
+    a head is installed, every setting of `head_conf` that the head of the config does not have is
+    dropped.
+
+    Args:
+        file_settings: the content of the YAML.
+        overrides: the settings of the user, as `key=value`.
     """
-    own_keys = _keys_of_head(_head_of(file_settings, overrides))
-    has_only_own_heads = known_names("head", HEADS) == [*HEADS]
-    if has_only_own_heads:
-        keys = set[str]().union(*map(_keys_of_head, HEADS))
+    kept_keys = _keys_of_head(_head_of(file_settings, overrides))
+    has_only_builtin_heads = known_names("head", HEADS) == [*HEADS]
+    if has_only_builtin_heads:
+        keys_of_heads = set[str]().union(*map(_keys_of_head, HEADS))
     else:
         override_keys = map(override_key, overrides)
-        keys = {key for key in override_keys if key and key.startswith("head_conf.")}
-    dropped_keys = keys - own_keys
+        keys_of_heads = {key for key in override_keys if key and key.startswith("head_conf.")}
+    dropped_keys = keys_of_heads - kept_keys
     return tuple(override for override in overrides if override_key(override) not in dropped_keys)
 
 

@@ -99,26 +99,20 @@ class PlanFiles:
         return file_sha256(self.plan) != record.plan_sha256
 
 
-@dataclass(frozen=True, kw_only=True)
-class MeasuredPlan:
-    """What would be decided now, and the time that it takes here."""
+def describe_plan(options: PlanOptions, json_file: Path | None = None) -> list[str]:
+    """The size, the steps and the expected time of a training, as two lines for the user.
 
-    size_line: str
-    """The sentence about hours, size and steps."""
-    record: ExpectedRecord
+    The plan of the experiment is neither written nor changed.
 
-
-def measure_plan(options: PlanOptions) -> MeasuredPlan:
-    """The size, the steps and the expected time of a training. Nothing is written.
-
-    Raises ConfigError or DataError as `draft_plan` does.
+    `json_file`: the same is written there as data; None: nothing is written.
+    Raises ConfigError or DataError as `draft_plan` does, and for a damaged plan.json.
     """
-    draft = draft_plan(options, _config_chosen_before(options, PlanFiles(folder=options.out)))
-    expected = _measure_time(draft, options)
-    return MeasuredPlan(
-        size_line=describe_size(draft, options.base),
-        record=_record_of_time(draft, expected),
-    )
+    record_of_plan = PlanFiles(folder=options.out).read()
+    draft = draft_plan(options, _config_chosen_before(options, record_of_plan))
+    record = _record_of_time(draft, _measure_time(draft, options))
+    if json_file is not None:
+        write_expected(json_file, record)
+    return [describe_size(draft, options.base), record.sentence]
 
 
 def _record_of_time(draft: Draft, expected: ExpectedTime) -> ExpectedRecord:
@@ -144,39 +138,27 @@ def _record_of_time(draft: Draft, expected: ExpectedTime) -> ExpectedRecord:
     )
 
 
-def describe_plan(options: PlanOptions, json_file: Path | None = None) -> list[str]:
-    """The size, the steps and the expected time of a training, as two lines for the user.
-
-    `json_file`: the same is written there as data; None: nothing is written.
-    Raises ConfigError or DataError as `draft_plan` does.
-    """
-    measured = measure_plan(options)
-    if json_file is not None:
-        write_expected(json_file, measured.record)
-    return [measured.size_line, measured.record.sentence]
-
-
 def update_plan(options: PlanOptions) -> list[str]:
-    """Write the plan of an experiment, or keep the one that is there. Returns lines for the user.
+    """Write plan.yaml, the plan of an experiment, or keep the one that is there.
 
     - There is no plan yet: it is written.
-    - The plan has the same inputs: it is kept, also if it was edited. An unedited plan of a project
-      that was moved is written again with the new paths.
-    - An input has changed, and it is one with which a plan can stay: the plan is kept if a training
-      has begun. A line names the change.
-    - Another input has changed: an unedited plan without trainings is written again, any other one
-      is refused.
+    - Its inputs are the same: the plan is kept, also if it was edited. An unedited plan of a
+      project that was moved is written again with the new paths.
+    - Only `--override_config` or the content of the YAML has changed, and a training has begun: the
+      plan is kept, and a line names the change.
+    - Other changes: an unedited plan without trainings is made again, any other one is refused.
 
-    `first_part.yaml` is written or removed whenever the plan is written or kept. Processes that
-    plan in one folder at the same time wait for each other.
+    first_part.yaml is written or removed as the plan says. Processes that plan in one folder at the
+    same time wait for each other.
 
+    Returns: lines for the user.
     Raises: ConfigError or DataError as `draft_plan` does; DataError if plan.json is damaged;
         ConfigError if it is missing, if the plan is refused, or if an edited plan has a fault.
     """
     files = PlanFiles(folder=options.out)
     with _only_process(options.out):
         record = files.read()
-        draft = draft_plan(options, _config_chosen_before(options, files))
+        draft = draft_plan(options, _config_chosen_before(options, record))
         if record is None:
             return _make_plan(files, draft, options)
         change = first_change(record.inputs, make_inputs(options, draft), files.plan)
@@ -197,22 +179,20 @@ def _refusal(files: PlanFiles, change: InputChange) -> ConfigError:
     return ConfigError(change.now, f"{files.plan} was made with {change.before}", to_do)
 
 
-def _config_chosen_before(options: PlanOptions, files: PlanFiles) -> str | None:
-    """The name of the config that was chosen for the same encoder in this folder.
+def _config_chosen_before(options: PlanOptions, record: PlanRecord | None) -> str | None:
+    """The name of the config that the plan of a record chose for the encoder of `--encoder`.
 
-    It may have been chosen on another machine, which would choose another one now.
+    The plan may have been made on another machine, where another config is chosen.
 
-    None: no encoder is given, there is no plan, the plan is for another encoder, or `--config` had
-    named the config. Raises ConfigError or DataError as `PlanFiles.read` does.
+    None: no encoder is given, there is no plan, the plan is for another encoder, or the user had
+    named its config.
     """
-    record = files.read()
     if options.encoder is None or record is None:
         return None
     if record.inputs.encoder != relative_path(options.encoder, options.out):
         return None
-    if not is_own(Path(record.inputs.config)):  # the user had named it
-        return None
-    return Path(record.decisions.config).name
+    is_named_by_user = not is_own(Path(record.inputs.config))
+    return None if is_named_by_user else Path(record.decisions.config).name
 
 
 def _measure_time(draft: Draft, options: PlanOptions) -> ExpectedTime:
@@ -236,8 +216,8 @@ def _make_plan(files: PlanFiles, draft: Draft, options: PlanOptions) -> list[str
 def _write_files(files: PlanFiles, draft: Draft, options: PlanOptions, time_line: str) -> None:
     """Write plan.yaml, plan.json and first_part.yaml.
 
-    The old plan is removed first, and the new one is written after its record. So at no time is
-    there a plan with the record of another one.
+    An old plan is removed first, and the new one is written after its record plan.json. So at no
+    time is there a plan with the record of another one.
 
     `time_line`: the sentence about the expected time.
     """
@@ -288,10 +268,12 @@ def _keep_plan(
 ) -> list[str]:
     """Write first_part.yaml, and leave the plan as it is. Returns lines for the user.
 
-    The first line says that the plan is kept. The others are about settings that are not used as
-    the plan has them, and about paths of an edited plan that are not those of this project.
+    The first line says that the plan is kept. Then there is one per setting that
+    `--override_config` replaces in the trainings, and one per path of an edited plan that is not
+    that of this project.
 
     `plan_settings`: the content of plan.yaml.
+    Raises ConfigError if the plan was edited and has a fault.
     """
     _write_first_part(files, plan_settings, record, options)
     replaced_lines = _describe_replaced_settings(files, plan_settings, options)
@@ -326,16 +308,15 @@ def _write_first_part(
     record: PlanRecord,
     options: PlanOptions,
 ) -> None:
-    """Write first_part.yaml, the config of the first part of training, as it follows from the plan.
+    """Write first_part.yaml, or remove it if the trainings have no first part.
 
-    If there is no first part, the file is removed.
-
-    It also has the settings of `--override_config`, which may be others than when the plan was
-    made. Recipes give them to the second part as flags of `train`. They cannot do so for the first
-    part: a number of steps among them would replace that of the first part.
+    It is the config of the first part of training, by CTC only, and follows from plan.yaml. It also
+    has the settings of `--override_config`, which may be others than when the plan was made.
+    Recipes give them to the second part as flags of `train`. They cannot do so for the first part:
+    a number of steps among them would replace that of the first part.
 
     `plan_settings`: the content of plan.yaml.
-    Raises ConfigError if the plan was edited and has a fault.
+    Raises ConfigError if the plan was edited and has a fault, or the first part ends in its warm-up.
     """
     steps = record.decisions.first_steps
     plan = make_config(plan_settings, (), ExperimentConfig)  # raises the faults of an edited plan

@@ -220,7 +220,10 @@ class _Runner:
         self._wait_until_fewer_run_than(1)
 
     def _start_training(self, training: LoggedTraining) -> None:
-        """Start a training that writes to its log. The log of an earlier run becomes NAME.log.old."""
+        """Start a training that writes to its log.
+
+        The log of an earlier run is kept as NAME.log.old.
+        """
         log = training.log
         log.parent.mkdir(parents=True, exist_ok=True)
         if log.is_file():
