@@ -267,6 +267,7 @@ _TEXT_PARSERS: dict[str, Callable[[str], Any]] = {
     "results": _parse_path,
 }
 """Option → the function that gives its value for the text of a command line."""
+assert tuple(_TEXT_PARSERS) == OPTION_NAMES
 
 
 # ---- JSON

@@ -316,7 +316,7 @@ def _write_first_part(
     a number of steps among them would replace that of the first part.
 
     `plan_settings`: the content of plan.yaml.
-    Raises ConfigError if the plan was edited and has a fault, or the first part ends in its warm-up.
+    Raises ConfigError if an edited plan has a fault, or the first part would end in its warm-up.
     """
     steps = record.decisions.first_steps
     plan = make_config(plan_settings, (), ExperimentConfig)  # raises the faults of an edited plan
