@@ -241,7 +241,7 @@ def _with_softmax_heads(config: ExperimentConfig) -> ExperimentConfig:
 def _build_model(config: ExperimentConfig, path: Path) -> AsrModel:
     """A model with random weights; the parts that the training freezes are frozen.
 
-    The pretrained encoder of a config that keeps its outputs takes these as its input.
+    If the config keeps the outputs of a pretrained encoder, they are the input of the model.
 
     `path`: the file of the config, for errors.
     """
@@ -274,15 +274,15 @@ def _build_frontend(model: AsrModel, config: ExperimentConfig) -> Frontend:
 
 
 def _clips_per_batch(config: ExperimentConfig) -> int:
-    """The number of clips in the largest batch of a training, at least one."""
+    """How many clips fill a batch of the training by its limit of frames; at least one."""
     frames = config.dataset_conf.batch_conf.max_frames_in_batch
     return max(1, frames // (FRAMES_PER_S * CLIP_S))
 
 
 def _noise_batch(features: Tensor, num_clips: int) -> Batch:
-    """A batch with the same clip several times. `features`: (T, F) of the clip.
+    """A batch with the same clip several times. `features`: (T, F), those of the clip.
 
-    Its transcript is all ordinary units in turn.
+    The transcript repeats the ordinary units of the table in their order.
     """
     num_ordinary = NUM_UNITS - NUM_SPECIAL
     target = torch.arange(NUM_LABELS) % num_ordinary + NUM_SPECIAL

@@ -110,7 +110,7 @@ class Stage:
 def own_stages(options: OwnOptions) -> Iterator[Stage]:
     """The stages from --stage to --stop_stage, in their order.
 
-    With --only_time none after the training, which then only measures its time.
+    With --only_time the training is the last stage, and only measures the time that it would take.
     """
     for stage in _all_stages(options):
         if options.stage <= stage.number <= options.stop_stage:
@@ -182,12 +182,15 @@ def has_own_tree(options: OwnOptions) -> bool:
 def experiment_name(options: OwnOptions, head: str, seed: int) -> str:
     """The name of the model folder of a head and a seed.
 
-    Examples: `softmax`; `hsoftmax-brown-seed778` for a head with a tree, if neither the tree nor
-    the seed is the default. A tree.json gives its name: `my/tree-mine.json` is `mine`.
+    It has the name of the tree, if the head has one, and the seed. The default tree (huffman) and
+    the default seed are left out. Examples: `softmax`, `hsoftmax-brown-seed778`, and
+    `hsoftmax-mine` for the tree `my/tree-mine.json`.
 
     Args:
-        head: the name of an output layer, or `base`, the first part of the trainings of a seed.
-    Raises: ConfigError if the head belongs to another package, which cannot be used.
+        options: of `wenet-hs own`.
+        head: the name of an output layer, or `base` for the first part of the trainings of a seed.
+        seed: of the training.
+    Raises: ConfigError if the head is one of another package that cannot be used.
     """
     name = head
     has_tree = head != BASE_NAME and not is_without_tree(head)
@@ -280,18 +283,15 @@ def _prepare_command(options: OwnOptions) -> Command:
         names = "--corpus TABLE, --elan, --praat, --kaldi, --folder"
         raise ConfigError(PROGRAM, f"give one of {names} (try --help)")
     form = given_forms[0]
+    kind = "table" if form == "corpus" else form
     flags_of_recordings: Flags = {
         "--corpus": getattr(options, form),
         "--lang": options.lang,
         "--unit": _normalization_unit(options),
     }
     return Command(
-        words=(
-            "prepare",
-            "table" if form == "corpus" else form,
-            *flag_arguments(flags_of_recordings),
-            *options.prepare,
-        ),
+        words=("prepare", kind, *flag_arguments(flags_of_recordings), *options.prepare),
+        # These come last, so that the user's arguments in --prepare cannot change them.
         flags={"--seed": options.data_seed, "--out": options.data},
     )
 
@@ -424,8 +424,13 @@ def _training_steps(options: OwnOptions) -> Iterator[Step]:
 
 def _first_training(options: OwnOptions, seed: int) -> LoggedTraining:
     """The first part of training, by CTC only, from which all heads of a seed start."""
-    name = experiment_name(options, BASE_NAME, seed)
-    return _make_training(options, name, FIRST_PART, seed, {"--head": "softmax"})
+    return _make_training(
+        options,
+        experiment_name(options, BASE_NAME, seed),
+        config=FIRST_PART,
+        seed=seed,
+        flags={"--head": "softmax"},
+    )
 
 
 def _second_training(
@@ -442,27 +447,35 @@ def _second_training(
     `start`: folder of the model with the first weights; None: as the config says.
     """
     start_flags: Flags = {} if start is None else {"--checkpoint": start}
-    flags: Flags = {
-        "--head": head,
-        "--tree": tree_file(options, seed),
-        **start_flags,
-        "--override_config": options.override,
-    }
-    return _make_training(options, experiment_name(options, head, seed), PLAN, seed, flags)
+    return _make_training(
+        options,
+        experiment_name(options, head, seed),
+        config=PLAN,
+        seed=seed,
+        flags={
+            "--head": head,
+            "--tree": tree_file(options, seed),
+            **start_flags,
+            "--override_config": options.override,
+        },
+    )
 
 
 def _make_training(
     options: OwnOptions,
     name: str,
+    *,
     config: str,
     seed: int,
     flags: Flags,
 ) -> LoggedTraining:
-    """A training with a config in the folder of the experiments.
+    """A training with a config in the folder of the experiments, where its model folder is too.
 
     Args:
+        options: of `wenet-hs own`.
         name: of its model folder and of its log.
         config: name of the YAML.
+        seed: of the training.
         flags: of `train`, after those that all trainings have.
     """
     model_dir = options.exp / name
