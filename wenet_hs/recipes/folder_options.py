@@ -73,7 +73,10 @@ def read_folder_options(folder: Path) -> FolderOptions | None:
 
 
 def _other_format(path: Path, format_name: object, to_do: str) -> DataError:
-    """The error for a file of another format: of another version, or no options at all."""
+    """The error for a file of another format.
+
+    `to_do` is replaced if the file is of another version, which must be a newer one.
+    """
     fault = f"has the format {format_name!r}, not {FORMAT!r}"
     is_newer = str(format_name).startswith(f"{FORMAT_NAME}/")
     if is_newer:
@@ -82,6 +85,7 @@ def _other_format(path: Path, format_name: object, to_do: str) -> DataError:
 
 
 def _has_options_as_text(record: Mapping[str, Any]) -> bool:
+    """Whether the record has an object `options` in which all values are text."""
     options = record.get("options")
     return isinstance(options, dict) and all(isinstance(value, str) for value in options.values())
 
@@ -149,7 +153,11 @@ def absolute_values(values: Mapping[str, str], folder: Path) -> dict[str, str]:
 
 
 def _absolute_path(name: str, value: str, folder: Path) -> str:
-    """The absolute path for a value of `_portable_path`; a name on the hub as it is."""
+    """The absolute path of what `_portable_path` has written into a folder.
+
+    The name of a model on the hub stays as it is. A config of wenet_hs has the path that it has in
+    the wenet_hs that runs.
+    """
     if value.startswith(HUB):
         return value
     if name == "config" and value.startswith(SHIPPED):
@@ -192,14 +200,16 @@ def check_made_with(
     values_before = options.values
     values_now = portable_values(values, folder)
     for name, now in values_now.items():
-        if _is_same(name, now, values_before.get(name, "")):
+        before = values_before.get(name, "")  # an option that the folder does not have was empty
+        if _is_same(name, now, before):
             continue
-        before = f"another recipe, without --{name}"
-        if name in values_before:
-            before = f"--{name} {_value_for_user(name, values_before[name], folder, recipe_dir)}"
+        option_now = f"--{name} {_value_for_user(name, now, folder, recipe_dir)}"
+        option_before = f"--{name} {_value_for_user(name, before, folder, recipe_dir)}"
+        if name not in values_before:
+            option_before = f"another recipe, without --{name}"
         raise ConfigError(
-            f"--{name} {_value_for_user(name, now, folder, recipe_dir)}".removesuffix(" "),
-            f"{folder} was made with {before}",
+            option_now.removesuffix(" "),  # of an empty value
+            f"{folder} was made with {option_before}",
             f"repeat this, give another {flag}, or remove the folder",
         )
 
