@@ -127,7 +127,8 @@ class FinishedListSearch(BeamSearch):
         too_short_B = self.too_short()
         if too_short_B is not None:
             scores_BN = scores_BN.masked_fill(too_short_B[:, None], -math.inf)
-        return scores_BN / max(1, self.num_units) ** self._options.length_penalty
+        divisor: float = max(1, self.num_units) ** self._options.length_penalty
+        return scores_BN / divisor
 
     def _extend(self, hidden_MD: Tensor) -> None:
         """Continue with the N best hypotheses that are one unit longer."""
