@@ -332,8 +332,8 @@ class AttentionSearch(BeamSearch):
         units_BN = ids_BNK.flatten(1).gather(1, best_BN)
         self._has_ended_BN = units_BN == self._eos
         is_live_BN = ~(self._has_ended_BN | self._scores_BN.isneginf())
-        num_candidates = values_BNK.size(2)
-        self.advance(best_BN // num_candidates, units_BN, is_live_BN)
+        candidates_per_hypothesis = values_BNK.size(2)
+        self.advance(best_BN // candidates_per_hypothesis, units_BN, is_live_BN)
         if not self.should_sync():
             return self.at_limit()
         return self.at_limit() | self.read_flags(self._is_complete())

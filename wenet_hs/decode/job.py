@@ -26,7 +26,7 @@ from wenet_hs.data.features import utterance_features
 from wenet_hs.data.loading import load_ahead
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.modes import StageTimes, decode, pad_features, warn_about_options
-from wenet_hs.decode.partial_results import FORMAT, DecodedBatch, PartialResults
+from wenet_hs.decode.partial_results import FORMAT, DecodedBatch, EarlierRun, PartialResults
 from wenet_hs.decode.recognition import Recognition, Segment, make_segment
 from wenet_hs.decode.segments import (
     CUT_AT_PAUSES,
@@ -163,15 +163,10 @@ def _make_plan(
     plan. The batches of the earlier run come first. Utterances that are in none of them, because
     they could not be read, are tried again, and their batches follow.
     """
-    is_interrupted_run = False
-    batches: list[list[Piece]] = []
-    done: set[int] = set()
-    found_by_first_rank = partial_results.find(settings) if world.is_first else None
-    earlier = world.all_gather(found_by_first_rank)[0]
-    if earlier is not None:
-        is_interrupted_run = True
-        batches, done = earlier
-    planned_rows = {piece.row for batch in batches for piece in batch}
+    found_by_this_rank = partial_results.find(settings) if world.is_first else None
+    found_by_first_rank = world.all_gather(found_by_this_rank)[0]
+    earlier = found_by_first_rank or EarlierRun(batches=[], done=set())
+    planned_rows = {piece.row for batch in earlier.batches for piece in batch}
     rows = [row for row in range(len(utterances)) if row not in planned_rows]
     pieces: list[Piece] = []
     failed: dict[int, str] = {}
@@ -192,11 +187,11 @@ def _make_plan(
         lambda piece: utterances[piece.row].lang if job.models else None,
         max_batch_s=max_batch_s,
     )
-    batches = [*batches, *new_batches]
+    batches = [*earlier.batches, *new_batches]
     if world.is_first:
-        partial_results.write_plan(settings, batches, is_new=not is_interrupted_run)
+        partial_results.write_plan(settings, batches, is_new=found_by_first_rank is None)
     world.barrier()
-    return _Plan(batches, done, failed_of_all)
+    return _Plan(batches, earlier.done, failed_of_all)
 
 
 def assign_batches(

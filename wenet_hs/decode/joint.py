@@ -150,7 +150,8 @@ class FinishedListSearch(BeamSearch):
         is_impossible_BN = self._scores_BN.isneginf()
         decoder_scores_BN = decoder_scores_BNK.flatten(1).gather(1, best_BN)
         self._decoder_scores_BN = decoder_scores_BN.masked_fill(is_impossible_BN, UNUSED)
-        parents_BN = best_BN // num_candidates
+        candidates_per_hypothesis = ids_BNK.size(2)  # fewer if the head is limited to some units
+        parents_BN = best_BN // candidates_per_hypothesis
         units_BN = ids_BNK.flatten(1).gather(1, best_BN)
         if self._ctc is not None:
             self._ctc.advance(parents_BN, units_BN)
