@@ -18,10 +18,10 @@ from wenet_hs.runs.progress import (
     ExperimentProgress,
     ShownTraining,
     describe_progress,
+    estimate_seconds_left,
     find_model_folders,
     read_progress,
     read_trainings,
-    seconds_of_all,
     write_progress,
 )
 from wenet_hs.runs.record import End, Resources, RunRecord, RunState, Start, write_run
@@ -44,7 +44,7 @@ def shown(
 
 
 def minutes_of_all(trainings: list[ShownTraining], *, jobs: int, total: int) -> float | None:
-    seconds = seconds_of_all(trainings, jobs=jobs, num_trainings=total)
+    seconds = estimate_seconds_left(trainings, jobs=jobs, num_trainings=total)
     return None if seconds is None else seconds / 60
 
 

@@ -12,7 +12,7 @@ import soundfile
 from annotation_forms import write_audio
 from prepared import prepare_line, read_lists
 
-from wenet_hs.corpus.columns import find_columns, find_near_names
+from wenet_hs.corpus.columns import find_columns, suggest_columns
 from wenet_hs.corpus.table import TableOptions, read_entries
 from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.tree.errors import ConfigError, DataError
@@ -193,8 +193,8 @@ def test_near_names(names: str, expected: dict[str, str]) -> None:
         f'{name!r} looks like the {content}: --columns "{content}={name}"'
         for content, name in expected.items()
     ]
-    assert find_near_names(names.split(), {"audio", "text"}) == hints
-    assert find_near_names(names.split(), {"audio", "text", *expected}) == []
+    assert suggest_columns(names.split(), {"audio", "text"}) == hints
+    assert suggest_columns(names.split(), {"audio", "text", *expected}) == []
 
 
 @pytest.mark.parametrize("name", ["state", "gender", "restart", "weekend"])

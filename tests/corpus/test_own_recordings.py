@@ -24,7 +24,7 @@ from pympi import Eaf
 
 from wenet_hs.annotation.eaf import read_elan
 from wenet_hs.annotation.textgrid import read_textgrid
-from wenet_hs.corpus import edits, entries, output, table, table_files
+from wenet_hs.corpus import delimited_text, edits, entries, output, table
 from wenet_hs.data.media import MediaFinder
 from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.tree.errors import ConfigError, DataError
@@ -1153,8 +1153,10 @@ def test_stats_of_an_earlier_run_do_not_outlive_a_failed_one(tmp_path: Path) -> 
 def test_a_table_is_parsed_once_if_it_has_one_delimiter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parse, calls = table_files._parse, list[tuple[str, str]]()
-    monkeypatch.setattr(table_files, "_parse", lambda *args: calls.append(args[1:]) or parse(*args))
+    parse, calls = delimited_text._parse, list[tuple[str, str]]()
+    monkeypatch.setattr(
+        delimited_text, "_parse", lambda *args: calls.append(args[1:]) or parse(*args)
+    )
     write_audio(tmp_path / "rec.wav")
     prepare(tmp_path / "out", write_table(tmp_path, rows_of(6)))
     assert calls == [(",", "whole")]

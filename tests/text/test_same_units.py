@@ -55,7 +55,7 @@ def test_there_are_tables_of_many_kinds() -> None:
 def test_the_text_has_these_units_and_they_give_the_text(tmp_path: Path, case: TableCase) -> None:
     tokenizer = case.write(tmp_path)
     assert tokenizer.split(case.text) == case.units
-    assert not tokenizer.unknown(case.text)
+    assert not tokenizer.count_unknown(case.text)
     assert tokenizer.decode(tokenizer.encode(case.text)) == case.text
     assert tokenizer.join(case.units) == case.text
     assert pickle.loads(pickle.dumps(tokenizer)).split(case.text) == case.units
@@ -236,7 +236,7 @@ def test_a_table_without_the_space_may_have_letters_of_several_code_points(lette
     check_units("char", table, "units.txt")
     tokenizer = make_tokenizer("char", table)
     text = unicodedata.normalize("NFC", f"t{letter}")
-    assert tokenizer.decode(tokenizer.encode(text)) == text and not tokenizer.unknown(text)
+    assert tokenizer.decode(tokenizer.encode(text)) == text and not tokenizer.count_unknown(text)
 
 
 def test_the_remedy_for_units_of_several_letters_works(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def bpe_tokenizer(folder: Path, model: bytes, *more: str) -> BpeTokenizer:
 
 def test_the_space_of_a_table_may_be_named_space(tmp_path: Path) -> None:
     tokenizer = make_tokenizer("char", ESPNET)
-    assert tokenizer.encode("ab a") == [3, 4, 5, 3] and not tokenizer.unknown("ab a")
+    assert tokenizer.encode("ab a") == [3, 4, 5, 3] and not tokenizer.count_unknown("ab a")
     assert tokenizer.decode([3, 5, 4]) == "a b"
     assert ESPNET.id_of("▁") == ESPNET.id_of("<space>") == 5
     check_units("char", ESPNET, "units.txt")
@@ -115,7 +115,7 @@ def test_a_marked_unit_of_the_table_is_whole_in_transcripts(tmp_path: Path) -> N
         check_units("char", table, "units.txt")
     check_units("char", UnitTable.from_units(["a", "<noise>"]), "units.txt")
     bpe = bpe_tokenizer(tmp_path, train_bpe(["la casa"] * 9, 10), "<noise>")
-    assert "<noise>" in bpe.split("la <noise> casa") and not bpe.unknown("la <noise> casa")
+    assert "<noise>" in bpe.split("la <noise> casa") and not bpe.count_unknown("la <noise> casa")
 
 
 # ---- pieces of sentencepiece
@@ -164,15 +164,15 @@ def test_chinese_characters_beside_bpe_are_split_as_by_wenet(tmp_path: Path) -> 
         and mixed.split("你好 OKAY 的")[-1] == "的"
     )
     for text in ("你好 IT'S OKAY 的", "我们 THANK YOU", "谢你 okay", "你好", "thank you 谢"):
-        assert not mixed.unknown(text), text
-    assert mixed.unknown("你坏 okay") == {"坏": 1}  # one unit, not the whole run
+        assert not mixed.count_unknown(text), text
+    assert mixed.count_unknown("你坏 okay") == {"坏": 1}  # one unit, not the whole run
     assert (
         mixed.decode(mixed.encode("你好 it's OKAY 的")) == "你好 IT'S OKAY的"
     )  # as in WeNet's results
     lower = bpe_tokenizer(tmp_path, train_bpe(["ok okay thank you"] * 20, 20), *"你好")
-    assert not lower.unknown("你好 okay") and lower.unknown("OKAY")
+    assert not lower.count_unknown("你好 okay") and lower.count_unknown("OKAY")
     plain = bpe_tokenizer(tmp_path, model)
-    assert plain.unknown("okay")  # only such tables have WeNet's upper case
+    assert plain.count_unknown("okay")  # only such tables have WeNet's upper case
     chinese = train_bpe(["你好", "你好 okay"] * 9, 14)
     assert (
         "".join(bpe_tokenizer(tmp_path, chinese).split("你好 okay")) == "▁你好▁okay"

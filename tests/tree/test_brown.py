@@ -20,27 +20,27 @@ Class = frozenset[int]
 def tree_of(
     sequences: Sequence[Sequence[int]], frequencies: Sequence[float], window: int | None = None
 ) -> Tree:
-    """The tree; `window` limits the classes."""
+    """Brown's tree over units "0", "1", …; with a `window`, of at most so many classes."""
     weights = np.array(frequencies, dtype=np.float64)
     with pytest.MonkeyPatch.context() as patch:
         if window is not None:
             patch.setattr(brown, "FULL_UP_TO", 0)
             patch.setattr(brown, "WINDOW", window)
-        return Tree(
-            "brown",
-            tuple(map(str, range(len(weights)))),
-            brown_children(sequences, weights),
-            weights,
-        )
+        children = brown_children(sequences, weights)
+    return Tree("brown", tuple(map(str, range(len(weights)))), children, weights)
 
 
-def counted(sequences: Sequence[Sequence[int]], num_units: int) -> list[int]:
-    return [sum(sequence.count(unit) for sequence in sequences) for unit in range(num_units)]
+def count_units(sequences: Sequence[Sequence[int]], num_units: int) -> list[int]:
+    """How often each unit 0, 1, … occurs."""
+    counts = Counter(itertools.chain.from_iterable(sequences))
+    return [counts[unit] for unit in range(num_units)]
 
 
 def information(bigrams: Counter[tuple[int, int]], classes: Sequence[Class]) -> float:
     """T times the average mutual information of adjacent classes, from its definition, in nats."""
-    where = {unit: number for number, members in enumerate(classes) for unit in members}
+    where = {}  # the number of the class that each unit is in
+    for number, members in enumerate(classes):
+        where.update(dict.fromkeys(members, number))
     joint = np.zeros((len(classes), len(classes)))
     for (first, second), count in bigrams.items():
         joint[where[first], where[second]] += count
@@ -50,38 +50,46 @@ def information(bigrams: Counter[tuple[int, int]], classes: Sequence[Class]) -> 
 
 
 def brute_force(sequences: Sequence[Sequence[int]], num_units: int, window: int) -> set[Class]:
-    """Brown's algorithm word for word: every pair is tried, and the information computed anew each
-    time.
+    """Brown's algorithm word for word, with every pair tried.
 
     Returns the classes of the window when all units have joined, and those that are merged from
-    them.
+    them; classes of one unit are left out.
     """
-    bigrams = Counter(pair for sequence in sequences for pair in itertools.pairwise(sequence))
-    counts = counted(sequences, num_units)
-    waiting = sorted(
-        {unit for pair in bigrams for unit in pair}, key=lambda unit: (-counts[unit], unit)
-    )
-    classes, merged = list[Class](), set[Class]()
-    while waiting or len(classes) > 1:
-        if waiting:
-            classes.append(frozenset([waiting.pop(0)]))
-        while len(classes) > window or (not waiting and len(classes) > 1):
-            tried = []
-            for pair in itertools.combinations(classes, 2):
-                union = pair[0] | pair[1]
-                after = [*(c for c in classes if not c <= union), union]
-                tried.append(
-                    (
-                        information(bigrams, [*after, frozenset(waiting)]),
-                        sorted(map(min, pair)),
-                        after,
-                    )
-                )
-            most = max(tried)[0]
-            classes = min((ids, after) for kept, ids, after in tried if kept > most - 1e-7)[1]
-            if not waiting and len(classes) <= window:
-                merged.update(classes)
-    return {members for members in merged if len(members) > 1}
+    bigrams = Counter[tuple[int, int]]()
+    for sequence in sequences:
+        bigrams.update(itertools.pairwise(sequence))
+    counts = count_units(sequences, num_units)
+    occurring = {*itertools.chain.from_iterable(bigrams)}
+    not_joined = sorted(occurring, key=lambda unit: (-counts[unit], unit))
+    classes = list[Class]()
+    of_window = set[Class]()
+    while not_joined or len(classes) > 1:
+        if not_joined:
+            classes.append(frozenset([not_joined.pop(0)]))
+        max_classes = window if not_joined else 1
+        while len(classes) > max_classes:
+            classes = merge_best_pair(bigrams, classes, rest=frozenset(not_joined))
+            if not not_joined and len(classes) <= window:
+                of_window.update(classes)
+    return {members for members in of_window if len(members) > 1}
+
+
+def merge_best_pair(
+    bigrams: Counter[tuple[int, int]], classes: Sequence[Class], rest: Class
+) -> list[Class]:
+    """The classes after the merge that keeps most information; ties by the lowest unit ids.
+
+    `rest` are the units that have not joined, which count as one class.
+    """
+    attempts = []
+    for first, second in itertools.combinations(classes, 2):
+        others = [members for members in classes if members not in (first, second)]
+        merged = [*others, first | second]
+        lowest_ids = sorted([min(first), min(second)])
+        attempts.append((information(bigrams, [*merged, rest]), lowest_ids, merged))
+    most = max(kept for kept, _, _ in attempts)
+    best = [(ids, merged) for kept, ids, merged in attempts if kept > most - 1e-7]
+    return min(best)[1]
 
 
 def test_three_units_worked_by_hand() -> None:
@@ -100,26 +108,25 @@ def test_three_units_worked_by_hand() -> None:
     st.sampled_from([1, 2, 3, 4, 8, 100]),
 )
 def test_equals_brute_force(sequences: list[list[int]], window: int) -> None:
-    counts = counted(sequences, 8)
-    seen = {unit for sequence in sequences if len(sequence) > 1 for unit in sequence}
-    found = {
-        members & seen
-        for members in units_below(tree_of(sequences, counts, window))
-        if len(members & seen) > 1
-    }
-    between = brute_force(sequences, 8, window)
-    assert between <= found
-    if window >= len(seen):  # no class of the window has a tree of its own
-        assert found == between
+    counts = count_units(sequences, 8)
+    with_bigrams = [sequence for sequence in sequences if len(sequence) > 1]
+    placed = {*itertools.chain.from_iterable(with_bigrams)}
+    tree = tree_of(sequences, counts, window)
+    branches = {members & placed for members in units_below(tree)}
+    branches = {members for members in branches if len(members) > 1}
+    expected = brute_force(sequences, 8, window)
+    assert expected <= branches
+    if window >= len(placed):  # no class of the window has a tree of its own
+        assert branches == expected
 
 
 def test_a_class_of_the_window_is_a_huffman_tree() -> None:
     # Two classes alternate: 0, and all the others in falling numbers.
-    counts = [0, 32, 16, 8, 4, 2, 1]
-    sequences = [
-        [part for unit, count in enumerate(counts) for _ in range(count) for part in (0, unit)]
-    ]
-    frequencies = counted(sequences, 7)
+    sequence = list[int]()
+    for unit, count in enumerate([32, 16, 8, 4, 2, 1], start=1):
+        sequence += [0, unit] * count
+    sequences = [sequence]
+    frequencies = count_units(sequences, 7)
     tree = tree_of(sequences, frequencies, 2)
     assert {1, 2, 3, 4, 5, 6} in units_below(tree)
     assert sorted(tree.depths().tolist()) == [1, 2, 3, 4, 5, 6, 6]
@@ -132,21 +139,21 @@ def test_units_in_no_bigram_cost_the_others_as_little_as_they_can() -> None:
     # 4, 5 have no frequency and stand beside the least frequent; 6 has one, but stands in no
     # bigram.
     sequences = [[0, 1, 3], [0, 2, 3], [0, 1, 3], [0, 2, 3], [6]]
-    for weight, subtrees in (
-        (1, [{4, 5}, {6, 4, 5}, {1, 2}, {0, 1, 2, 3}]),
-        (100, [{1, 4, 5}, {1, 2, 4, 5}]),
-    ):
-        found = units_below(tree_of(sequences, [4, 2, 3, 4, 0, 0, weight]))
-        assert set(map(frozenset, subtrees)) <= set(found)
+    rare = units_below(tree_of(sequences, [4, 2, 3, 4, 0, 0, 1]))
+    assert {4, 5} in rare and {6, 4, 5} in rare
+    assert {1, 2} in rare and {0, 1, 2, 3} in rare
+    frequent = units_below(tree_of(sequences, [4, 2, 3, 4, 0, 0, 100]))
+    assert {1, 4, 5} in frequent and {1, 2, 4, 5} in frequent
 
 
 def test_bigrams_that_are_left_out() -> None:
-    assert tree_of([[0, 2, 1], [0, 1]], [2, 2, 0]) == tree_of(
-        [[0, 1]], [2, 2, 0]
-    )  # unit 2 has no frequency
-    apart = tree_of([[0, 1], [], [2, 3]], [1, 1, 1, 1])  # none across two sequences
-    assert apart == tree_of([[2, 3], [0, 1], []], [1, 1, 1, 1])
-    assert brute_force([[0, 1], [2, 3]], 4, 4) == set(units_below(apart))
+    # Those with a unit of frequency 0:
+    frequencies = [2, 2, 0]
+    assert tree_of([[0, 2, 1], [0, 1]], frequencies) == tree_of([[0, 1]], frequencies)
+    # Those across two sequences:
+    tree = tree_of([[0, 1], [], [2, 3]], [1, 1, 1, 1])
+    assert tree == tree_of([[2, 3], [0, 1], []], [1, 1, 1, 1])
+    assert set(units_below(tree)) == brute_force([[0, 1], [2, 3]], 4, 4)
 
 
 def test_a_tree_with_names() -> None:

@@ -4,9 +4,18 @@
 import pickle
 from pathlib import Path
 
+import pytest
+
 from wenet_hs.base.files import too_many_files
 from wenet_hs.data.audio import AudioError, ClipError
-from wenet_hs.tree.errors import ConfigError, DataError, Stopped, WenetHsError
+from wenet_hs.tree.errors import (
+    ConfigError,
+    DataError,
+    Stopped,
+    WenetHsError,
+    list_names,
+    refuse_faults,
+)
 
 
 def test_the_line_has_the_three_fields() -> None:
@@ -22,6 +31,17 @@ def test_the_line_has_the_three_fields() -> None:
     assert too_many_files("data").to_do.startswith("raise their limit")
 
 
+def test_long_lists_of_names_and_faults_are_cut() -> None:
+    assert list_names(["a", "b"]) == "a, b"
+    assert list_names(list("abcdef"), " ", most=2) == "a b, and 4 more"
+    refuse_faults("list", [])
+    with pytest.raises(DataError) as caught:
+        refuse_faults("list", [f"list:{line}: wrong" for line in range(12)])
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "list:0: wrong" and lines[9] == "list:9: wrong"
+    assert lines[10:] == ["list: and 2 more faults"]
+
+
 def test_errors_are_equal_in_another_process() -> None:
     errors: list[WenetHsError] = [
         DataError(Path("d"), "empty", "give data"),
@@ -31,8 +51,6 @@ def test_errors_are_equal_in_another_process() -> None:
     ]
     for error in errors:
         copy = pickle.loads(pickle.dumps(error))
-        assert (
-            type(copy) is type(error)
-            and str(copy) == str(error)
-            and copy.exit_code == error.exit_code
-        )
+        assert type(copy) is type(error)
+        assert str(copy) == str(error)
+        assert copy.exit_code == error.exit_code

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trees from frequencies or from an order of the units, and the places of units without features."""
+"""Trees from frequencies or from an order of the units, and where units without features stand."""
 
 import heapq
 import itertools
@@ -21,12 +21,13 @@ def literal_codes(frequencies: list[int]) -> list[str]:
     queue = [(weight, unit, {unit: ""}) for unit, weight in enumerate(frequencies)]
     heapq.heapify(queue)
     for age in range(len(frequencies), 2 * len(frequencies) - 1):
-        (first, _, left), (second, _, right) = heapq.heappop(queue), heapq.heappop(queue)
-        codes = {unit: "0" + code for unit, code in left.items()} | {
-            unit: "1" + code for unit, code in right.items()
-        }
-        heapq.heappush(queue, (first + second, age, codes))
-    return [code for _, code in sorted(queue[0][2].items())]
+        left_weight, _, left = heapq.heappop(queue)
+        right_weight, _, right = heapq.heappop(queue)
+        codes = {unit: "0" + code for unit, code in left.items()}
+        codes |= {unit: "1" + code for unit, code in right.items()}
+        heapq.heappush(queue, (left_weight + right_weight, age, codes))
+    _, _, codes = queue[0]
+    return [codes[unit] for unit in range(len(frequencies))]
 
 
 def test_five_units_worked_by_hand() -> None:
@@ -59,18 +60,18 @@ def test_a_limit_that_binds() -> None:
     # Level 3: 1 1 2 [2] 3 [4] 5 [8]; the first 2V-2 = 8: all five units and three packages. They
     # take six of level 2: 1 1 2 [2] 3 5, five units and a package, which takes two of level 1: 1 1.
     assert Tree.huffman([1, 1, 2, 3, 5], max_depth=3).depths().tolist() == [3, 3, 2, 2, 2]
-    tree = Tree.huffman(
-        [1, 1, 2, 3, 5, 8, 13, 21, 34, 55], max_depth=5
-    )  # Fibonacci: Huffman's tree has depth 9
+    fibonacci = [1, 1, 2, 3, 5, 8, 13, 21, 34, 55]
+    assert Tree.huffman(fibonacci).depth == 9
+    tree = Tree.huffman(fibonacci, max_depth=5)
     assert (tree.depth, tree.options) == (5, {"max_depth": 5})
-    weights = tree.weights()
-    assert (
-        weights[tree.children[:, 0]] <= weights[tree.children[:, 1]]
-    ).all()  # the less probable child is the left
+    left, right = tree.weights()[tree.children].T
+    assert (left <= right).all()  # the less probable child is the left
     assert Tree.huffman([5], max_depth=0).depth == 0
-    with pytest.raises(
-        ValueError, match="max_depth: 3 is too small for 12 units, which need at least 4"
-    ):
+
+
+def test_a_limit_that_is_too_small() -> None:
+    message = "max_depth: 3 is too small for 12 units, which need at least 4"
+    with pytest.raises(ValueError, match=message):
         Tree.huffman([1] * 12, max_depth=3)
 
 
@@ -83,28 +84,26 @@ def test_no_code_within_the_limit_is_cheaper(frequencies: list[int], slack: int)
     # All codes: every multiset of lengths with Kraft's sum 1, the shortest for the most frequent
     # unit.
     falling = sorted(frequencies, reverse=True)
-    assert int(tree.depths() @ tree.frequencies) == min(
-        sum(length * count for length, count in zip(lengths, falling, strict=True))
-        for lengths in itertools.combinations_with_replacement(
-            range(1, max_depth + 1), len(frequencies)
-        )
-        if sum(2 ** (max_depth - length) for length in lengths) == 2**max_depth
-    )
+    allowed = range(1, max_depth + 1)
+    costs = []
+    for lengths in itertools.combinations_with_replacement(allowed, len(frequencies)):
+        if sum(2.0**-length for length in lengths) == 1:
+            costs.append(np.dot(lengths, falling))
+    assert tree.depths() @ tree.frequencies == min(costs)
 
 
 def literal_fano(frequencies: list[int], units: list[int], code: str = "") -> dict[int, str]:
     """Fano's rule, one range after the other, with every cut tried."""
     if len(units) == 1:
         return {units[0]: code}
-    masses, cut = [frequencies[unit] for unit in units], (len(units) + 1) // 2
+    masses = [frequencies[unit] for unit in units]
+    cut = (len(units) + 1) // 2
     if sum(masses):
-        cut = min(
-            range(1, len(units)), key=lambda place: abs(sum(masses[:place]) - sum(masses[place:]))
-        )
-    left, right = units[:cut], units[cut:]
-    return literal_fano(frequencies, left, code + "0") | literal_fano(
-        frequencies, right, code + "1"
-    )
+        cuts = range(1, len(units))
+        cut = min(cuts, key=lambda cut: abs(sum(masses[:cut]) - sum(masses[cut:])))
+    left = literal_fano(frequencies, units[:cut], code + "0")
+    right = literal_fano(frequencies, units[cut:], code + "1")
+    return left | right
 
 
 def test_fano_worked_by_hand() -> None:
@@ -124,33 +123,22 @@ def test_fano_worked_by_hand() -> None:
 @given(FREQUENCIES)
 def test_fano_equals_the_literal_rule(frequencies: list[int]) -> None:
     by_frequency = sorted(range(len(frequencies)), key=lambda unit: (-frequencies[unit], unit))
-    assert dict(enumerate(Tree.fano(frequencies).codes())) == literal_fano(
-        frequencies, by_frequency
-    )
+    expected = literal_fano(frequencies, by_frequency)
+    assert dict(enumerate(Tree.fano(frequencies).codes())) == expected
 
 
 def test_an_order_of_the_units_is_halved() -> None:
     tree = Tree.balanced([9, 1, 1, 5, 7])
     assert (tree.kind, tree.codes()) == ("balanced", ["000", "001", "01", "10", "11"])
     assert tree.frequencies.tolist() == [9, 1, 1, 5, 7]
+
+
+def test_the_alphabetical_order_has_case_and_accents_beside_the_letter() -> None:
     units = ["z", "б", "E", "é", "e", "ea", "f", "α", "a"]
-    assert [units[unit] for unit in alphabetical_order(units)] == [
-        "a",
-        "E",
-        "e",
-        "ea",
-        "é",
-        "f",
-        "z",
-        "α",
-        "б",
-    ]
-    assert build_tree("alphabetical", TreeSource(["d", "C", "b", "a"], np.ones(4))).codes() == [
-        "11",
-        "10",
-        "01",
-        "00",
-    ]
+    ordered = [units[unit_id] for unit_id in alphabetical_order(units)]
+    assert ordered == ["a", "E", "e", "ea", "é", "f", "z", "α", "б"]
+    tree = build_tree("alphabetical", TreeSource(["d", "C", "b", "a"], np.ones(4)))
+    assert tree.codes() == ["11", "10", "01", "00"]
 
 
 def test_a_seed_always_gives_the_same_tree() -> None:
@@ -179,12 +167,16 @@ def test_a_seed_always_gives_the_same_tree() -> None:
 def test_units_without_features_are_placed_by_their_frequency(
     frequencies: list[float], placed: list[int], codes: str
 ) -> None:
-    """In a comb over the placed units, the first one deepest."""
-    weights, num_units = np.array(frequencies), len(frequencies)
-    pairs = [
-        (placed[0] if n == 0 else num_units + n - 1, unit) for n, unit in enumerate(placed[1:])
-    ]
-    rows = add_unplaced(
-        np.array(pairs, dtype=np.int64).reshape(-1, 2), np.array(placed, dtype=np.int64), weights
+    """The given tree is a comb over the placed units, the first one deepest."""
+    weights = np.array(frequencies)
+    num_units = len(frequencies)
+    rows = []
+    below = placed[0]
+    for unit in placed[1:]:
+        rows.append((below, unit))
+        below = num_units + len(rows) - 1  # this row
+    children = add_unplaced(
+        np.array(rows, dtype=np.int64).reshape(-1, 2), np.array(placed, dtype=np.int64), weights
     )
-    assert Tree("comb", tuple(map(str, range(num_units))), rows, weights).codes() == codes.split()
+    tree = Tree("comb", tuple(map(str, range(num_units))), children, weights)
+    assert tree.codes() == codes.split()

@@ -42,52 +42,62 @@ PATHS = {
 }
 
 
-def test_a_folder_written_by_hand_is_read_and_written(tmp_path: Path) -> None:
+@pytest.fixture
+def by_hand(tmp_path: Path) -> Tree:
+    """The tree of `STRUCT`, read from a folder."""
     (tmp_path / "tree_struct").write_text(STRUCT, "utf-8")
-    tree = read_original_tree(tmp_path, UNITS)
-    assert (tree.units, tree.kind) == (UNITS, "original")
-    assert tree.children.tolist() == [[1, 2], [4 + 3, 3], [4 + 4, 4 + 2], [4 + 0, 4 + 1]]
-    assert tree.codes() == ["010", "011", "11", "00", "10"]
-    assert tree.frequencies.tolist() == [1.5, 2.5, 7.0, 4.0, 5.0]
-    found = tree_from_paths(np.array(PATHS["index"]), np.array(PATHS["sign"]))
-    assert np.array_equal(found.children, tree.children)
-    assert found.rows.tolist() == [0, 1, 3, 2]
-    write_original_tree(tree, tmp_path / "new")
-    assert json.loads((tmp_path / "new" / "tree_struct").read_text("utf-8")) == json.loads(STRUCT)
-    assert json.loads((tmp_path / "new" / "tree_info").read_text("utf-8")) == {
-        "depth": 4,
-        "leaf_cnt": 5,
-    }
+    return read_original_tree(tmp_path, UNITS)
+
+
+def test_a_folder_written_by_hand_is_read(by_hand: Tree) -> None:
+    assert (by_hand.units, by_hand.kind) == (UNITS, "original")
+    assert by_hand.children.tolist() == [[1, 2], [4 + 3, 3], [4 + 4, 4 + 2], [4 + 0, 4 + 1]]
+    assert by_hand.codes() == ["010", "011", "11", "00", "10"]
+    assert by_hand.frequencies.tolist() == [1.5, 2.5, 7.0, 4.0, 5.0]
+
+
+def test_paths_written_by_hand_are_the_same_tree(by_hand: Tree) -> None:
+    renumbered = tree_from_paths(np.array(PATHS["index"]), np.array(PATHS["sign"]))
+    assert np.array_equal(renumbered.children, by_hand.children)
+    assert renumbered.rows.tolist() == [0, 1, 3, 2]
+
+
+def test_a_written_folder_has_the_files_of_the_original(by_hand: Tree, tmp_path: Path) -> None:
+    folder = tmp_path / "new"
+    write_original_tree(by_hand, folder)
+    assert json.loads((folder / "tree_struct").read_text("utf-8")) == json.loads(STRUCT)
+    info = json.loads((folder / "tree_info").read_text("utf-8"))
+    assert info == {"depth": 4, "leaf_cnt": 5}
     for name, values in PATHS.items():
-        array = np.load(tmp_path / "new" / f"path_{name}.npy", allow_pickle=False)
-        assert (array.dtype, array.tolist()) == (np.int64 if name == "index" else np.int8, values)
+        array = np.load(folder / f"path_{name}.npy", allow_pickle=False)
+        assert array.dtype == (np.int64 if name == "index" else np.int8)
+        assert array.tolist() == values
 
 
 @pytest.mark.parametrize("num_units", [1, 2, 40])
-def test_a_written_tree_is_read_back(
-    tmp_path: Path, num_units: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_written_tree_is_read_back(tmp_path: Path, num_units: int) -> None:
     tree = Tree.huffman(np.random.default_rng(num_units).exponential(size=num_units) ** 3)
     write_original_tree(tree, tmp_path)
-    back = read_original_tree(tmp_path, tree.units)
-    assert np.array_equal(back.frequencies, tree.frequencies)
-    found = tree_from_paths(
-        np.load(tmp_path / "path_index.npy"), np.load(tmp_path / "path_sign.npy")
-    )
-    assert tree.children.tolist() == back.children.tolist() == found.children.tolist()
-    assert sorted(found.rows) == list(range(num_units - 1))
-    monkeypatch.setattr("wenet_hs.tree.tree.MAX_PATH_CELLS", 10)
-    with pytest.raises(
-        DataError,
-        match="new: tree: 20 units at depth 19 are too deep for a table of paths; the orig",
-    ):
-        write_original_tree(comb(20), tmp_path / "new")
-    monkeypatch.undo()
-    with pytest.raises(
-        DataError,
-        match="new: a tree of 1499 levels cannot be written; the original.s format has no other",
-    ):
+    from_struct = read_original_tree(tmp_path, tree.units)
+    assert np.array_equal(from_struct.frequencies, tree.frequencies)
+    assert np.array_equal(from_struct.children, tree.children)
+    nodes = np.load(tmp_path / "path_index.npy")
+    turns = np.load(tmp_path / "path_sign.npy")
+    from_paths = tree_from_paths(nodes, turns)
+    assert np.array_equal(from_paths.children, tree.children)
+    assert sorted(from_paths.rows) == list(range(num_units - 1))
+
+
+def test_trees_that_are_too_deep_to_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = "new: a tree of 1499 levels cannot be written; the original.s format has no other"
+    with pytest.raises(DataError, match=message):
         write_original_tree(comb(1500), tmp_path / "new")
+    monkeypatch.setattr("wenet_hs.tree.tree.MAX_PATH_CELLS", 10)
+    message = "new: tree: 20 units at depth 19 are too deep for a table of paths; the orig"
+    with pytest.raises(DataError, match=message):
+        write_original_tree(comb(20), tmp_path / "new")
 
 
 LEAF = '{"freq": 7.0, "tokenid": 2, "idx": 6, "left": null, "right": null}'
@@ -173,13 +183,13 @@ def test_paths_that_are_not_a_tree_are_refused(
 def original(tmp_path: Path) -> tuple[dict[str, Tensor], Tree]:
     """What the original implementation saves for a model with a tree head, and its tree."""
     torch.manual_seed(4)
-    state, tree = wenet_state_dict(small_model()), Tree.huffman(np.arange(NUM_UNITS) ** 2)
+    state = wenet_state_dict(small_model())
+    tree = Tree.huffman(np.arange(NUM_UNITS) ** 2)
     state["hsoftmax.inner_vector.weight"] = torch.randn(NUM_UNITS - 1, 16)
     write_original_tree(tree, tmp_path)
     for name in PATHS:
-        state[f"hsoftmax.path_{name}"] = torch.from_numpy(
-            np.load(tmp_path / f"path_{name}.npy").ravel()
-        )
+        table = np.load(tmp_path / f"path_{name}.npy")
+        state[f"hsoftmax.path_{name}"] = torch.from_numpy(table.ravel())
     return state, tree
 
 

@@ -2,7 +2,6 @@
 """Tree and NaryTree: paths, numbering, figures, equality; classes of units; `tree.json`."""
 
 import dataclasses
-import itertools
 import json
 import math
 from collections.abc import Callable
@@ -50,36 +49,40 @@ def test_paths_of_the_worked_example() -> None:
 def test_walking_a_path_ends_at_its_leaf(tree: Tree) -> None:
     nodes, turns = tree.paths()
     for unit in range(tree.num_units):
-        here = 0
-        for node, turn in itertools.takewhile(
-            lambda step: step[1], zip(nodes[unit], turns[unit], strict=True)
-        ):
-            assert node == here
-            here = int(tree.children[node, 0 if turn > 0 else 1])
-        assert here == tree.num_units - 1 + unit
+        reached = 0
+        for node, turn in zip(nodes[unit], turns[unit], strict=True):
+            if turn == 0:  # padding
+                break
+            assert node == reached
+            left, right = tree.children[node].tolist()
+            reached = left if turn > 0 else right
+        assert reached == tree.num_inner + unit
     assert (np.count_nonzero(turns, axis=1) == tree.depths()).all()
     assert (nodes[turns == 0] == 0).all()
 
 
 def test_figures_worked_by_hand() -> None:
     tree = Tree.huffman([1, 1, 2])
-    assert (tree.depth, tree.entropy(), tree.mean_code_length()) == (
-        2,
-        pytest.approx(1.5),
-        pytest.approx(1.5),
-    )
+    assert tree.depth == 2
+    assert tree.entropy() == pytest.approx(1.5)
+    assert tree.mean_code_length() == pytest.approx(1.5)
     assert tree.probabilities().tolist() == [0.25, 0.25, 0.5]
     unseen = Tree.huffman([0, 0, 0, 0])
     assert (unseen.entropy(), unseen.mean_code_length()) == (2.0, 2.0)
-    single = Tree.huffman([4.0], units=["a"])
-    assert [table.shape for table in (*single.paths(), single.first_leaves())] == [
-        (1, 0),
-        (1, 0),
-        (1,),
-    ]
-    flat = NaryTree.frequency_bins([4.0])
-    for one in (single, flat, flat.binary(), NaryTree.from_binary(single)):
-        assert (one.depth, one.num_inner, one.mean_code_length(), one.entropy()) == (0, 0, 0.0, 0.0)
+
+
+def test_a_single_unit_is_a_tree_without_inner_nodes() -> None:
+    binary = Tree.huffman([4.0], units=["a"])
+    nodes, turns = binary.paths()
+    assert nodes.shape == turns.shape == (1, 0)
+    assert binary.first_leaves().shape == (1,)
+    classes = NaryTree.frequency_bins([4.0])
+    for tree in (binary, classes, classes.binary(), NaryTree.from_binary(binary)):
+        assert (tree.depth, tree.num_inner) == (0, 0)
+        assert (tree.mean_code_length(), tree.entropy()) == (0.0, 0.0)
+
+
+def test_figures_of_an_nary_tree_worked_by_hand() -> None:
     assert (SIX.num_units, SIX.num_inner, SIX.num_edges, SIX.depth) == (6, 3, 8, 2)
     assert SIX.level_starts.tolist() == [0, 1, 3]
     assert SIX.edge_nodes.tolist() == [0, 0, 0, 1, 1, 1, 2, 2]
@@ -132,18 +135,21 @@ def test_the_numbering_is_breadth_first_and_the_binary_tree_keeps_every_node(
 @settings(max_examples=15, deadline=None)
 @given(TREES, st.integers(1, 50))
 def test_the_most_probable_branches_are_opened_from_the_top(tree: Tree, num_classes: int) -> None:
-    two = NaryTree.from_binary(tree, num_classes)
-    assert two.depth <= 2
-    binary_nodes = set(units_below(tree))
+    two_levels = NaryTree.from_binary(tree, num_classes)
+    assert two_levels.depth <= 2
     if 1 < num_classes <= tree.num_units:
-        assert len(two.rows()[0]) == num_classes
-    weights, below = two.weights(), units_below(two)
-    assert set(below) <= binary_nodes
+        assert len(two_levels.rows()[0]) == num_classes
+    binary_nodes = set(units_below(tree))
+    root_and_classes = units_below(two_levels)
+    assert set(root_and_classes) <= binary_nodes
     # No class is more probable than a node that was opened.
-    opened = [units for units in binary_nodes if not any(units <= closed for closed in below[1:])]
-    lightest = min((sum(tree.frequencies[list(units)]) for units in opened), default=math.inf)
+    classes = root_and_classes[1:]
+    lightest_opened = math.inf
+    for units in binary_nodes:
+        if not any(units <= members for members in classes):
+            lightest_opened = min(lightest_opened, sum(tree.frequencies[list(units)]))
     if num_classes > 1:
-        assert all(weight <= lightest for weight in weights[1 : two.num_inner])
+        assert all(two_levels.weights()[1 : two_levels.num_inner] <= lightest_opened)
 
 
 @settings(max_examples=15, deadline=None)
@@ -151,9 +157,10 @@ def test_the_most_probable_branches_are_opened_from_the_top(tree: Tree, num_clas
 def test_bins_are_ordered_by_falling_frequency(counts: list[int], num_classes: int) -> None:
     tree = NaryTree.frequency_bins(counts, num_classes)
     assert tree.depth <= 2
-    top = tree.rows()[0] if tree.num_inner else [0]
-    below = [tree.rows()[child] if child < tree.num_inner else [child] for child in top]
-    order = [leaf - tree.num_inner for row in below for leaf in row]
+    leaves = list[int]()
+    for child in tree.children_of(0) if tree.num_inner else [0]:
+        leaves += tree.children_of(child) if child < tree.num_inner else [child]
+    order = [leaf - tree.num_inner for leaf in leaves]
     assert order == sorted(range(len(counts)), key=lambda unit: (-counts[unit], unit))
 
 
@@ -164,9 +171,8 @@ def test_classes_worked_by_hand_and_of_a_deep_tree() -> None:
     assert mass.options == {"bins": "mass", "num_classes": 4}
     assert NaryTree.frequency_bins([0, 0, 0, 0], 2).rows() == [[1, 2], [3, 4], [5, 6]]
     assert NaryTree.frequency_bins([1] * 100).num_inner == 11
-    assert NaryTree.frequency_bins([1] * 4, 1).rows() == [
-        [1, 2, 3, 4]
-    ]  # a single class is a flat softmax
+    # A single class is a flat softmax:
+    assert NaryTree.frequency_bins([1] * 4, 1).rows() == [[1, 2, 3, 4]]
     two_levels = NaryTree.from_binary(comb(3000), 50)  # thousands of levels need no recursion
     assert len(two_levels.rows()[0]) == 50
     assert two_levels.binary().num_units == 3000
@@ -233,8 +239,7 @@ def test_the_tree_of_the_documentation_loads(tmp_path: Path) -> None:
     (tmp_path / "tree.json").write_text(block, "utf-8")
     tree = load_tree(tmp_path / "tree.json")
     assert isinstance(tree, NaryTree)
-    codes = [tree.code(tree.num_inner + unit) for unit in range(tree.num_units)]
-    assert dict(zip(tree.units, codes, strict=True)) == {
+    assert dict(zip(tree.units, tree.codes(), strict=True)) == {
         "golf": "0.0", "basketball": "0.1.0", "football": "0.1.1", "soccer": "0.1.2", "piano": "1.0", "violin": "1.1"
     }  # fmt: skip
 

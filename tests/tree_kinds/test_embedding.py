@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Embeddings: trained, read from files, taken from a model; their clustering."""
 
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +13,12 @@ from trees import units_below
 
 from wenet_hs.tree import Tree
 from wenet_hs.tree.errors import CheckpointError, ConfigError, DataError
-from wenet_hs.tree_kinds.embedding import checkpoint_vectors, read_embeddings, ward_children
+from wenet_hs.tree_kinds.embedding import (
+    checkpoint_vectors,
+    read_embeddings,
+    ward_children,
+    write_embeddings,
+)
 
 NAN = float("nan")
 UNITS = ("<blank>", "a", "b", "é", "▁")
@@ -44,15 +48,23 @@ def test_text_with_and_without_a_first_line(
     vectors = read_embeddings(path, UNITS)
     assert np.isnan(vectors[[0, 2]]).all()
     assert vectors[[1, 4, 3]].tolist() == [[1, 2], [3, 4], [5, 6.5]]
-    assert (
-        f"2 of 5 units have no vector in {path}; they are placed by their frequency" in caplog.text
-    )
+    text = f"2 of 5 units have no vector in {path}; they are placed by their frequency"
+    assert caplog.messages[0].startswith(text)
     assert caplog.messages[0].endswith(": <blank> b")
-    spaces = ("\u3000", "\u2028")  # only an ASCII space separates
-    assert read_embeddings(written(tmp_path, "\u3000 1 2\n\u2028 3 4\n"), spaces).tolist() == [
-        [1, 2],
-        [3, 4],
-    ]
+
+
+def test_only_an_ascii_space_separates(tmp_path: Path) -> None:
+    path = written(tmp_path, "\u3000 1 2\n\u2028 3 4\n")
+    assert read_embeddings(path, ("\u3000", "\u2028")).tolist() == [[1, 2], [3, 4]]
+
+
+def test_written_vectors_are_read_back(tmp_path: Path) -> None:
+    vectors = np.random.default_rng(0).normal(size=(len(UNITS), 3))
+    vectors[0] = NAN
+    path = tmp_path / "vectors.vec"
+    write_embeddings(path, UNITS, vectors)
+    assert path.read_text("utf-8").startswith("4 3\na ")
+    assert np.array_equal(read_embeddings(path, UNITS), vectors, equal_nan=True)
 
 
 @pytest.mark.parametrize(
@@ -148,10 +160,11 @@ def built(
 ) -> Tree:
     """The tree; its constructor checks it. A flat list of numbers is one number per unit."""
     array = np.asarray(vectors, dtype=np.float64)
-    array = array[:, None] if array.ndim == 1 else array
-    weights = (
-        np.ones(len(array)) if frequencies is None else np.array(frequencies, dtype=np.float64)
-    )
+    if array.ndim == 1:
+        array = array[:, None]
+    if frequencies is None:
+        frequencies = [1.0] * len(array)
+    weights = np.array(frequencies, dtype=np.float64)
     children = ward_children(array, weights, cosine=cosine)
     return Tree("embedding", tuple(map(str, range(len(array)))), children, weights)
 
@@ -185,8 +198,8 @@ def test_any_input_gives_a_tree_with_the_lighter_child_left(
 ) -> None:
     frequencies = [float(rng.randint(0, 3)) for _ in points]  # type: ignore[attr-defined]
     tree = built(points, frequencies)
-    weights = tree.weights()
-    assert (weights[tree.children[:, 0]] <= weights[tree.children[:, 1]]).all()
+    left, right = tree.weights()[tree.children].T
+    assert (left <= right).all()
     assert built(points, frequencies) == tree
 
 
@@ -194,31 +207,35 @@ def test_units_without_a_vector_are_placed_by_their_frequency() -> None:
     tree = built([[0.0, 1], [NAN, NAN], [0, 2], [NAN, NAN], [NAN, NAN]], [10, 1, 10, 2, 4])
     assert tree.codes() == ["10", "000", "11", "001", "01"]
     assert frozenset([1, 3, 4]) in units_below(tree)
-    assert built([0, NAN, 1], [1, 9, 1]).codes() == [
-        "00",
-        "1",
-        "01",
-    ]  # a single one is a leaf at the root
+    # A single one is a leaf at the root:
+    assert built([0, NAN, 1], [1, 9, 1]).codes() == ["00", "1", "01"]
 
 
 def test_without_different_vectors_it_is_huffmans_tree() -> None:
     frequencies = [5.0, 9, 12, 13, 16]
     expected = Tree.huffman(frequencies).children
-    for cosine, vectors in itertools.product(
-        (False, True), (np.full((5, 3), NAN), np.full((5, 3), 0.1), [[]] * 5)
-    ):
-        assert np.array_equal(built(vectors, frequencies, cosine).children, expected)
-    for cosine, pair in itertools.product((False, True), ([1, 2], [1, 1], [NAN, 1], [0, -0.0])):
-        assert built(pair, [3, 1], cosine).codes() == ["1", "0"]
+    for cosine in (False, True):
+        for vectors in (np.full((5, 3), NAN), np.full((5, 3), 0.1), [[]] * 5):
+            assert np.array_equal(built(vectors, frequencies, cosine).children, expected)
+
+
+def test_one_and_two_units() -> None:
+    for cosine in (False, True):
+        for pair in ([1, 2], [1, 1], [NAN, 1], [0, -0.0]):
+            assert built(pair, [3, 1], cosine).codes() == ["1", "0"]
     assert built([1]).children.shape == built([NAN]).children.shape == (0, 2)
+
+
+def test_units_with_the_same_vector_are_one_huffman_tree() -> None:
     # Only some are equal: 0, -0 and 0 are one vector, a tree of units 0, 2 and 3; unit 1 is lighter
     # than the three.
     assert built([0, 5, -0.0, 0]).codes() == ["110", "0", "111", "10"]
     assert built([1, 3] * 512).depth == 10
     vectors = np.repeat(np.random.default_rng(0).normal(size=(60, 5)), 3, axis=0)
     vectors[5::7] = NAN
-    found = units_below(built(vectors, cosine=True))
-    assert frozenset([0, 1, 2]) in found and frozenset(range(5, 180, 7)) in found
+    branches = units_below(built(vectors, cosine=True))
+    assert frozenset([0, 1, 2]) in branches  # three equal vectors
+    assert frozenset(range(5, 180, 7)) in branches  # all without a vector
 
 
 def test_scale_and_offset_change_nothing_and_directions_ignore_length() -> None:
@@ -237,18 +254,15 @@ def test_scale_and_offset_change_nothing_and_directions_ignore_length() -> None:
 
 
 def test_wrong_and_too_many_vectors_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for vectors, message in (
-        ([[1.0, 2]], r"vectors: shape \(1, 2\) for 2 units; expected one row per unit"),
-        (
-            [[1.0, 2], [1, NAN]],
-            "vectors: unit 1 has NaN or infinite values; only a whole row may be NaN",
-        ),
-    ):
+    message = r"vectors: shape \(1, 2\) for 2 units; expected one row per unit"
+    with pytest.raises(ValueError, match=message):
+        built([[1.0, 2]], [1, 1])
+    message = "vectors: unit 1 has NaN or infinite values; only a whole row may be NaN"
+    for wrong in (NAN, float("inf")):
         with pytest.raises(ValueError, match=message):
-            built(vectors, [1, 1])
+            built([[1.0, 2], [1, wrong]], [1, 1])
     monkeypatch.setattr("wenet_hs.tree_kinds.embedding.MAX_VECTORS", 3)
-    with pytest.raises(
-        ConfigError, match="vectors: 4 units have one, clustering takes at most 3; use --kind brown"
-    ):
+    message = "vectors: 4 units have one, clustering takes at most 3; use --kind brown"
+    with pytest.raises(ConfigError, match=message):
         built([1, 2, 3, 4])
     assert built([1, 2, 3, NAN]).num_units == 4

@@ -27,7 +27,7 @@ from wenet_hs.tree_kinds.counts import (
     unit_sequences,
     with_blank_share,
 )
-from wenet_hs.tree_kinds.kinds import KINDS, TreeSource, build_tree, needs
+from wenet_hs.tree_kinds.kinds import KINDS, TreeSource, build_tree, required_input
 
 TOKENIZER = make_tokenizer("char", UnitTable.from_units("abc"))  # <blank> <unk> <sos/eos> a b c
 
@@ -42,35 +42,38 @@ def test_pooled_counts_units_and_one_end_per_utterance(caplog: pytest.LogCapture
     assert counts.tolist() == [0, 0, 2, 2, 2, 1]
     assert counts.dtype == np.float64
     assert unit_sequences(data, TOKENIZER) == [[3, 4, 5, 3, 2], [4, 2]]
-    with caplog.at_level(logging.WARNING):
-        counts = unit_frequencies([utterance("axé" + 12 * "a")], TOKENIZER)
-    assert counts.tolist() == [0, 2, 1, 13, 0, 0]
-    assert (
-        "2 of 16 units (12.50 %) are <unk>: in the text, or because they are not in the unit table"
-        in caplog.text
-    )
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize(("num_known", "level"), [(12, logging.WARNING), (97, logging.INFO)])
+def test_unknown_units_are_logged(
+    num_known: int, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        counts = unit_frequencies([utterance("xé" + num_known * "a")], TOKENIZER)
+    assert counts.tolist() == [0, 2, 1, num_known, 0, 0]
+    total = num_known + 3
+    reason = "in the text, or because they are not in the unit table"
+    expected = f"2 of {total} units ({200 / total:.2f} %) are <unk>: {reason}"
+    assert caplog.record_tuples == [("wenet_hs.tree_kinds.counts", level, expected)]
 
 
 def test_per_language_gives_each_language_the_same_weight() -> None:
     # ca: a 2, eos 2 of 4; es: b 3, eos 1 of 4 (equation 2 of the paper, end of sentence being a
     # unit like any other)
     data = [utterance("a", "ca"), utterance("a", "ca"), utterance("bbb", "es")]
-    assert unit_frequencies(data, TOKENIZER, "per_language").tolist() == [
-        0,
-        0,
-        0.5 + 0.25,
-        0.5,
-        0.75,
-        0,
-    ]
-    many = data + [utterance("a", "ca")] * 10
-    assert unit_frequencies(many, TOKENIZER, "per_language").tolist() == [0, 0, 0.75, 0.5, 0.75, 0]
-    data = [
-        utterance("a" * i + "b", lang)
-        for i, lang in enumerate(["tr", "ca", "es", "tr", "pl", "ca"])
-    ]
+    expected = [0, 0, 0.5 + 0.25, 0.5, 0.75, 0]
+    assert unit_frequencies(data, TOKENIZER, "per_language").tolist() == expected
+    more_catalan = data + [utterance("a", "ca")] * 10
+    assert unit_frequencies(more_catalan, TOKENIZER, "per_language").tolist() == expected
+
+
+def test_the_order_of_the_utterances_changes_no_bit_of_the_frequencies() -> None:
+    languages = ["tr", "ca", "es", "tr", "pl", "ca"]
+    data = [utterance("a" * i + "b", lang) for i, lang in enumerate(languages)]
     forward = unit_frequencies(data, TOKENIZER, "per_language")
-    assert (unit_frequencies(data[::-1], TOKENIZER, "per_language") == forward).all()
+    backward = unit_frequencies(data[::-1], TOKENIZER, "per_language")
+    assert (backward == forward).all()
 
 
 @pytest.mark.parametrize(
@@ -109,11 +112,12 @@ def test_blank_has_its_share_of_all_mass() -> None:
 
 def built(kind: str, counts: Sequence[float], **options: Any) -> Tree | NaryTree:
     """The tree of units that occur in ascending runs of up to nine, and once in falling order."""
-    ids = np.repeat(np.arange(len(counts)), np.minimum(counts, 9).astype(int)).tolist()
+    lengths = np.minimum(counts, 9).astype(int)
+    ids = np.repeat(np.arange(len(counts)), lengths).tolist()
     units = tuple("aeioubdgptkfsvzmnlrw"[: len(counts)])
+    frequencies = np.array(counts, dtype=np.float64)
     return build_tree(
-        kind,
-        TreeSource(units, np.array(counts, dtype=np.float64), [ids, ids[::-1]], options=options),
+        kind, TreeSource(units, frequencies, sequences=[ids, ids[::-1]], options=options)
     )
 
 
@@ -137,30 +141,30 @@ def test_every_kind_is_a_complete_tree_and_the_same_again(kind: str, counts: lis
 
 def test_permuted_is_huffman_with_other_units_at_its_leaves() -> None:
     counts = [0, 9, 8, 7, 6, 5, 4, 3, 2, 1]
-    huffman, permuted = Tree.huffman(counts), tree_of_kind("permuted", counts, seed=1)
-    assert (
-        sorted(permuted.depths()) == sorted(huffman.depths())
-        and permuted.codes() != huffman.codes()
-    )
+    huffman = Tree.huffman(counts)
+    permuted = tree_of_kind("permuted", counts, seed=1)
+    assert sorted(permuted.depths()) == sorted(huffman.depths())
+    assert permuted.codes() != huffman.codes()
     assert permuted.codes()[0] == huffman.codes()[0], "a unit that never occurs keeps its leaf"
     assert permuted.codes() != tree_of_kind("permuted", counts, seed=2).codes()
 
 
 def test_classes_come_from_bins_or_from_the_top_of_a_tree() -> None:
     counts = [8, 4, 2, 1, 1]
-    for options, expected in (
-        ({"num_classes": 2}, NaryTree.frequency_bins(counts, 2)),
-        ({"by": "top-of fano", "num_classes": 3}, NaryTree.from_binary(Tree.fano(counts), 3)),
-    ):
-        assert built("classes", counts, **options).rows() == expected.rows()
+    bins = built("classes", counts, num_classes=2)
+    assert bins.rows() == NaryTree.frequency_bins(counts, 2).rows()
+    top = built("classes", counts, by="top-of fano", num_classes=3)
+    assert top.rows() == NaryTree.from_binary(Tree.fano(counts), 3).rows()
 
 
 def test_only_two_kinds_need_more_than_frequencies(tmp_path: Path) -> None:
-    found = {kind: needs(kind, {}) for kind in KINDS if needs(kind, {})}
-    assert found == {"brown": "sequences", "embedding": "vectors"}
-    assert needs("classes", {"by": "top-of brown"}) == "sequences"
+    inputs = {kind: required_input(kind, {}) for kind in KINDS}
+    expected = dict.fromkeys(KINDS, "") | {"brown": "sequences", "embedding": "vectors"}
+    assert inputs == expected
+    assert required_input("classes", {"by": "top-of brown"}) == "sequences"
     for kind, options in (("brown", {}), ("embedding", {"checkpoint": tmp_path})):
-        with pytest.raises(ValueError, match=f"kind {kind} is built from {found[kind]}; give them"):
+        message = f"kind {kind} is built from {inputs[kind]}; give them"
+        with pytest.raises(ValueError, match=message):
             build_tree(kind, TreeSource(("a", "b"), np.ones(2), options=options))
 
 
@@ -233,14 +237,18 @@ def test_code_lengths_of_two_languages_by_hand() -> None:
         ("es", "6", "1.585", "1.667", "2.667", "1.082 (40.6 %)"),
         ("(all)", "10", "1.971", "2.000", "2.300", "0.329 (14.3 %)"),
     ]
-    none, zh = utterance("a", None), utterance("a", "zh")
-    assert [row[0] for row in language_costs(tree, [none], TOKENIZER)] == ["language", "(none)"]
-    assert [row[0] for row in language_costs(tree, [none, zh], TOKENIZER)] == [
-        "language",
-        "(none)",
-        "zh",
-        "(all)",
-    ]
+
+
+def test_the_last_row_counts_all_languages_unless_there_is_one() -> None:
+    tree = Tree.huffman([0, 0, 8, 4, 2, 1])
+    without_language = utterance("a", None)
+    table = language_costs(tree, [without_language], TOKENIZER)
+    assert [row[0] for row in table] == ["language", "(none)"]
+    table = language_costs(tree, [without_language, utterance("a", "zh")], TOKENIZER)
+    assert [row[0] for row in table] == ["language", "(none)", "zh", "(all)"]
+
+
+def test_an_excess_is_never_negative() -> None:
     assert format_excess(0.0, 0.0) == "0.000"
     assert format_excess(1.0, 1.0 + 1e-15) == "0.000 (0.0 %)"  # not "-0.000"
 

@@ -29,10 +29,10 @@ from wenet_hs.runs.progress import (
     ExperimentProgress,
     ShownTraining,
     describe_progress,
+    estimate_seconds_left,
     find_model_folders,
     list_statements,
     read_trainings,
-    seconds_of_all,
     write_progress,
 )
 
@@ -83,7 +83,9 @@ class LiveProgress:
         time.sleep(1)
         trainings = self._read_and_print()
         num_trainings = len(self._model_dirs)
-        seconds_left = seconds_of_all(trainings, jobs=self._jobs, num_trainings=num_trainings)
+        seconds_left = estimate_seconds_left(
+            trainings, jobs=self._jobs, num_trainings=num_trainings
+        )
         if any(training.is_running for training in trainings):
             progress = ExperimentProgress(num_trainings=num_trainings, seconds_left=seconds_left)
             write_progress(self._folder, progress)

@@ -281,7 +281,7 @@ def _warn_unknown_units(utterances: Sequence[Utterance], tokenizer: Tokenizer) -
     """
     unknown, num_utterances = Counter[str](), 0
     for utterance in utterances:
-        missing = tokenizer.unknown(utterance.txt)
+        missing = tokenizer.count_unknown(utterance.txt)
         unknown += missing
         num_utterances += bool(missing)
     if unknown:

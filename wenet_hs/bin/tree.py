@@ -45,7 +45,13 @@ from wenet_hs.tree_kinds.counts import (
     with_blank_share,
 )
 from wenet_hs.tree_kinds.embedding import checkpoint_vectors, read_embeddings, write_embeddings
-from wenet_hs.tree_kinds.kinds import KINDS, TreeSource, build_tree, check_kind_options, needs
+from wenet_hs.tree_kinds.kinds import (
+    KINDS,
+    TreeSource,
+    build_tree,
+    check_kind_options,
+    required_input,
+)
 from wenet_hs.tree_kinds.plot import tree_page, tree_png, tree_svg, unit_label
 
 BUILD_HELP = """Build tree.json from the units of data lists or text.
@@ -132,7 +138,7 @@ def _build(args: argparse.Namespace) -> None:
     if args.blank_share is not None:
         frequencies = with_blank_share(frequencies, table.special.blank, args.blank_share)
         record["blank_share"] = args.blank_share
-    needed = needs(args.kind, options)
+    needed = required_input(args.kind, options)
     sequences = unit_sequences(utterances, tokenizer) if needed == "sequences" else None
     vectors = _read_vectors(args, table)
     if needed == "vectors" and vectors is None:

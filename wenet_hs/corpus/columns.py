@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns of a table: what they contain, by their usual names, and which others have names that are
-near.
+"""Columns of a table: what they contain, by their usual names or by the user's choice (--columns).
+
+The usual names give a first guess, the user's choice replaces it, and the result is checked. Names
+that are similar to usual ones are not guesses: they are hints for the user.
 """
 
 import difflib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from wenet_hs.data.containers import RAW_SUFFIXES
@@ -13,32 +15,29 @@ from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.text.normalize import normalize_phones
 from wenet_hs.tree.errors import ConfigError, DataError, list_names
 
-_OTHER_TEXTS = ("normalized_text", "words", "annotation")
+_LAST_TEXTS = ("normalized_text", "words", "annotation")
 """Names of transcripts, if no other column is one."""
 COLUMNS = {
     "audio": (
-        *(
-            "audio",
-            "path",
-            "wav",
-            "file_name",
-            "file",
-            "audio_path",
-            "audio_file",
-            "audio_file_path",
-            "wav_path",
-        ),
-        *(
-            "wav_file",
-            "wav_file_name",
-            "audio_file_name",
-            "file_path",
-            "sound",
-            "sound_file",
-            "media",
-            "media_file",
-        ),
-        *("recording", "recording_id"),
+        "audio",
+        "path",
+        "wav",
+        "file_name",
+        "file",
+        "audio_path",
+        "audio_file",
+        "audio_file_path",
+        "wav_path",
+        "wav_file",
+        "wav_file_name",
+        "audio_file_name",
+        "file_path",
+        "sound",
+        "sound_file",
+        "media",
+        "media_file",
+        "recording",
+        "recording_id",
     ),
     "text": (
         "text",
@@ -48,7 +47,7 @@ COLUMNS = {
         "txt",
         "wrd",
         "orthography",
-        *_OTHER_TEXTS,
+        *_LAST_TEXTS,
     ),
     "speaker": (
         "speaker",
@@ -60,36 +59,45 @@ COLUMNS = {
         "participant",
         "participant_id",
     ),
-    "lang": ("language", "lang", "locale", "language_code", "lang_code"),
+    "lang": (
+        "language",
+        "lang",
+        "locale",
+        "language_code",
+        "lang_code",
+    ),
     "start": (
-        *(
-            "start",
-            "begin",
-            "start_time",
-            "begin_time",
-            "onset",
-            "offset",
-            "segment_start",
-            "t_start",
-            "time_start",
-        ),
-        *("start_timestamp", "tmin", "xmin"),
+        "start",
+        "begin",
+        "start_time",
+        "begin_time",
+        "onset",
+        "offset",
+        "segment_start",
+        "t_start",
+        "time_start",
+        "start_timestamp",
+        "tmin",
+        "xmin",
     ),
     "end": (
-        *(
-            "end",
-            "stop",
-            "end_time",
-            "stop_time",
-            "segment_end",
-            "t_end",
-            "time_end",
-            "end_timestamp",
-            "tmax",
-            "xmax",
-        ),
+        "end",
+        "stop",
+        "end_time",
+        "stop_time",
+        "segment_end",
+        "t_end",
+        "time_end",
+        "end_timestamp",
+        "tmax",
+        "xmax",
     ),
-    "duration": ("duration", "dur", "audio_duration", "length"),
+    "duration": (
+        "duration",
+        "dur",
+        "audio_duration",
+        "length",
+    ),
     "channel": (
         "channel",
         "audio_channel",
@@ -98,140 +106,202 @@ COLUMNS = {
         "channel_selector",
         "chan",
     ),
-    "split": ("split", "set", "subset", "partition"),
-    "key": ("id", "key", "utterance_id", "utt_id", "utt", "segment_id"),
-}
-"""What a column contains → the names by which it is found, the most usual first: in any case, with
-any signs or none between the words, and with a unit of time.
-"""
-TIMES = ("start", "end", "duration")
-_UNIT = re.compile(
-    r"(?P<name>.+?)_(in_)?((?P<ms>ms|msecs?|millis|milliseconds?)|s|secs?|seconds?|ss_msec|(hh?_)?mm_ss(_ms(ec)?)?|hms)"
-)
-_HINTED = ("speaker", "lang", "start", "end", "channel", "split")
-_FACTS = {
-    *("age", "gender", "sex", "native", "first", "mother", "family"),
-    *("count", "num", "number", "probability", "confidence", "score"),
-}
-"""Words of columns that state something about a content, such as `speaker_age` and
-`native_language`.
-"""
-_NO_TIMES = {
-    *(
-        "date",
-        "day",
-        "month",
-        "year",
-        "user",
-        "page",
-        "line",
-        "index",
-        "char",
-        "chars",
-        "character",
-        "token",
-        "tokens",
+    "split": (
+        "split",
+        "set",
+        "subset",
+        "partition",
+    ),
+    "key": (
+        "id",
+        "key",
+        "utterance_id",
+        "utt_id",
+        "utt",
+        "segment_id",
     ),
 }
-"""Words of columns that have another start or end than one in seconds, such as `start_date` and
-`end_user`.
+"""What a column contains → the names by which it is found, the most usual first: in any case, with
+any signs or none between the words, and for `TIMES` with a unit of time.
 """
-_MIN_MISSPELT, _MIN_SIMILARITY = 6, 0.85
-"""Letters and similarity of misspelt words.
-
-Of shorter words many are near: `state` and `start`, `send` and `end`.
-"""
+TIMES = ("start", "end", "duration")
+"""Contents that are times."""
+_NAME_WITH_UNIT = re.compile(
+    r"(?P<name>.+?)_(in_)?"
+    r"((?P<ms>ms|msecs?|millis|milliseconds?)"
+    r"|s|secs?|seconds?|ss_msec|(hh?_)?mm_ss(_ms(ec)?)?|hms)"
+)
+"""The name of a column of times with its unit, as `_join_words` gives it: `begin_time_ss_msec`."""
 _OTHER_UNITS = {"frame", "frames", "sample", "samples", "ff", "min", "mins", "minutes", "hours"}
+"""Words of units that are not read."""
+
+
+# ---- content → column
+
+
+def find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, str]:
+    """The columns that are used: content → name of its column, in the order of `COLUMNS`.
+
+    A duration is used only beside a start: otherwise it is the length of the file.
+
+    Args:
+        path: the table, for messages.
+        header: the names of all columns.
+        chosen: the value of --columns, such as `audio=File split=`; may be empty.
+    Raises DataError if a column is missing, several can be the transcript, or times have a unit
+        that is not read; ConfigError for wrong --columns.
+    """
+    candidates = _guess_columns(header)
+    choice = _read_choice(path, header, chosen)
+    for content, name in choice.items():
+        candidates[content] = [name] if name else []
+    if candidates["end"] and "duration" not in choice:
+        candidates["duration"] = _drop_length(candidates["duration"])
+    _refuse_several_texts(path, candidates["text"])
+    columns = {content: names[0] for content, names in candidates.items() if names}
+    _refuse_other_units(path, columns)
+    missing = _find_missing(columns)
+    if "start" not in columns:
+        columns.pop("duration", None)
+    if missing:
+        raise _make_missing_error(path, header, missing, columns)
+    return columns
+
+
+def _guess_columns(header: Sequence[str]) -> dict[str, list[str]]:
+    """Content → the columns that can have it by their usual names, the most usual first."""
+    candidates = {
+        content: _find_named(header, content, usual_names)
+        for content, usual_names in COLUMNS.items()
+    }
+    if _begins_with_onset(candidates["start"]):
+        candidates["end"] += _find_named(header, "end", ["offset"])
+    candidates["text"] = _prefer_usual_texts(candidates["text"])
+    return candidates
+
+
+def _begins_with_onset(starts: Sequence[str]) -> bool:
+    """Rule: if the column of starts is `onset`, then `offset` is the end.
+
+    Without `onset` it is a start, as in NeMo's manifests: `offset, duration`.
+    """
+    return bool(starts) and _join_words(starts[0]) == "onset"
+
+
+def _prefer_usual_texts(texts: Sequence[str]) -> list[str]:
+    """Rule: of the `_LAST_TEXTS` the first is the transcript if no column has a more usual name.
+
+    Example: of `text, normalized_text` it is `text`; of `audio, normalized_text` it is the latter.
+    """
+    last_texts = _find_named(texts, "text", _LAST_TEXTS)
+    usual_texts = [name for name in texts if name not in last_texts]
+    return usual_texts or last_texts[:1]
+
+
+def _drop_length(durations: Sequence[str]) -> list[str]:
+    """Rule: beside an end, `length` is no duration. It may be the number of letters of the text."""
+    return [name for name in durations if not _is_called(name, "duration", "length")]
+
+
+def _refuse_several_texts(path: Path, texts: Sequence[str]) -> None:
+    """Raise DataError if several columns have usual names of a transcript."""
+    if len(texts) > 1:
+        names = list_names([repr(name) for name in texts])
+        raise DataError(
+            f"{path}:1",
+            f"several columns can be the transcript: {names}",
+            'name it: --columns "text=…"',
+        )
+
+
+def _refuse_other_units(path: Path, columns: Mapping[str, str]) -> None:
+    """Raise DataError if a column of times has a unit that is not read, such as `start_frame`."""
+    for content in TIMES:
+        if content in columns and has_other_unit(columns[content]):
+            raise DataError(
+                f"{path}:1",
+                f"{columns[content]!r} has another unit",
+                "write seconds, milliseconds (name: start_ms) or h:mm:ss",
+            )
+
+
+def _find_missing(columns: Mapping[str, str]) -> list[str]:
+    """The contents that have no column and are necessary.
+
+    A start needs an end or a duration, and an end needs a start. Without any of these, each row is
+    a whole file.
+    """
+    missing = [content for content in ("audio", "text") if content not in columns]
+    has_end_or_duration = "end" in columns or "duration" in columns
+    if "start" in columns and not has_end_or_duration:
+        missing.append("end")
+    if "end" in columns and "start" not in columns:
+        missing.append("start")
+    return missing
+
+
+# ---- usual names
 
 
 def is_usual_name(name: str, contents: Collection[str] = tuple(COLUMNS)) -> bool:
     """Whether a column of this name is found, with one of these contents."""
-    return any(_fits(name, content, usual) for content in contents for usual in COLUMNS[content])
+    return any(_find_named([name], content, COLUMNS[content]) for content in contents)
 
 
 def is_in_milliseconds(name: str) -> bool:
-    """Whether the name of a column of times says that it has milliseconds, as `Begin Time - msec`
-    of ELAN.
-    """
-    found = _UNIT.fullmatch(_join_words(name))
-    return bool(found and found["ms"])
+    """Whether the name of a column of times says milliseconds, as `Begin Time - msec` of ELAN."""
+    match = _NAME_WITH_UNIT.fullmatch(_join_words(name))
+    return match is not None and match["ms"] is not None
 
 
 def has_other_unit(name: str) -> bool:
-    """Whether the name has the word of a unit that is not read."""
-    return bool(_OTHER_UNITS & {*_join_words(name).split("_")})
+    """Whether the name has the word of a unit that is not read, such as `start_frame`."""
+    words = _join_words(name).split("_")
+    return not _OTHER_UNITS.isdisjoint(words)
 
 
-def _fits(name: str, content: str, usual: str) -> bool:
+def _find_named(header: Sequence[str], content: str, usual_names: Iterable[str]) -> list[str]:
+    """The columns with a usual name of a content, in the order of the usual names."""
+    columns = list[str]()
+    for usual in usual_names:
+        columns += [name for name in header if _is_called(name, content, usual)]
+    return columns
+
+
+def _is_called(name: str, content: str, usual: str) -> bool:
+    """Whether the name of a column is this usual name of a content, written in any way.
+
+    Case and signs between words do not count, and neither does the unit of times: `Begin Time -
+    msec` is `begin_time`, and `fileName` is `file_name`.
+    """
     plain = _join_words(name)
-    found = _UNIT.fullmatch(plain) if content in TIMES else None
-    return (found["name"] if found else plain).replace("_", "") == usual.replace("_", "")
+    if content in TIMES:
+        with_unit = _NAME_WITH_UNIT.fullmatch(plain)
+        plain = with_unit["name"] if with_unit else plain
+    return plain.replace("_", "") == usual.replace("_", "")
 
 
 def _join_words(name: str) -> str:
-    """The words in lower case: `begin_time_ss_msec` of `Begin Time - ss.msec`, `file_name` of
-    `fileName`.
+    """The words in lower case, joined by `_`.
+
+    Examples: `begin_time_ss_msec` of `Begin Time - ss.msec`, `file_name` of `fileName`.
     """
-    return re.sub(r"[\W_]+", "_", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)).strip("_").lower()
+    separated = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)
+    return re.sub(r"[\W_]+", "_", separated).strip("_").lower()
 
 
-def find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, str]:
-    """Content → name of its column. `chosen`: --columns.
-
-    Raises DataError if a column is missing or may be one of several, ConfigError for wrong
-    --columns.
-    """
-    fitting = {
-        content: [name for usual in names for name in header if _fits(name, content, usual)]
-        for content, names in COLUMNS.items()
-    }
-    if "onset" in map(
-        _join_words, fitting["start"][:1]
-    ):  # then an offset is the end; NeMo's is the start
-        fitting["end"] += [name for name in header if _fits(name, "end", "offset")]
-    other = [name for usual in _OTHER_TEXTS for name in header if _fits(name, "text", usual)]
-    fitting["text"] = [name for name in fitting["text"] if name not in other] or other[:1]
-    chosen_names = _read_chosen(path, header, chosen)
-    for content, name in chosen_names.items():
-        fitting[content] = [name] if name else []
-    if fitting["end"] and "duration" not in chosen_names:  # then a length may be that of the text
-        fitting["duration"] = [
-            name for name in fitting["duration"] if not _fits(name, "duration", "length")
-        ]
-    if len(fitting["text"]) > 1:
-        of_text = list_names([repr(name) for name in fitting["text"]])
-        raise DataError(
-            f"{path}:1",
-            f"several columns can be the transcript: {of_text}",
-            'name it: --columns "text=…"',
-        )
-    found = {content: names[0] for content, names in fitting.items() if names}
-    if units := [
-        found[content] for content in TIMES if content in found and has_other_unit(found[content])
-    ]:
-        fault = f"{units[0]!r} has another unit"
-        raise DataError(
-            f"{path}:1", fault, "write seconds, milliseconds (name: start_ms) or h:mm:ss"
-        )
-    missing = [content for content in ("audio", "text") if content not in found]
-    if "start" in found and not {"end", "duration"} & found.keys():
-        missing.append("end")
-    if "end" in found and "start" not in found:
-        missing.append("start")
-    if "start" not in found:
-        found.pop("duration", None)  # that of the file
-    if missing:
-        raise _make_missing_error(path, header, missing, found)
-    return found
+# ---- the user's choice
 
 
-def _read_chosen(path: Path, header: Sequence[str], chosen: str) -> dict[str, str]:
+def _read_choice(path: Path, header: Sequence[str], chosen: str) -> dict[str, str]:
     """Content → name of its column, of --columns; an empty name for a content that is not used.
 
-    Raises ConfigError for another content or name.
+    `chosen`: pairs such as `audio=File start=Start time`; a name may have spaces.
+    Raises ConfigError for another content or name. For a name it guesses what the user meant.
     """
-    names = dict[str, str]()
-    for pair in re.split(r"\s+(?=[^\s=]*=)", normalize_phones(chosen)):  # a name may have spaces
+    choice = dict[str, str]()
+    spaces_before_content = r"\s+(?=[^\s=]*=)"
+    for pair in re.split(spaces_before_content, normalize_phones(chosen)):
         if not pair:
             continue
         content, equals, name = pair.partition("=")
@@ -240,16 +310,16 @@ def _read_chosen(path: Path, header: Sequence[str], chosen: str) -> dict[str, st
             raise ConfigError(f"--columns {pair!r}", fault)
         if name and name not in header:
             fault = f"{path.name} has the columns: {list_names(header, most=20)}"
-            hint = _find_unquoted(content, name, header) or _guess([name], _by_lower(header))
+            hint = _find_unquoted(content, name, header) or _guess_similar(name, header)
             raise ConfigError(f"--columns {pair!r}", f"{hint}{fault}")
-        names[content] = name
-    return names
+        choice[content] = name
+    return choice
 
 
 def _find_unquoted(content: str, name: str, header: Sequence[str]) -> str:
-    """What to write for a name in quotation marks or with backslashes, or nothing.
+    """What to write for a name with quotation marks or backslashes, if it is a column without them.
 
-    Those of the shell are gone; others are a part of the name.
+    Otherwise an empty text. The shell removes its own marks; those that are left are in the name.
     """
     unquoted = re.sub(r"[\\'\"]", "", name)
     if unquoted == name or unquoted not in header:
@@ -257,26 +327,69 @@ def _find_unquoted(content: str, name: str, header: Sequence[str]) -> str:
     return f'write --columns "{content}={unquoted}", without other quotation marks or backslashes; '
 
 
-def _make_missing_error(
-    path: Path, header: Sequence[str], missing: Sequence[str], found: Mapping[str, str]
-) -> DataError:
-    """The error for contents without a column. Its line has guesses and the flags that name them.
+# ---- hints for columns that are missing
 
-    found: content → name of the columns that were found.
+
+_MIN_SIMILARITY_OF_GUESS = 0.65
+"""Similarity of names that a message suggests, as `difflib` measures it, from 0 to 1."""
+
+
+def _make_missing_error(
+    path: Path, header: Sequence[str], missing: Sequence[str], columns: Mapping[str, str]
+) -> DataError:
+    """The error for contents without a column, with guesses and the flags that name the columns.
+
+    `missing`: contents. `columns`: content → name, of the columns that were found.
     """
-    others = _by_lower([name for name in header if name not in found.values()])
-    guess = _guess_missing([*missing, "duration"] if "end" in missing else missing, others)
-    if any(map(_is_content, header)):
-        no_names = "if the first line has no names, write them, or put the audio beside it"
-        guess = f"{no_names} or give --audio_dir; otherwise "
+    is_end_missing = "end" in missing
     contents = ["end or duration" if content == "end" else content for content in missing]
     flag = " ".join(f"{content}=…" for content in missing)
-    either = ' (or "duration=…")' if "end" in missing else ""
-    to_do = f'{guess}name them: --columns "{flag}"{either}, of: {list_names(header, most=20)}'
-    only_time = next((name for name in ("start", "end") if name in found), None)
-    if only_time and not {"audio", "text"} & {*missing}:
-        to_do += f'; or use whole files: --columns "{only_time}="'
+    alternative = ' (or "duration=…")' if is_end_missing else ""
+    unused = [name for name in header if name not in columns.values()]
+    hint = _guess_missing([*missing, "duration"] if is_end_missing else missing, unused)
+    if any(map(_is_content, header)):  # the first line is a row
+        hint = (
+            "if the first line has no names, write them, or put the audio beside it "
+            "or give --audio_dir; otherwise "
+        )
+    to_do = f'{hint}name them: --columns "{flag}"{alternative}, of: {list_names(header, most=20)}'
+    are_only_times_missing = "audio" not in missing and "text" not in missing
+    present_time = next((content for content in ("start", "end") if content in columns), None)
+    if present_time is not None and are_only_times_missing:
+        to_do += f'; or use whole files: --columns "{present_time}="'  # which ignores this column
     return DataError(f"{path}:1", f"no column of {', '.join(contents)}", to_do)
+
+
+def _is_content(cell: str) -> bool:
+    """Whether a cell is a number, a time or an audio file, and so no name of a column."""
+    is_number_or_time = re.fullmatch(r"[\d:.,]*\d", cell) is not None
+    return is_number_or_time or cell.lower().endswith((*ALL_SUFFIXES, *RAW_SUFFIXES))
+
+
+def _guess_similar(name: str, header: Sequence[str]) -> str:
+    """`did you mean …? ` with the column that has the most similar name, or nothing."""
+    lower_names = _by_lower(header)
+    similar = _find_most_similar(name.lower(), lower_names)
+    return _ask({lower_names[lower] for lower in similar})
+
+
+def _guess_missing(missing: Sequence[str], unused: Sequence[str]) -> str:
+    """`did you mean …? ` with the unused columns that may have the missing contents, or nothing.
+
+    For times a word of the name has to be a usual one, or misspelt: see `_may_contain`. For audio
+    and text it is enough that the name is similar and begins with the same letter, as `tekst`.
+    """
+    lower_names = _by_lower(unused)
+    guesses = set[str]()
+    for content in missing:
+        if content in TIMES:
+            guesses |= {name for name in lower_names.values() if _may_contain(name, content)}
+            continue
+        for usual in COLUMNS[content]:
+            same_begin = [lower for lower in lower_names if lower[:1] == usual[0]]
+            similar = _find_most_similar(usual, same_begin)
+            guesses |= {lower_names[lower] for lower in similar}
+    return _ask(guesses)
 
 
 def _by_lower(header: Sequence[str]) -> dict[str, str]:
@@ -284,76 +397,100 @@ def _by_lower(header: Sequence[str]) -> dict[str, str]:
     return {name.strip().lower(): name for name in reversed(header)}
 
 
-def _is_content(cell: str) -> bool:
-    """Whether a cell is a number, a time or an audio file, and so no name of a column."""
-    is_number = re.fullmatch(r"[\d:.,]*\d", cell) is not None
-    return is_number or cell.lower().endswith((*ALL_SUFFIXES, *RAW_SUFFIXES))
-
-
-def _guess(names: Sequence[str], by_lower: Mapping[str, str]) -> str:
-    """`did you mean …? ` with the columns that have similar names, or nothing."""
-    near = {
-        by_lower[one]
-        for name in names
-        for one in difflib.get_close_matches(name.lower(), by_lower, 1, 0.65)
-    }
-    return _ask(near)
-
-
-def _guess_missing(missing: Sequence[str], by_lower: Mapping[str, str]) -> str:
-    """`did you mean …? ` with the columns that may have the missing contents, or nothing.
-
-    Columns of times have a word that is near. Of audio and text the names may only begin with the
-    same letter and be similar, as `tekst`.
-    """
-    near = set[str]()
-    for content in missing:
-        if content in TIMES:
-            near |= {name for name in by_lower.values() if _has_near_word(name, content)}
-            continue
-        for usual in COLUMNS[content]:
-            same_begin = [lower for lower in by_lower if lower[:1] == usual[0]]
-            near |= {
-                by_lower[lower] for lower in difflib.get_close_matches(usual, same_begin, 1, 0.65)
-            }
-    return _ask(near)
+def _find_most_similar(name: str, others: Iterable[str]) -> list[str]:
+    """The most similar one of the others, or none if it is not similar enough."""
+    return difflib.get_close_matches(name, others, n=1, cutoff=_MIN_SIMILARITY_OF_GUESS)
 
 
 def _ask(names: Collection[str]) -> str:
     return f"did you mean {list_names(sorted(names))}? " if names else ""
 
 
-def find_near_names(unused: Sequence[str], known: Collection[str]) -> list[str]:
-    """A hint for each content that is not `known` and seems to be in a column that is not used."""
-    hints = []
+# ---- hints for columns that are not used
+
+
+_HINTED = ("speaker", "lang", "start", "end", "channel", "split")
+"""Contents that a table may have, and that are missed if their column is not used."""
+_FACTS = {
+    "age",
+    "gender",
+    "sex",
+    "native",
+    "first",
+    "mother",
+    "family",
+    "count",
+    "num",
+    "number",
+    "probability",
+    "confidence",
+    "score",
+}
+"""Words of columns that state something about a content, such as `speaker_age` and
+`native_language`.
+"""
+_NO_TIMES = {
+    "date",
+    "day",
+    "month",
+    "year",
+    "user",
+    "page",
+    "line",
+    "index",
+    "char",
+    "chars",
+    "character",
+    "token",
+    "tokens",
+}
+"""Words of columns that have another start or end than one in seconds, such as `start_date` and
+`end_user`.
+"""
+_MIN_MISSPELT = 6
+"""Letters of misspelt words. Many shorter words are similar: `state` and `start`."""
+_MIN_SIMILARITY = 0.85
+"""Similarity of misspelt words, as `difflib` measures it, from 0 to 1."""
+
+
+def suggest_columns(unused: Sequence[str], known: Collection[str]) -> list[str]:
+    """A hint for each content that is not `known` and seems to be in a column that is not used.
+
+    Example: `'langue' looks like the lang: --columns "lang=langue"`.
+    """
+    hints = list[str]()
     for content in _HINTED:
         if content in known:
             continue
-        name = next((name for name in unused if _has_near_word(name, content)), None)
+        name = next((name for name in unused if _may_contain(name, content)), None)
         if name is not None:
             hints.append(f'{name!r} looks like the {content}: --columns "{content}={name}"')
     return hints
 
 
-def _has_near_word(name: str, content: str) -> bool:
-    """Whether a whole word of the name of a column is a usual name of the content, in the plural,
-    or misspelt.
+def _may_contain(name: str, content: str) -> bool:
+    """Whether a word of the name of a column is a usual name of the content, or nearly one.
 
-    Not if another word says that the column only states something about the content, has a unit
-    that is not read, or is a start or end of something else.
+    Not if another word of the name says that the column only states a fact about the content
+    (`speaker_age`), that its unit is not read (`start_frame`), or that it is the start or end of
+    something else (`start_date`).
     """
     words = _join_words(name).split("_")
     if has_other_unit(name) or _FACTS.intersection(words):
         return False
     if content in TIMES and _NO_TIMES.intersection(words):
         return False
-    return any(_is_near(word, usual) for word in words for usual in COLUMNS[content])
+    usual_names = COLUMNS[content]
+    return any(_is_nearly_a(word, usual_names) for word in words)
 
 
-def _is_near(word: str, usual: str) -> bool:
-    """Whether a word is the usual name, its plural, or nearly a long one, such as `speeker`."""
-    if word in (usual, f"{usual}s"):
-        return True
-    if min(len(word), len(usual)) < _MIN_MISSPELT:
-        return False
-    return difflib.SequenceMatcher(None, word, usual).ratio() >= _MIN_SIMILARITY
+def _is_nearly_a(word: str, usual_names: Sequence[str]) -> bool:
+    """Whether a word is a usual name, its plural, or a misspelt long one, such as `speeker`."""
+    for usual in usual_names:
+        if word in (usual, f"{usual}s"):
+            return True
+        if min(len(word), len(usual)) < _MIN_MISSPELT:
+            continue
+        if difflib.SequenceMatcher(None, word, usual).ratio() >= _MIN_SIMILARITY:
+            return True
+    return False

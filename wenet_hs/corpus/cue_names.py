@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of speakers at the beginning of subtitles, as meeting tools write them, and names that are
-general.
+"""Names of speakers at the beginning of subtitles, as meeting tools write them.
 
 Zoom, Teams, Meet and WhisperX write `Ana P: good morning` or `[SPEAKER_00]: good morning`. The name
-is not spoken.
+is not spoken. General names such as `Speaker 1` are other people in each file, so they get the name
+of the file.
 """
 
 import logging
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _COLON = r" ?(?::(?!\S)|：) ?"
+"""After a name: a colon before a space or the end, so not that of 12:30, or a colon of Chinese."""
 _MARK = re.compile(r"(?P<mark>[-–—]|>{1,3})(?P<space> ?)")
 """Before what one speaker says: the dash of a dialogue, or `>>` of broadcasts."""
 _NAME = re.compile(
@@ -31,74 +32,97 @@ _NAME = re.compile(
 )
 """A name and a colon at the beginning, perhaps after a mark, and what is said."""
 _MAX_WORDS = 5
+"""Words of a name."""
 _MIN_PHONE_NUMBER = 7
-"""Digits; Zoom names people who call by telephone so."""
+"""Digits of a name that is the number of a telephone: Zoom names people who call by it so."""
 _MAX_DIFFERENT = 4
 """Up to this number all cues of a file may have different names.
 
-Of more, each name is in two cues on average.
+If there are more names, each is in two cues on average.
 """
-_PARTICLES = frozenset(
-    ("af", "al", "ap", "av", "bin", "bint", "da", "das", "de", "del", "della", "den", "der", "di")
-    + ("do", "dos", "du", "e", "el", "ibn", "la", "las", "le", "los", "ter", "van", "ver", "von")
-    + ("y", "zu", "zum", "zur")
-)
+_PARTICLES = {
+    "af",
+    "al",
+    "ap",
+    "av",
+    "bin",
+    "bint",
+    "da",
+    "das",
+    "de",
+    "del",
+    "della",
+    "den",
+    "der",
+    "di",
+    "do",
+    "dos",
+    "du",
+    "e",
+    "el",
+    "ibn",
+    "la",
+    "las",
+    "le",
+    "los",
+    "ter",
+    "van",
+    "ver",
+    "von",
+    "y",
+    "zu",
+    "zum",
+    "zur",
+}
 """Words inside a name that begin with a small letter."""
 _ROLES = (
-    *(
-        "speaker",
-        "spk",
-        "spkr",
-        "unknown",
-        "unidentified",
-        "participant",
-        "person",
-        "guest",
-        "user",
-        "host",
-        "caller",
-    ),
-    *(
-        "interviewer",
-        "interviewee",
-        "moderator",
-        "narrator",
-        "voice",
-        "man",
-        "woman",
-        "male",
-        "female",
-        "audience",
-    ),
-    *(
-        "sprecher",
-        "sprecherin",
-        "locuteur",
-        "locutrice",
-        "intervenant",
-        "hablante",
-        "orador",
-        "oradora",
-        "falante",
-    ),
-    *(
-        "parlante",
-        "interlocutore",
-        "спикер",
-        "говорящий",
-        "说话人",
-        "发言人",
-        "講者",
-        "話者",
-        "화자",
-        "참석자",
-    ),
+    "speaker",
+    "spk",
+    "spkr",
+    "unknown",
+    "unidentified",
+    "participant",
+    "person",
+    "guest",
+    "user",
+    "host",
+    "caller",
+    "interviewer",
+    "interviewee",
+    "moderator",
+    "narrator",
+    "voice",
+    "man",
+    "woman",
+    "male",
+    "female",
+    "audience",
+    "sprecher",
+    "sprecherin",
+    "locuteur",
+    "locutrice",
+    "intervenant",
+    "hablante",
+    "orador",
+    "oradora",
+    "falante",
+    "parlante",
+    "interlocutore",
+    "спикер",
+    "говорящий",
+    "说话人",
+    "发言人",
+    "講者",
+    "話者",
+    "화자",
+    "참석자",
 )
+"""General names, in several languages: words for the part that somebody has in a conversation."""
 _GENERAL = re.compile(
     rf"(?:unknown |unidentified )?(?:{'|'.join(_ROLES)})[ _.-]*#?(?:\d+|[a-z])?|[a-z]\d*|\d{{1,3}}",
     re.IGNORECASE,
 )
-"""Names that every file has, for other people."""
+"""Names that each file may have for other people: a role, also with a number, or a number."""
 
 
 def is_general_name(name: str) -> bool:
@@ -118,12 +142,12 @@ def qualify_name(name: str, transcript: Path) -> str:
 
 @dataclass(frozen=True)
 class _Turn:
-    """What one speaker says in a cue."""
+    """What one speaker says in a cue. It may begin with a name and a colon."""
 
     name: str | None
-    """What stands before its colon; None: it has no colon."""
+    """What stands before the first colon, which may be a name; None: there is no colon."""
     text: str
-    """What stands after the colon."""
+    """What stands after the colon, or all of it if there is no colon."""
     whole: str
     """All of it, with name and mark."""
 
@@ -136,7 +160,7 @@ class _CueFile:
     """Relative to the corpus."""
     labels: Sequence["Label"]
     turns: Sequence[Sequence[_Turn]]
-    """Of each label; none if the form names its speaker."""
+    """For each label its turns. They are empty if names are not searched in it."""
 
     @property
     def num_with_text(self) -> int:
@@ -148,10 +172,13 @@ class _CueFile:
         """What stands before the colons."""
         return {turn.name for turn in chain.from_iterable(self.turns) if turn.name is not None}
 
-    def find_named(self, names: Collection[str]) -> list[str]:
-        """The first of these names in each cue that has one."""
-        first_names = (_find_first(turns, names) for turns in self.turns)
-        return [name for name in first_names if name is not None]
+    def list_first_names(self, names: Collection[str]) -> list[str]:
+        """The first of these names in each cue that has one of them, in the order of the cues."""
+        first_names = list[str]()
+        for turns in self.turns:
+            names_of_cue = [turn.name for turn in turns if turn.name in names]
+            first_names += [name for name in names_of_cue[:1] if name is not None]
+        return first_names
 
 
 @dataclass
@@ -165,86 +192,97 @@ class CueNames:
     """Names before a colon are always text."""
     take_names: bool = False
     """Names before a colon are speakers also where few cues have one."""
-    num_cues: int = 0
-    """In files whose names were taken for speakers."""
-    num_named: int = 0
+    _files: list[_CueFile] = field(default_factory=list)
+    _texts_of_name: dict[str, set[str]] = field(default_factory=dict)
+    """What may be a name → the different texts after it, in all files."""
+    _num_turns_of_name: Counter[str] = field(default_factory=Counter)
+    """What may be a name → how often it occurs, in all files."""
+    _num_cues: int = 0
+    """Cues with a text in all files that were split."""
+    _num_cues_with_speakers: int = 0
+    """Cues with a text in files whose names were taken for speakers."""
+    _num_named_cues: int = 0
     """Cues with a name that was taken for a speaker."""
-    speakers: Counter[str] = field(default_factory=Counter)
-    """Names that were taken for speakers, with their frequency."""
-    kept: Counter[str] = field(default_factory=Counter)
-    """Names that were kept as text, with their cues."""
-    num_all: int = 0
-    """Cues with a text in all files."""
-    general: dict[str, str] = field(default_factory=dict)
-    """General names, and how one of them was qualified."""
-    _transcripts: list[_CueFile] = field(default_factory=list)
-    _texts: dict[str, set[str]] = field(default_factory=dict)
-    """Name → what follows it, in all files."""
-    _counts: Counter[str] = field(default_factory=Counter)
-    """Name → its cues in all files."""
+    _speakers: Counter[str] = field(default_factory=Counter)
+    """Names that were taken for speakers → how often."""
+    _kept: Counter[str] = field(default_factory=Counter)
+    """Names that were kept as text → number of cues."""
+    _general: dict[str, str] = field(default_factory=dict)
+    """General names of speakers → an example with the name of a file."""
 
     def add(self, labels: Sequence["Label"], path: Path) -> None:
-        """Add the cues of a file. `path`: relative to the corpus."""
+        """Add the cues of a file. `path`: relative to the corpus.
+
+        Names are not searched in a cue if they are always text, or if the form names its speaker.
+        """
         turns_of_labels = list[list[_Turn]]()
         for label in labels:
             is_text_only = self.keep_names or label.speaker is not None
             turns_of_labels.append([] if is_text_only else _find_turns(label.text))
         for turn in chain.from_iterable(turns_of_labels):
             if turn.name is not None:
-                self._texts.setdefault(turn.name, set()).add(turn.text)
-                self._counts[turn.name] += 1
-        self._transcripts.append(_CueFile(path, labels, turns_of_labels))
+                self._texts_of_name.setdefault(turn.name, set()).add(turn.text)
+                self._num_turns_of_name[turn.name] += 1
+        self._files.append(_CueFile(path, labels, turns_of_labels))
 
     def split(self) -> list[list["Label"]]:
         """The labels of each file with their speakers, in the order in which the files were added.
 
-        General names of speakers get the name of the file.
+        General names of speakers get the name of the file. What `report` states is counted.
         """
-        return [self._split_file(transcript) for transcript in self._transcripts]
+        return [self._split_file(file) for file in self._files]
 
-    def _split_file(self, transcript: _CueFile) -> list["Label"]:
-        self.num_all += transcript.num_with_text
-        candidates = set(filter(self._may_be_name, transcript.names))
-        names = candidates if self.take_names else self._choose_names(transcript, candidates)
-        labels = transcript.labels
+    def _split_file(self, file: _CueFile) -> list["Label"]:
+        """The labels of a file; without the names of speakers, if names are taken for speakers."""
+        self._num_cues += file.num_with_text
+        candidates = set(filter(self._may_be_name, file.names))
+        names = candidates if self.take_names else self._choose_names(file, candidates)
+        labels = file.labels
         if names:
-            self.num_cues += transcript.num_with_text
-            pairs = zip(labels, transcript.turns, strict=True)
+            self._num_cues_with_speakers += file.num_with_text
+            pairs = zip(labels, file.turns, strict=True)
             labels = [self._name_speaker(label, turns, names) for label, turns in pairs]
         else:
-            self.kept.update(transcript.find_named(candidates))
-        return [self._qualify(label, transcript.path) for label in labels]
+            self._kept.update(file.list_first_names(candidates))
+        return [self._qualify(label, file.path) for label in labels]
 
     def _may_be_name(self, name: str) -> bool:
-        """Whether it is like a name. If it recurs it may be one too: some people write `ana p`."""
-        return _is_like_name(name) or (_has_form_of_name(name) and self._counts[name] > 1)
+        """Whether a text before a colon may be a name: it is like one, or has the form and recurs.
 
-    def _choose_names(
-        self,
-        transcript: _CueFile,
-        candidates: Collection[str],
-    ) -> Collection[str]:
-        """The names of people in a file; none if too few of its cues begin with one.
+        So `ana p`, with small letters, is a name only if it recurs.
+        """
+        if _is_like_name(name):
+            return True
+        return _has_form_of_name(name) and self._num_turns_of_name[name] > 1
 
-        Words with small letters are names only if each cue begins with a name.
+    def _choose_names(self, file: _CueFile, candidates: Collection[str]) -> Collection[str]:
+        """The candidates that are names of people in a file; none if its cues are text.
+
+        They are names if most cues with a text have one, and if they are few and recur, as people
+        do. Names with small letters, such as `ana p`, count only if each cue has a name.
         """
         like_names = [name for name in candidates if _is_like_name(name)]
-        cues_of_people = transcript.find_named(like_names)
-        have_most_cues_names = len(cues_of_people) > transcript.num_with_text / 2
-        if not have_most_cues_names or not self._are_people(cues_of_people):
+        names_of_cues = file.list_first_names(like_names)
+        have_most_cues_names = len(names_of_cues) > file.num_with_text / 2
+        if not have_most_cues_names or not self._are_people(names_of_cues):
             return ()
-        has_each_cue_a_name = len(transcript.find_named(candidates)) == transcript.num_with_text
+        has_each_cue_a_name = len(file.list_first_names(candidates)) == file.num_with_text
         return candidates if has_each_cue_a_name else like_names
 
-    def _are_people(self, names: Sequence[str]) -> bool:
-        """Whether the names of the cues of a file are those of people, which are few and recur.
+    def _are_people(self, names_of_cues: Sequence[str]) -> bool:
+        """Whether the names at the beginning of cues, one per cue, are those of people.
 
-        A person says different things: in a lesson of languages `Hello: Hallo` recurs too.
+        There are few different ones. At least half of the cues have a general name, or one with
+        different texts after it: a lesson of languages has `Hello: Hallo` also repeatedly.
         """
-        if len(names) < 2 or len({*names}) > max(_MAX_DIFFERENT, len(names) / 2):
+        if len(names_of_cues) < 2:
             return False
-        num_known = sum(is_general_name(name) or len(self._texts[name]) > 1 for name in names)
-        return num_known >= len(names) / 2
+        if len({*names_of_cues}) > max(_MAX_DIFFERENT, len(names_of_cues) / 2):
+            return False
+        num_known = sum(
+            is_general_name(name) or len(self._texts_of_name[name]) > 1 for name in names_of_cues
+        )
+        return num_known >= len(names_of_cues) / 2
 
     def _name_speaker(
         self,
@@ -252,50 +290,59 @@ class CueNames:
         turns: Sequence[_Turn],
         names: Collection[str],
     ) -> "Label":
-        """The label without these names. It has no speaker if several people speak in it."""
-        parts = [part for turn in turns for part in _divide_at_names(turn, names)]
-        named = [part.name for part in parts if part.name is not None]
-        if not named:
+        """The label with its text without these names, and with the one speaker whom it names.
+
+        It has no speaker if several people speak in it, or if a part has no name. A label without
+        any of the names is returned as it is.
+        """
+        parts = list[_Part]()
+        for turn in turns:
+            parts += _divide_at_names(turn, names)
+        names_of_label = [part.name for part in parts if part.name is not None]
+        if not names_of_label:
             return label
-        self.num_named += 1
-        self.speakers.update(named)
+        self._num_named_cues += 1
+        self._speakers.update(names_of_label)
         is_one_person = len({part.name for part in parts}) == 1
         text = " ".join(part.text for part in parts if part.text)
-        return label._replace(text=text, speaker=named[0] if is_one_person else None)
+        return label._replace(text=text, speaker=names_of_label[0] if is_one_person else None)
 
-    def _qualify(self, label: "Label", transcript: Path) -> "Label":
+    def _qualify(self, label: "Label", path: Path) -> "Label":
+        """The label, with the name of the file in the name of its speaker if that is general."""
         if label.speaker is None or not is_general_name(label.speaker):
             return label
-        qualified = qualify_name(label.speaker, transcript)
-        self.general.setdefault(label.speaker, qualified)
+        qualified = qualify_name(label.speaker, path)
+        self._general.setdefault(label.speaker, qualified)
         return label._replace(speaker=qualified)
 
     def report(self) -> None:
-        """State what was taken for a speaker, what was kept as text, and which names are qualified."""
-        if self.speakers:
+        """Log which names were taken for speakers, kept as text, and got the name of the file."""
+        if self._speakers:
             logger.info(
                 "%d of %d cues begin with a name and a colon, which is the speaker and no text: %s; "
                 "--keep_names keeps it",
-                self.num_named,
-                self.num_cues,
-                _list_counts(self.speakers),
+                self._num_named_cues,
+                self._num_cues_with_speakers,
+                _list_counts(self._speakers),
             )
-        if self.kept.total() > 1:
+        if self._kept.total() > 1:
             logger.info(
                 "%d of %d transcripts begin with a name and a colon, which is kept as text: %s; "
                 "--take_names makes it the speaker",
-                self.kept.total(),
-                self.num_all,
-                _list_counts(self.kept),
+                self._kept.total(),
+                self._num_cues,
+                _list_counts(self._kept),
             )
-        if self.general:
-            example = next(iter(self.general.values()))
-            names = list_names([repr(name) for name in self.general])
-            message = "%s may be other people in each file; speakers have the file in their name, such as %r"
-            logger.info(message, names, example)
+        if self._general:
+            logger.info(
+                "%s may be other people in each file; speakers have the file in their name, such as %r",
+                list_names([repr(name) for name in self._general]),
+                next(iter(self._general.values())),
+            )
 
 
 def _list_counts(names: Counter[str]) -> str:
+    """The names with their numbers, the most frequent first: `'Ana' (12), 'Ben' (3)`."""
     return list_names([f"{name!r} ({num})" for name, num in names.most_common()])
 
 
@@ -305,29 +352,28 @@ def _list_counts(names: Counter[str]) -> str:
 def _find_turns(text: str) -> list[_Turn]:
     """What each speaker says in a cue.
 
-    A cue that begins with a mark is divided at all marks that are written like this one.
+    A cue that begins with a mark is divided at all marks that are written like this one, with or
+    without a space after them: `- mo lu - ke` are two turns, `- mo -lu` is one.
     """
     text = " ".join(text.split())
     mark = _MARK.match(text)
     if mark is None:
         return [_find_name(text)]
-    after_mark = r"\s" if mark["space"] else r"\S"
+    after_mark = r"\s" if mark["space"] else r"\S"  # another mark may be a part of the text
     parts = re.split(rf"\s+(?={re.escape(mark['mark'])}{after_mark})", text)
     return [_find_name(part) for part in parts]
 
 
 def _find_name(text: str) -> _Turn:
-    """What stands before the first colon, and after it."""
+    """The turn with what stands before its first colon, without brackets, and after it."""
     match = _NAME.match(text)
     if match is None:
         return _Turn(None, text, text)
     name = match["name"]
     is_in_brackets = re.fullmatch(r"\[.*\]|\([^()]*\)", name) is not None
-    return _Turn(name[1:-1].strip() if is_in_brackets else name, match["text"], text)
-
-
-def _find_first(turns: Sequence[_Turn], names: Collection[str]) -> str | None:
-    return next((turn.name for turn in turns if turn.name in names), None)
+    if is_in_brackets:
+        name = name[1:-1].strip()
+    return _Turn(name, match["text"], text)
 
 
 @dataclass(frozen=True)
@@ -335,6 +381,7 @@ class _Part:
     """A part of a turn: what follows a name."""
 
     name: str | None
+    """None: the beginning of a turn, before the first name."""
     text: str
 
 
@@ -342,15 +389,19 @@ def _divide_at_names(turn: _Turn, names: Collection[str]) -> list[_Part]:
     """The turn, divided where one of the names stands with a colon: marks may be left out.
 
     A turn that does not begin with one of the names begins with a part without a name.
+    Example: `Ana: mo Ben: lu` are the parts of Ana and of Ben.
     """
-    is_named = turn.name in names
+    begins_with_name = turn.name in names
     any_name = "|".join(map(re.escape, names))
     inside = rf"(?:^|(?<=\s))(?:(?:[-–—]|>{{1,3}}) ?)?[\[(]?({any_name})[\])]?{_COLON}"
-    first, *others = re.split(inside, turn.text if is_named else turn.whole)
-    pairs = zip(others[::2], others[1::2], strict=True)
+    # The split gives the text before the first name, and then names and texts by turns.
+    first, *names_and_texts = re.split(inside, turn.text if begins_with_name else turn.whole)
+    pairs = zip(names_and_texts[::2], names_and_texts[1::2], strict=True)
     parts = [_Part(name, text.strip()) for name, text in pairs]
-    if is_named or first.strip():
-        parts.insert(0, _Part(turn.name if is_named else None, first.strip()))
+    if begins_with_name:
+        parts.insert(0, _Part(turn.name, first.strip()))
+    elif first.strip():
+        parts.insert(0, _Part(None, first.strip()))
     return parts
 
 
@@ -358,25 +409,30 @@ def _divide_at_names(turn: _Turn, names: Collection[str]) -> list[_Part]:
 
 
 def _is_like_name(name: str) -> bool:
-    """Whether it has the form of a name, and no words in small letters but particles (`de`).
+    """Whether it has the form of a name, and is a general name or written as a name.
 
-    Notes in brackets may have small letters, and so may general names (`speaker 1`).
+    As a name: it has words that are not in small letters, and others only if these are particles,
+    as in `Ana de Paz`. Notes in brackets do not count. `speaker 1` is a general name.
     """
     if not _has_form_of_name(name):
         return False
+    if is_general_name(name):
+        return True
     words = re.sub(r"\([^()]*\)", "", name).split()
-    is_capitalised = any(not word.islower() for word in words)
     small_words = {word for word in words if word.islower()}
-    return is_general_name(name) or (is_capitalised and small_words <= _PARTICLES)
+    has_other_word = any(not word.islower() for word in words)
+    return has_other_word and small_words <= _PARTICLES
 
 
 def _has_form_of_name(name: str) -> bool:
-    """Whether it has at most five words and is no sentence.
+    """Whether it has letters, at most five words, and no end of a sentence.
 
-    Numbers are no names, except those of telephones.
+    Numbers are no names, except those of telephones. `Dr. Paz` is no sentence: a word of at least
+    four letters does not follow the full stop.
     """
     has_letter = any(map(str.isalpha, name))
     has_telephone = sum(map(str.isdigit, name)) >= _MIN_PHONE_NUMBER
+    if not has_letter and not has_telephone:
+        return False
     has_end_of_sentence = re.search(r"[?!;]|\.\s+\w{4}", name) is not None
-    is_short = len(name.split()) <= _MAX_WORDS
-    return (has_letter or has_telephone) and is_short and not has_end_of_sentence
+    return len(name.split()) <= _MAX_WORDS and not has_end_of_sentence

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Intervals of words or phones, as of a forced aligner: joined to utterances between pauses
-(--join_intervals).
+"""Intervals of words or phones that are joined to utterances between pauses (--join_intervals).
+
+A forced aligner writes such intervals.
 """
 
 import logging
@@ -17,6 +18,13 @@ from wenet_hs.tree.errors import list_names
 logger = logging.getLogger(__name__)
 
 _ROUNDED_S = 1e-6
+"""A pause may be shorter by this, because times are rounded."""
+_MIN_INTERVALS = 10
+"""Intervals of a tier that seem to be words or phones; of fewer nothing is stated."""
+_MAX_GAP_S = 0.005
+"""Between intervals that touch."""
+_MAX_WORD_S = 1.0
+"""An interval of a word or phone is shorter."""
 UNKNOWN = ("spn", "<unk>")
 """Labels of speech that the aligner does not know: an utterance ends there."""
 NOISES = ("*", "@")
@@ -26,25 +34,22 @@ NOISES = ("*", "@")
 def join_tiers(
     tiers: Iterable[Sequence[Span]], pause_s: float | None, unit: str, pauses: str = AUTO
 ) -> list[Sequence[Span]]:
-    """The annotations of each tier, joined to utterances between pauses of at least `pause_s`
-    seconds.
+    """The annotations of each tier, joined to utterances between pauses.
 
     Labels of pauses are left out, and their length counts. An utterance also ends at labels of
     speech or noise that is not to be used. Intervals of punctuation belong to the utterance around
     them, unless they last as long as a pause. The counts are logged.
 
-    `pause_s`: None gives the annotations as they are; a hint is logged if they seem to be words.
-    `unit`, `pauses`: the values of --unit and --pauses.
+    Args:
+        tiers: the annotations of each tier, in the order of their times.
+        pause_s: seconds of the shortest pause between utterances; None: the annotations stay as
+            they are, and a hint is logged if they seem to be words.
+        unit: value of --unit, `char` or `phone`.
+        pauses: value of --pauses, the labels of pauses.
     """
     before = list(tiers)
     if pause_s is None:
-        if num_words := sum(len(spans) for spans in before if _are_words(spans)):
-            hint = "--join_intervals 0.5 makes utterances between pauses of 0.5 s"
-            logger.info(
-                "%d intervals touch and have one word each, as words or phones do; %s",
-                num_words,
-                hint,
-            )
+        _report_words(before)
         return before
     joiner = _Joiner(pause_s, find_aligner_labels(pauses, unit), unit)
     after: list[Sequence[Span]] = [joiner.join(spans) for spans in before]
@@ -56,17 +61,48 @@ def join_tiers(
     return after
 
 
+def _report_words(tiers: Sequence[Sequence[Span]]) -> None:
+    """Log a hint if tiers seem to have words or phones, which are too short as utterances."""
+    num_words = sum(len(spans) for spans in tiers if _are_words(spans))
+    if num_words:
+        logger.info(
+            "%d intervals touch and have one word each, as words or phones do; %s",
+            num_words,
+            "--join_intervals 0.5 makes utterances between pauses of 0.5 s",
+        )
+
+
+def _are_words(spans: Sequence[Span]) -> bool:
+    """Whether most annotations with times are short, have one word and touch the next one.
+
+    Of fewer than `_MIN_INTERVALS` it cannot be told.
+    """
+    timed = [
+        (begin, end, text) for begin, end, text in spans if begin is not None and end is not None
+    ]
+    if len(timed) < _MIN_INTERVALS:
+        return False
+    num_touching = 0
+    for (_, end, _), (following_begin, _, _) in pairwise(timed):
+        num_touching += abs(following_begin - end) < _MAX_GAP_S
+    num_words = sum(
+        len(text.split()) == 1 and end - begin < _MAX_WORD_S for begin, end, text in timed
+    )
+    return num_touching > 0.5 * len(timed) and num_words > 0.9 * len(timed)
+
+
 @dataclass
 class _JoinedIntervals:
-    """Intervals that are joined."""
+    """Intervals that become one utterance."""
 
     begin: float | None
     end: float | None
-    """The latest end of the intervals. None: it has no times, and only one interval."""
+    """The latest end of the intervals. None: there is only one interval, and it has no times."""
     texts: list[str]
+    """Of the intervals, in their order."""
 
     def append(self, end: float, text: str) -> None:
-        """Add an interval to an utterance with times."""
+        """Add an interval that ends at `end` to intervals with times."""
         assert self.end is not None
         self.end = max(self.end, end)
         self.texts.append(text)
@@ -80,9 +116,13 @@ class _Joiner:
     labels: PauseLabels
     unit: str
     left_out: Counter[str] = field(default_factory=Counter)
+    """Labels in small letters → how often they were left out; empty: an interval without label."""
 
     def join(self, spans: Sequence[Span]) -> list[Span]:
-        """The utterances of one tier. Punctuation without a word is left out, and counted."""
+        """The utterances of one tier.
+
+        Labels that are left out are counted, and so is an utterance of punctuation only.
+        """
         joined = list[Span]()
         for utterance in self._divide(spans):
             if any(map(self._is_word, utterance.texts)):
@@ -92,9 +132,12 @@ class _Joiner:
         return joined
 
     def _divide(self, spans: Sequence[Span]) -> list[_JoinedIntervals]:
-        """The intervals of each utterance. An interval without times is an utterance of its own."""
+        """The intervals of each utterance, without labels of pauses and noise, which are counted.
+
+        An interval without times is an utterance of its own.
+        """
         utterances = list[_JoinedIntervals]()
-        is_open = False
+        is_open = False  # whether the last utterance may go on
         for begin, end, text in spans:
             if self._is_pause(text) or self._is_silent_sign(begin, end, text):
                 self._count(text)
@@ -104,7 +147,7 @@ class _Joiner:
             elif begin is None or end is None:
                 utterances.append(_JoinedIntervals(begin, end, [text]))
                 is_open = False
-            elif is_open and self._is_near(utterances[-1], begin):
+            elif is_open and self._follows_without_pause(utterances[-1], begin):
                 utterances[-1].append(end, text)
             else:
                 utterances.append(_JoinedIntervals(begin, end, [text]))
@@ -112,48 +155,45 @@ class _Joiner:
         return utterances
 
     def _count(self, *texts: str) -> None:
+        """Count labels that are left out."""
         self.left_out.update(text.strip().lower() for text in texts)
 
-    def _is_near(self, utterance: _JoinedIntervals, begin: float) -> bool:
-        """Whether the time from the end of the utterance to `begin` is no pause."""
+    def _follows_without_pause(self, utterance: _JoinedIntervals, begin: float) -> bool:
+        """Whether the time from the end of the utterance to `begin` is shorter than a pause."""
         assert utterance.end is not None  # an open utterance has times
         return begin - utterance.end < self.pause_s - _ROUNDED_S
 
     def _is_pause(self, text: str) -> bool:
-        """Whether it is a label of a pause. What has no label is one too."""
+        """Whether a text is a label of a pause. An empty label is one too."""
         return not text.strip() or self.labels.is_pause(text)
 
     def _is_silent_sign(self, begin: float | None, end: float | None, text: str) -> bool:
-        """Whether it is punctuation, such as `...`, that lasts as long as a pause: signs are not
-        spoken.
+        """Whether an interval is punctuation, such as `...`, and lasts as long as a pause.
+
+        Signs are not spoken, so such an interval is a pause.
         """
         if begin is None or end is None or self._is_word(text):
             return False
         return end - begin >= self.pause_s - _ROUNDED_S
 
     def _is_end(self, text: str) -> bool:
-        """Whether it is a label of speech or noise that is not to be used.
+        """Whether a text, which is not empty, is a label of speech or noise that is not to be used.
 
-        In transcripts of phones signs are phones, such as `@` of SAMPA.
+        Such are `spn`, and signs of noise, also repeated: `***`. In transcripts of phones these
+        signs are phones, such as `@` of SAMPA.
         """
         label = text.strip().lower()
         if label in UNKNOWN or is_ignored(label):
             return True
-        return self.unit != "phone" and label[0] in NOISES and not label.strip(label[0])
+        first_sign = label[0]
+        is_one_sign = not label.strip(first_sign)  # it consists of this sign only
+        return self.unit != "phone" and first_sign in NOISES and is_one_sign
 
     def _is_word(self, text: str) -> bool:
-        """Whether it is more than punctuation.
+        """Whether a text is more than punctuation.
 
         In transcripts of phones signs are phones, such as `?` of SAMPA.
         """
-        return self.unit == "phone" or any(map(str.isalnum, text)) or bool(normalize(text, None))
-
-
-def _are_words(spans: Sequence[Span]) -> bool:
-    """Whether most annotations are short, have one word and touch the next one."""
-    timed = [
-        (begin, end, text) for begin, end, text in spans if begin is not None and end is not None
-    ]
-    num_touching = sum(abs(second[0] - first[1]) < 0.005 for first, second in pairwise(timed))
-    num_words = sum(len(text.split()) == 1 and end - begin < 1.0 for begin, end, text in timed)
-    return len(timed) >= 10 and num_touching > 0.5 * len(timed) and num_words > 0.9 * len(timed)
+        if self.unit == "phone" or any(map(str.isalnum, text)):
+            return True
+        return normalize(text, None) != ""  # it keeps marks too, such as those of vowels

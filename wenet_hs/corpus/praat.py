@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from wenet_hs.annotation.textgrid import read_textgrid
-from wenet_hs.annotation.tiers import AnnotationFile
+from wenet_hs.annotation.tiers import AnnotationFile, Tier
 from wenet_hs.base.options import REQUIRED, option
-from wenet_hs.corpus.elan import TierOptions, prepare_files
 from wenet_hs.corpus.speakers import SPEAKER_HELP
+from wenet_hs.corpus.tier_choice import TierSelection
+from wenet_hs.corpus.tier_files import TierOptions, prepare_tier_files
 from wenet_hs.text.normalize import normalize_phones
 
 logger = logging.getLogger(__name__)
@@ -38,23 +39,34 @@ class PraatOptions(TierOptions):
 
 
 def prepare(options: PraatOptions) -> dict[str, Any]:
-    """Write the lists of Praat files. Returns the content of `stats.json`."""
-    return prepare_files(options, "praat", ".TextGrid", read_praat, {"name": options.tier})
+    """Write the data lists of Praat files. Returns the content of `stats.json`."""
+    selection = TierSelection(names=options.tier)
+    return prepare_tier_files(
+        options, form="praat", suffix=".TextGrid", read=read_praat, selection=selection
+    )
 
 
 def read_praat(path: Path) -> AnnotationFile:
-    """The tiers of a TextGrid, without empty intervals."""
+    """The tiers of a TextGrid, without empty intervals.
+
+    Names of tiers get one form of Unicode. Texts with Praat's backslash codes are kept as they are;
+    a warning states their number and the first one. Raises DataError if the file cannot be read.
+    """
     grid = read_textgrid(path)
-    tiers = [
-        replace(
-            tier,
-            name=normalize_phones(tier.name),
-            spans=[span for span in tier.spans if span[2].strip()],
+    tiers = [_clean_tier(tier) for tier in grid.tiers]
+    texts = [text for tier in tiers for _, _, text in tier.spans]
+    coded = [text for text in texts if _CODE.search(text)]
+    if coded:
+        logger.warning(
+            "%s: %d texts have codes of Praat, such as %s; use Convert to Unicode in Praat",
+            path,
+            len(coded),
+            coded[0],
         )
-        for tier in grid.tiers
-    ]
-    texts = [text for tier in tiers for *_, text in tier.spans]
-    if coded := [text for text in texts if _CODE.search(text)]:
-        message = "%s: %d texts have codes of Praat, such as %s; use Convert to Unicode in Praat"
-        logger.warning(message, path, len(coded), coded[0])
     return replace(grid, tiers=tiers)
+
+
+def _clean_tier(tier: Tier) -> Tier:
+    """The tier without empty intervals, and with a name in one form of Unicode."""
+    filled = [(begin, end, text) for begin, end, text in tier.spans if text.strip()]
+    return replace(tier, name=normalize_phones(tier.name), spans=filled)

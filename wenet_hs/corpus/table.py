@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table of recordings and transcripts: CSV, TSV or JSON, with the names of the columns in the
-first line.
+"""A table of recordings and transcripts: CSV, TSV or JSON, with column names in the first line.
 
 Example: wenet-hs prepare table --table recordings.csv --audio_dir recordings --lang mdw --out data
          wenet-hs prepare table --table my.tsv --columns "audio=File text=Orthography" --out data
@@ -27,7 +26,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice, pairwise, permutations
+from itertools import pairwise, permutations
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -37,13 +36,14 @@ from wenet_hs.corpus.columns import (
     COLUMNS,
     TIMES,
     find_columns,
-    find_near_names,
     has_other_unit,
     is_in_milliseconds,
     is_usual_name,
+    suggest_columns,
 )
-from wenet_hs.corpus.entries import Entry, RecordingOptions, prepare_entries
+from wenet_hs.corpus.entries import Entry, RecordingOptions
 from wenet_hs.corpus.output import Rejected
+from wenet_hs.corpus.own_recordings import prepare_entries
 from wenet_hs.corpus.table_files import Table, decode_text, read_table_file
 from wenet_hs.data.audio import AudioError, read_duration
 from wenet_hs.data.containers import ADD_HEADER, RAW_SAMPLES, RAW_SUFFIXES
@@ -59,15 +59,15 @@ mistakes.
 """
 _NEMO_START = "offset"
 """The name that NeMo gives the begin of a segment, which it omits where it is 0."""
-
-
 _NUM_SAMPLED = 100
 """Rows at the beginning that show whether times are seconds."""
 _MIN_DOUBTFUL_S = 30.0
-"""Length of the median segment from which on it is checked.
+"""If the median segment is at least that long, the unit of the times is checked.
 
-In milliseconds words are longer too.
+Words that are read as seconds, and are milliseconds, are longer too.
 """
+_MAX_ROWS_OF_TIMES = 1000
+"""Rows at the beginning that show which columns are times."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,21 +106,112 @@ def prepare(options: TableOptions) -> dict[str, Any]:
     return prepare_entries(options, "table", read_entries(options.corpus, options), {})
 
 
+# ---- rows → entries
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row of a table that could be read."""
+
+    line: int
+    cells: Mapping[str, Any]
+    """Name of the column → its content: a text, or of JSON any value."""
+    values: Mapping[str, str]
+    """What a column contains, as in `COLUMNS` → text. Empty cells are left out."""
+
+
+@dataclass(frozen=True)
+class _ChosenColumns:
+    """Which columns of a table are used, and for what."""
+
+    names: Mapping[str, str]
+    """What a column contains, as in `COLUMNS` → its name."""
+    in_ms: Collection[str]
+    """The contents that are times in milliseconds. Other times are seconds or a clock."""
+    unused: Sequence[str]
+    """The names of the other columns."""
+
+
 def read_entries(
     path: Path, options: ColumnOptions, finder: MediaFinder | None = None
 ) -> Iterator[Entry | Rejected]:
-    """The rows of a table.
+    """The rows of a table, in order. Which columns are used and not used is logged.
 
-    `finder`: finds the audio, by which a table without names of columns is recognised.
-
-    Raises DataError when the table cannot be read or lacks a column, ConfigError for wrong
-        --columns.
+    Args:
+        finder: finds the audio, by which a table without names of columns is recognised; None: a
+            new one for the folder of --audio_dir.
+    Raises DataError when the table cannot be read, lacks a column, or its times cannot be right;
+        ConfigError for wrong --columns.
     """
     finder = finder or MediaFinder(options.audio_dir)
+    table = _read_table(path, options, finder)
+    columns = _choose_columns(path, table, options)
+    rows = list[_Row]()
+    for line, cells in table.rows:
+        if isinstance(cells, dict):
+            rows.append(_Row(line, cells, _read_values(cells, columns.names)))
+    _refuse_raw_samples(path, rows, finder)
+    if not columns.in_ms:
+        _refuse_other_unit(path, rows, finder)
+    doubtful_lines = _find_doubtful_lines(path, rows, columns.unused)
+    row_of_line = {row.line: row for row in rows}
+    for line, cells in table.rows:
+        where = f"{path.name}:{line}"
+        if isinstance(cells, str):
+            yield Rejected(where, "", reason=cells, lang="")
+        else:
+            is_doubtful = line in doubtful_lines
+            yield _make_entry(row_of_line[line], columns, path.parent, where, is_doubtful)
+
+
+def _make_entry(
+    row: _Row, columns: _ChosenColumns, folder: Path, where: str, is_doubtful: bool
+) -> Entry | Rejected:
+    """The entry of a row, or rejected if one of its cells cannot be used.
+
+    `folder`: where relative paths begin. `where`: file and line, for messages. `is_doubtful`:
+    whether other rows give the whole file another text; then the row is rejected too.
+    """
+    values = row.values
+    try:
+        _refuse_json_cells(row, columns.names)
+        if is_doubtful:
+            raise ValueError(
+                "several transcripts: other rows have another text for the whole file; keep one row"
+            )
+        start, end = _read_times(values, columns.in_ms)
+    except ValueError as error:
+        return Rejected(
+            key=values.get("key", where),
+            path=values.get("audio", ""),
+            reason=str(error),
+            lang=values.get("lang", ""),
+            text=values.get("text", ""),
+        )
+    return Entry(
+        where=where,
+        audio=_list_audio_paths(values.get("audio", "")),
+        folder=folder,
+        txt=values.get("text", ""),
+        key=values.get("key"),
+        lang=values.get("lang"),
+        speaker=values.get("speaker"),
+        start=start,
+        end=end,
+        channel=values.get("channel"),
+        split=values.get("split"),
+    )
+
+
+def _read_table(path: Path, options: ColumnOptions, finder: MediaFinder) -> Table:
+    """The rows of the file. Raises DataError if none can be read."""
 
     def is_audio(cell: str) -> bool:
-        found = finder.find(_audio_paths(cell), path.parent)
-        return isinstance(found, Path) or found.startswith(("ambiguous", "unreadable"))
+        """Whether a cell names an audio file, also if it is ambiguous which one, or unreadable."""
+        path_or_fault = finder.find(_list_audio_paths(cell), path.parent)
+        if isinstance(path_or_fault, Path):
+            return True
+        return path_or_fault.startswith(("ambiguous", "unreadable"))
 
     table = read_table_file(
         path,
@@ -130,177 +221,157 @@ def read_entries(
         are_columns_chosen=bool(options.columns),
     )
     if not table.header:
-        found = (
-            f"no row can be read, line {table.rows[0][0]}: {table.rows[0][1]}"
-            if table.rows
-            else "empty"
-        )
+        found = "empty"
+        if table.rows:
+            line, fault = table.rows[0]
+            found = f"no row can be read, line {line}: {fault}"
         raise DataError(path, found, "give a table with the names of the columns")
-    columns = _find_columns(path, table, options)
-    in_ms = [content for content in TIMES if is_in_milliseconds(columns.get(content, ""))]
-    used = [
-        f"{name!r} is the {content}{' in ms' * (content in in_ms)}"
-        for content, name in columns.items()
-    ]
-    logger.info("%s: %s, %d rows; %s", path, table.form, len(table.rows), ", ".join(used))
-    unused = [name for name in table.header if name and name not in columns.values()]
-    _report_unused(path, unused, {*columns, *re.findall(r"(\w+)=", options.columns)})
-    _drop_repeated_ids(path, table, columns)
-    rows = {number: row for number, row in table.rows if isinstance(row, dict)}
-    values = {number: _read_values(row, columns) for number, row in rows.items()}
-    _refuse_raw_samples(path, values, finder)
-    _refuse_other_unit(path, values, in_ms, finder)
-    doubtful = _find_doubtful(path, table, values, unused)
-    for number, row in table.rows:
-        where = f"{path.name}:{number}"
-        if isinstance(row, str):
-            yield Rejected(where, "", row, "")
-            continue
-        value = values[number]
-        try:
-            if wrong := [content for content in value if _is_json(row.get(columns[content]))]:
-                raise ValueError(
-                    f"{columns[wrong[0]]}: {value[wrong[0]][:40]} is no text or number"
-                )
-            if number in doubtful:
-                raise ValueError(
-                    "several transcripts: other rows have another text for the whole file; keep one row"
-                )
-            start, end = _read_times(value, in_ms)
-        except ValueError as error:
-            names = (
-                value.get("key", where),
-                value.get("audio", ""),
-                str(error),
-                value.get("lang", ""),
-            )
-            yield Rejected(*names, text=value.get("text", ""))
-            continue
-        yield Entry(
-            where=where,
-            audio=_audio_paths(value.get("audio", "")),
-            folder=path.parent,
-            txt=value.get("text", ""),
-            start=start,
-            end=end,
-            **{name: value.get(name) for name in ("key", "lang", "speaker", "channel", "split")},
-        )
+    return table
 
 
-def _read_values(row: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, str]:
+def _read_values(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, str]:
     """Content → text of a row, without empty cells.
 
-    A missing `offset` beside a duration is 0, the default of NeMo's manifests. NaN is not missing.
+    If a row has a duration but no `offset`, the start is 0, the default of NeMo's manifests. An
+    offset that is NaN is no such case: the row then has no start.
     """
-    texts = {content: _text(row.get(name)) for content, name in columns.items()}
-    value = {content: text for content, text in texts.items() if text}
+    texts = {content: _to_text(cells.get(name)) for content, name in columns.items()}
+    values = {content: text for content, text in texts.items() if text}
     start = columns.get("start", "")
-    has_no_offset = start.lower() == _NEMO_START and row.get(start) in (None, "")
-    if has_no_offset and "duration" in value and "end" not in value:
-        value["start"] = "0"
-    return value
+    has_no_offset = start.lower() == _NEMO_START and cells.get(start) in (None, "")
+    if has_no_offset and "duration" in values and "end" not in values:
+        values["start"] = "0"
+    return values
 
 
-def _audio_paths(written: str) -> tuple[str, str]:
-    """A path as it is written, and without the suffix of another file of the recording.
+def _to_text(cell: Any) -> str:
+    """The text of a cell without spaces around it; empty for a missing value."""
+    is_nan = cell != cell  # pandas writes missing values as NaN into JSON
+    if cell is None or is_nan:
+        return ""
+    return str(cell).strip()
 
-    Exports name the annotation file, and KsponSpeech its files of raw samples, which users convert.
+
+def _list_audio_paths(written: str) -> tuple[str, str]:
+    """The paths by which the audio is searched: as it is written, and without some suffixes.
+
+    Exports name the annotation file (`a.eaf`), and KsponSpeech its files of raw samples (`a.pcm`),
+    which users convert. Without the suffix the audio of the same name is found.
     """
     return written, re.sub(r"(?i)\.(eaf|textgrid|pcm)$", "", written)
 
 
-def _refuse_raw_samples(
-    path: Path,
-    values: Mapping[int, Mapping[str, str]],
-    finder: MediaFinder,
-) -> None:
-    """Raise DataError if the audio of all rows is raw samples, as KsponSpeech has them.
+def _refuse_json_cells(row: _Row, columns: Mapping[str, str]) -> None:
+    """Raise ValueError if a cell that is used has a list or an object: it is no text or number."""
+    for content, text in row.values.items():
+        if _is_json(row.cells.get(columns[content])):
+            raise ValueError(f"{columns[content]}: {text[:40]} is no text or number")
 
-    The first row with other audio ends the search. A few raw files are rejected later, row by row.
+
+def _is_json(value: Any) -> bool:
+    """Whether a value is a list or an object, or the text of one.
+
+    Label Studio writes segments as such texts into cells of CSV.
     """
-    first_name = ""
-    for value in values.values():
-        written = value.get("audio", "")
-        if Path(written).suffix.lower() not in RAW_SUFFIXES:
-            return
-        audio = finder.find(_audio_paths(written), path.parent)
-        if isinstance(audio, Path) or not audio.startswith("unreadable"):
-            return
-        first_name = first_name or Path(written).name
-    if first_name:
-        raise DataError(path, f"no audio file, but {first_name}: {RAW_SAMPLES}", ADD_HEADER)
-
-
-@dataclass(frozen=True)
-class _RecordingPart:
-    """A part of a recording, as a row gives it."""
-
-    number: int
-    """Line of the table."""
-    audio: str
-    """Path as it is written."""
-    start: float
-    end: float
-
-
-def _refuse_other_unit(
-    path: Path,
-    values: Mapping[int, Mapping[str, str]],
-    in_ms: Collection[str],
-    finder: MediaFinder,
-) -> None:
-    """Raise DataError if times are read as seconds and seem to have a smaller unit.
-
-    Then segments are long, and most end after twice the duration of their audio. The audio is only
-    asked for the first rows of tables with long segments.
-    """
-    if in_ms:
-        return
-    segments = _read_segments(values)
-    if not segments or median(one.end - one.start for one in segments) < _MIN_DOUBTFUL_S:
-        return
-    num_outside = 0
-    example = ""
-    for segment in segments:
-        duration = _find_duration(segment.audio, path.parent, finder)
-        if duration is not None and segment.end > 2 * duration:
-            num_outside += 1
-            times = f"from {segment.start:g} to {segment.end:g} s"
-            example = example or f"line {segment.number}: {times} in audio of {duration:g} s"
-    if num_outside > len(segments) / 2:
-        contents = [name for name in TIMES if any(name in value for value in values.values())]
-        names = " and ".join(f"{name}_ms" for name in contents)
-        found = f"times outside the audio, {example}"
-        to_do = f"if they are milliseconds, name the columns {names}; write other units in seconds"
-        raise DataError(path, found, to_do)
-
-
-def _read_segments(values: Mapping[int, Mapping[str, str]]) -> list[_RecordingPart]:
-    """The parts of recordings of the first rows, without those of wrong times."""
-    segments = []
-    for number, value in islice(values.items(), _NUM_SAMPLED):
+    if isinstance(value, str) and re.match(r'\s*[\[{]\s*["\[{]', value):
         with suppress(ValueError):
-            start, end = _read_times(value, in_ms=())
-            if start is not None and end is not None:
-                segments.append(_RecordingPart(number, value.get("audio", ""), start, end))
-    return segments
+            value = json.loads(value)
+    return isinstance(value, list | dict)
 
 
-def _find_duration(written: str, folder: Path, finder: MediaFinder) -> float | None:
-    """Seconds of an audio file, or None if it is not found or cannot be read."""
-    audio = finder.find(_audio_paths(written), folder)
-    if not isinstance(audio, Path):
-        return None
-    with suppress(AudioError):
-        return read_duration(audio)
-    return None
+# ---- times
 
 
-def _find_columns(path: Path, table: Table, options: ColumnOptions) -> dict[str, str]:
-    """Content → name of its column.
+def _read_times(
+    values: Mapping[str, str], in_ms: Collection[str]
+) -> tuple[float | None, float | None]:
+    """Begin and end of a row in seconds; both None: the row has no times and gives the whole file.
 
-    Raises DataError if a column is missing, ConfigError for wrong --columns. If JSON has lists of
-    segments in its columns, the line says so.
+    The end is that of the row, or else the begin plus the duration. `in_ms`: which of start, end
+    and duration are milliseconds; the others are seconds or a clock.
+    Raises ValueError for a text that is no time, and if begin or end is missing but not both.
+    """
+    written = {content: values[content] for content in TIMES if content in values}
+    for content, text in written.items():
+        if content in in_ms and not re.fullmatch(r"\d+(\.\d+)?", text):
+            raise ValueError(f"times: {text!r} is not a number of milliseconds")
+    seconds = dict[str, float]()
+    for content, text in written.items():
+        seconds[content] = read_seconds(text)
+        if content in in_ms:
+            seconds[content] /= 1000
+    start = seconds.get("start")
+    end = seconds.get("end")
+    duration = seconds.get("duration")
+    has_end = end is not None or duration is not None
+    if has_end != (start is not None):
+        missing = "start" if start is None else "end"
+        raise ValueError(
+            f"times: the row has no {missing}; add it, or leave out all times for the whole file"
+        )
+    if end is None and start is not None and duration is not None:
+        end = start + duration
+    return start, end
+
+
+def read_seconds(text: str) -> float:
+    """The seconds of a time: `83.5`, `83,5`, `1:23.5` and `0:01:23.5` are the same.
+
+    A number without a colon may be negative. Raises ValueError for another text.
+    """
+    try:
+        return _add_clock(text)
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"times: {text[:40]!r} is not a number of seconds, mm:ss or h:mm:ss"
+        ) from None
+
+
+def _add_clock(text: str) -> float:
+    """The seconds of a number, mm:ss or h:mm:ss.
+
+    Raises ValueError for another text, OverflowError for a number that is too large.
+    """
+    *hours_and_minutes, last = text.replace(",", ".").split(":")
+    if len(hours_and_minutes) > 2:
+        raise ValueError("more than hours, minutes and seconds")
+    seconds = float(last)
+    if not hours_and_minutes:
+        return seconds
+    if text.strip().startswith("-") or not 0.0 <= seconds < 60.0:
+        raise ValueError("no time of a clock")
+    minutes_first = enumerate(reversed(hours_and_minutes), start=1)
+    return sum((int(value) * 60**power for power, value in minutes_first), seconds)
+
+
+# ---- which columns are used
+
+
+def _choose_columns(path: Path, table: Table, options: ColumnOptions) -> _ChosenColumns:
+    """The columns that are used. They and the others are logged.
+
+    A column of ids is not used if many different clips have the same id. Raises as
+    `_find_table_columns` does.
+    """
+    names = _find_table_columns(path, table, options)
+    in_ms = [content for content in TIMES if is_in_milliseconds(names.get(content, ""))]
+    _report_used(path, table, names, in_ms)
+    unused = [name for name in table.header if name and name not in names.values()]
+    chosen_by_user = re.findall(r"(\w+)=", options.columns)
+    _report_unused(path, unused, {*names, *chosen_by_user})
+    fault_of_ids = _find_fault_of_ids(table, names)
+    if fault_of_ids is not None:
+        name = names.pop("key")
+        logger.info("%s: column %r names no clips: %s; it is not used", path, name, fault_of_ids)
+    return _ChosenColumns(names, in_ms, unused)
+
+
+def _find_table_columns(path: Path, table: Table, options: ColumnOptions) -> dict[str, str]:
+    """Content → name of its column; see `find_columns`.
+
+    Raises DataError if a column is missing, ConfigError for wrong --columns. If a column is missing
+    in JSON of a transcription service, the error is about its lists of segments: it names the form,
+    or the columns that have such lists.
     """
     try:
         return find_columns(path, table.header, options.columns)
@@ -308,18 +379,20 @@ def _find_columns(path: Path, table: Table, options: ColumnOptions) -> dict[str,
         text, _ = decode_text(path, options.encoding, "prepare table")
         if table.form.startswith("JSON") and SEGMENT_LIST.search(text):
             raise DataError(path, JSON_OF_SEGMENTS.name, JSON_OF_SEGMENTS.remedy) from None
-        if names := _find_columns_of_segments(table):
-            found = f"{error.found}, but lists of segments in {list_names([*map(repr, names)])}"
+        names_with_segments = _find_columns_of_segments(table)
+        if names_with_segments:
+            quoted = list_names([repr(name) for name in names_with_segments])
+            found = f"{error.found}, but lists of segments in {quoted}"
             raise DataError(path, found, f"{JSON_OF_SEGMENTS.remedy}; or {error.to_do}") from None
         raise
 
 
 def _find_columns_of_segments(table: Table) -> list[str]:
-    """The columns of JSON that have segments in the first row, as those of transcription services."""
-    first_row = table.rows[0][1] if table.rows else {}
-    if not isinstance(first_row, dict):
+    """The columns that have segments in the first row, as in JSON of transcription services."""
+    first_cells = table.rows[0].cells if table.rows else {}
+    if isinstance(first_cells, str):
         return []
-    return [name for name, value in first_row.items() if _has_segments(value)]
+    return [name for name, value in first_cells.items() if _has_segments(value)]
 
 
 def _has_segments(value: Any) -> bool:
@@ -339,151 +412,212 @@ def _has_text_or_time(value: Any) -> bool:
     return has_name or any(map(_has_text_or_time, value.values()))
 
 
-def _text(cell: Any) -> str:
-    return (
-        "" if cell is None or cell != cell else str(cell).strip()
-    )  # NaN of JSON: pandas' missing value
+def _report_used(
+    path: Path, table: Table, columns: Mapping[str, str], in_ms: Collection[str]
+) -> None:
+    """Log the form of the table, the number of rows, and what each used column contains."""
+    descriptions = list[str]()
+    for content, name in columns.items():
+        unit = " in ms" if content in in_ms else ""
+        descriptions.append(f"{name!r} is the {content}{unit}")
+    logger.info("%s: %s, %d rows; %s", path, table.form, len(table.rows), ", ".join(descriptions))
 
 
-def _is_json(value: Any) -> bool:
-    """Whether a value is a list or object, also as text: Label Studio writes segments into cells."""
-    if isinstance(value, str) and re.match(r'\s*[\[{]\s*["\[{]', value):
-        with suppress(ValueError):
-            value = json.loads(value)
-    return isinstance(value, list | dict)
+def _report_unused(path: Path, unused: Sequence[str], known: Collection[str]) -> None:
+    """Log the columns that are not used; as a warning, with hints, if one seems to be needed.
+
+    `known`: the contents of the columns that are used or that the user named. Beside a start, an
+    end is not missed: there may be a duration.
+    """
+    if not unused:
+        return
+    without_hint = {*known, "end"} if "start" in known else known
+    hints = suggest_columns(unused, without_hint)
+    names = list_names([repr(name) for name in unused], most=20)
+    level = logging.WARNING if hints else logging.INFO
+    logger.log(level, "%s: %s", path, "; ".join([f"columns not used: {names}", *hints]))
 
 
-def _drop_repeated_ids(path: Path, table: Table, columns: dict[str, str]) -> None:
-    """Use no column of ids that many rows share with other audio: these are of sentences (FLEURS)
-    or recordings.
+def _find_fault_of_ids(table: Table, columns: Mapping[str, str]) -> str | None:
+    """Why the column of ids names no clips: many clips have the same id. None: it names them.
+
+    Clips differ in audio, times or channel. Ids may be those of sentences (FLEURS) or recordings.
     """
     if "key" not in columns:
+        return None
+    columns_of_clip = [columns[name] for name in ("audio", *TIMES, "channel") if name in columns]
+    ids = list[str]()
+    clips = set[tuple[str, ...]]()
+    for _, cells in table.rows:
+        if isinstance(cells, str) or cells.get(columns["key"]) in (None, ""):
+            continue
+        row_id = str(cells[columns["key"]])
+        ids.append(row_id)
+        clips.add((row_id, *(str(cells.get(name)) for name in columns_of_clip)))
+    num_ids = len({*ids})
+    if len(clips) - num_ids <= _MAX_REPEATED * len(ids):
+        return None
+    return f"{len(clips)} clips have {num_ids} different ids"
+
+
+# ---- checks of all rows together
+
+
+def _refuse_raw_samples(path: Path, rows: Sequence[_Row], finder: MediaFinder) -> None:
+    """Raise DataError if the audio of all rows is raw samples, as KsponSpeech has them.
+
+    The first row with other audio ends the search. A few raw files are rejected later, row by row.
+    """
+    first_name = ""
+    for row in rows:
+        written = row.values.get("audio", "")
+        if Path(written).suffix.lower() not in RAW_SUFFIXES:
+            return
+        audio = finder.find(_list_audio_paths(written), path.parent)
+        if isinstance(audio, Path) or not audio.startswith("unreadable"):
+            return
+        first_name = first_name or Path(written).name
+    if first_name:
+        raise DataError(path, f"no audio file, but {first_name}: {RAW_SAMPLES}", ADD_HEADER)
+
+
+@dataclass(frozen=True)
+class _RecordingPart:
+    """A part of a recording, as a row gives it."""
+
+    line: int
+    """Line of the table."""
+    audio: str
+    """Path as it is written."""
+    start: float
+    end: float
+
+
+def _refuse_other_unit(path: Path, rows: Sequence[_Row], finder: MediaFinder) -> None:
+    """Raise DataError if times are read as seconds and seem to have a smaller unit.
+
+    Then segments are long, and most end after twice the duration of their audio. The audio is only
+    read for the first rows, and only if their segments are long.
+    """
+    parts = _read_parts(rows)
+    if not parts or median(part.end - part.start for part in parts) < _MIN_DOUBTFUL_S:
         return
-    selecting = [columns[name] for name in ("audio", *TIMES, "channel") if name in columns]
-    rows = [
-        row
-        for _, row in table.rows
-        if isinstance(row, dict) and row.get(columns["key"]) not in (None, "")
-    ]
-    names = [str(row[columns["key"]]) for row in rows]
-    clips = {
-        (name, *(str(row.get(column)) for column in selecting))
-        for name, row in zip(names, rows, strict=True)
-    }
-    if len(clips) - len(set(names)) > _MAX_REPEATED * len(rows):
-        found = f"{len(clips)} clips have {len(set(names))} different ids"
-        logger.info(
-            "%s: column %r names no clips: %s; it is not used", path, columns.pop("key"), found
+    num_outside = 0
+    example = ""
+    for part in parts:
+        duration = _find_duration(part.audio, path.parent, finder)
+        if duration is not None and part.end > 2 * duration:
+            num_outside += 1
+            times = f"from {part.start:g} to {part.end:g} s"
+            example = example or f"line {part.line}: {times} in audio of {duration:g} s"
+    if num_outside > len(parts) / 2:
+        contents = [content for content in TIMES if any(content in row.values for row in rows)]
+        names = " and ".join(f"{content}_ms" for content in contents)
+        raise DataError(
+            path,
+            f"times outside the audio, {example}",
+            f"if they are milliseconds, name the columns {names}; write other units in seconds",
         )
 
 
-def _report_unused(path: Path, unused: Sequence[str], known: set[str]) -> None:
-    hints = find_near_names(unused, known | ({"end"} if "start" in known else set()))
-    if unused:
-        line = "; ".join(
-            [f"columns not used: {list_names([repr(name) for name in unused], most=20)}", *hints]
-        )
-        logger.log(logging.WARNING if hints else logging.INFO, "%s: %s", path, line)
+def _read_parts(rows: Sequence[_Row]) -> list[_RecordingPart]:
+    """The parts of recordings that the first rows give, with times that are read as seconds.
 
-
-def _find_doubtful(
-    path: Path, table: Table, values: Mapping[int, Mapping[str, str]], unused: Sequence[str]
-) -> set[int]:
-    """The lines of rows for one whole file (and channel) with different texts.
-
-    Raises DataError if they are many: then there is a column of times that was not found.
+    Rows of whole files, and rows with wrong times, are left out.
     """
-    files = defaultdict[tuple[str, str], dict[int, str]](dict)
-    for number, value in values.items():
-        if {"audio", "text"} <= value.keys() and not {*TIMES} & value.keys():
-            files[value["audio"], value.get("channel", "")][number] = value["text"]
-    doubtful = {
-        number for of_file in files.values() if len({*of_file.values()}) > 1 for number in of_file
-    }
-    if len(doubtful) > _MAX_REPEATED * sum(map(len, files.values())):
-        intervals = _find_likely_times(table, values, doubtful, unused)
-        start, end = intervals or ("…", "…")
-        advice = (
-            f"{start!r} and {end!r} may be their times"
-            if intervals
-            else "name the columns of times"
-        )
-        found = f"{len(doubtful)} rows give whole files, which other rows give with another text"
-        remedy = f'{advice}: --columns "start={start} end={end}", or keep one row per file'
-        raise DataError(f"{path}:{min(doubtful)}", found, remedy)
-    return doubtful
+    parts = list[_RecordingPart]()
+    for row in rows[:_NUM_SAMPLED]:
+        with suppress(ValueError):  # wrong times: the row is rejected later
+            start, end = _read_times(row.values, in_ms=())
+            if start is not None and end is not None:
+                audio = row.values.get("audio", "")
+                parts.append(_RecordingPart(row.line, audio, start, end))
+    return parts
 
 
-def _find_likely_times(
-    table: Table,
-    values: Mapping[int, Mapping[str, str]],
-    numbers: Collection[int],
-    names: Sequence[str],
-) -> tuple[str, str] | None:
-    """Two columns of numbers by which most of these rows are intervals that follow each other in
-    their file.
-    """
-    rows = [
-        (values[number]["audio"], row)
-        for number, row in table.rows
-        if number in numbers and isinstance(row, dict)
-    ]
-    times = dict[str, list[float]]()
-    for name in names:
-        if not has_other_unit(name):
-            with suppress(ValueError):
-                times[name] = [read_seconds(_text(row.get(name))) for _, row in rows[:1000]]
-    for pair in permutations(times, 2):
-        found = sorted(
-            zip((audio for audio, _ in rows), times[pair[0]], times[pair[1]], strict=False)
-        )
-        following = [one[2] <= other[1] for one, other in pairwise(found) if one[0] == other[0]]
-        if all(start < end for _, start, end in found) and sum(following) > len(following) / 2:
-            return pair
+def _find_duration(written: str, folder: Path, finder: MediaFinder) -> float | None:
+    """Seconds of an audio file, or None if it is not found or cannot be read."""
+    audio = finder.find(_list_audio_paths(written), folder)
+    if not isinstance(audio, Path):
+        return None
+    with suppress(AudioError):
+        return read_duration(audio)
     return None
 
 
-def _read_times(
-    value: Mapping[str, str], in_ms: Collection[str]
-) -> tuple[float | None, float | None]:
-    """Begin and end of a row in seconds; neither: the whole file.
+def _find_doubtful_lines(path: Path, rows: Sequence[_Row], unused: Sequence[str]) -> set[int]:
+    """The lines of rows that give one whole file (and channel) different texts.
 
-    Raises ValueError if one of them is missing.
+    Raises DataError if they are many: then there is a column of times that was not found. `unused`:
+    the names of the columns among which it may be.
     """
-    given = {name: value[name] for name in TIMES if name in value}
-    if wrong := [
-        text
-        for name, text in given.items()
-        if name in in_ms and not re.fullmatch(r"\d+(\.\d+)?", text)
-    ]:
-        raise ValueError(f"times: {wrong[0]!r} is not a number of milliseconds")
-    times = {
-        name: read_seconds(text) / (1000 if name in in_ms else 1) for name, text in given.items()
-    }
-    start, end, duration = map(times.get, TIMES)
-    if end is None and start is not None and duration is not None:
-        end = start + duration
-    if (start is None) != (end is None and duration is None):
-        missing = "start" if start is None else "end"
-        raise ValueError(
-            f"times: the row has no {missing}; add it, or leave out all times for the whole file"
-        )
-    return start, end
+    whole_files = [row for row in rows if _is_whole_file(row)]
+    texts_of_audio = defaultdict[tuple[str, str], set[str]](set)
+    for row in whole_files:
+        texts_of_audio[_audio_and_channel(row)].add(row.values["text"])
+    doubtful = [row for row in whole_files if len(texts_of_audio[_audio_and_channel(row)]) > 1]
+    if len(doubtful) > _MAX_REPEATED * len(whole_files):
+        raise _make_times_error(path, doubtful, unused)
+    return {row.line for row in doubtful}
 
 
-def read_seconds(text: str) -> float:
-    """Of `83.5`, `83,5`, `1:23.5` or `0:01:23.5`."""
-    *before, last = text.replace(",", ".").split(":")
-    try:
-        if len(before) > 2 or (
-            before and (text.strip().startswith("-") or not 0.0 <= float(last) < 60.0)
-        ):
-            raise ValueError
-        return sum(
-            (int(value) * 60**power for power, value in enumerate(reversed(before), start=1)),
-            float(last),
-        )
-    except (ValueError, OverflowError):
-        raise ValueError(
-            f"times: {text[:40]!r} is not a number of seconds, mm:ss or h:mm:ss"
-        ) from None
+def _is_whole_file(row: _Row) -> bool:
+    """Whether a row has audio and text, and no times."""
+    has_times = any(content in row.values for content in TIMES)
+    return "audio" in row.values and "text" in row.values and not has_times
+
+
+def _audio_and_channel(row: _Row) -> tuple[str, str]:
+    return row.values["audio"], row.values.get("channel", "")
+
+
+def _make_times_error(path: Path, doubtful: Sequence[_Row], unused: Sequence[str]) -> DataError:
+    """The error for many rows without times. It names the columns that may have the times."""
+    likely_times = _find_likely_times(doubtful, unused)
+    if likely_times is None:
+        start, end = "…", "…"
+        advice = "name the columns of times"
+    else:
+        start, end = likely_times
+        advice = f"{start!r} and {end!r} may be their times"
+    return DataError(
+        f"{path}:{min(row.line for row in doubtful)}",
+        f"{len(doubtful)} rows give whole files, which other rows give with another text",
+        f'{advice}: --columns "start={start} end={end}", or keep one row per file',
+    )
+
+
+def _find_likely_times(rows: Sequence[_Row], names: Sequence[str]) -> tuple[str, str] | None:
+    """The two columns of numbers by which rows are intervals that follow each other in their file.
+
+    None: no two of the columns with these names are like that.
+    """
+    first_rows = rows[:_MAX_ROWS_OF_TIMES]
+    times_of_column = dict[str, list[float]]()
+    for name in names:
+        if not has_other_unit(name):
+            with suppress(ValueError):  # a column with other texts than times
+                times_of_column[name] = [
+                    read_seconds(_to_text(row.cells.get(name))) for row in first_rows
+                ]
+    for start_name, end_name in permutations(times_of_column, 2):
+        starts = times_of_column[start_name]
+        ends = times_of_column[end_name]
+        parts = [
+            _RecordingPart(row.line, row.values["audio"], start, end)
+            for row, start, end in zip(first_rows, starts, ends, strict=True)
+        ]
+        if _follow_each_other(parts):
+            return start_name, end_name
+    return None
+
+
+def _follow_each_other(parts: Sequence[_RecordingPart]) -> bool:
+    """Whether all parts end after they begin, and most begin after the one before in their file."""
+    in_order = sorted(parts, key=lambda part: (part.audio, part.start, part.end))
+    neighbours = [
+        (part, following) for part, following in pairwise(in_order) if part.audio == following.audio
+    ]
+    num_following = sum(part.end <= following.start for part, following in neighbours)
+    have_lengths = all(part.start < part.end for part in parts)
+    return have_lengths and num_following > len(neighbours) / 2

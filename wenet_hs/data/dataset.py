@@ -156,7 +156,7 @@ class SpeechDataset:
             frames_needed.append(ctc_frames_needed(ids))
             num_units += len(ids)
             if self._tokenizer.table.special.unk in ids:
-                self.unknown.update(self._tokenizer.unknown(txt))
+                self.unknown.update(self._tokenizer.count_unknown(txt))
         self._rows = np.array(rows, np.int64)
         self._frames_needed = np.array(frames_needed, np.int64)
         self.durations = durations[self._rows]

@@ -205,7 +205,7 @@ def _unit_ids(experiment: Experiment, utterance: Utterance) -> list[int]:
     """
     tokenizer = experiment.tokenizer
     where = f"utterance {utterance.key}"
-    unknown = tokenizer.unknown(utterance.txt)
+    unknown = tokenizer.count_unknown(utterance.txt)
     if unknown:
         names = list_names([*map(repr, unknown)], " ")
         found = f"the transcript has units that the model does not know: {names}"

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frontends: what a waveform becomes before the encoder.
+"""Frontends: the input of an encoder, computed from a waveform.
 
-The only package with arithmetic of frames and Mel bins.
+A config names its frontend, which is built once (`build`). The frontend says how many frames a
+waveform has and computes them (`base`): Kaldi's features (`fbank`, `stream`), those of Whisper
+(`whisper_mel`), or the waveform itself (`waveform`). No other package calculates frames and Mel
+bins.
 """
 
 from wenet_hs.frontends.base import Frontend

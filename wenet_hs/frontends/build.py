@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From `dataset_conf` to the frontend of the model."""
+"""Builds the frontend of a model from its `dataset_conf`."""
 
 from functools import lru_cache
 from typing import Protocol, runtime_checkable
@@ -19,11 +19,13 @@ class ExtensionFrontendConf(Protocol):
 
 
 def build_frontend(conf: DatasetConf) -> Frontend:
-    """The frontend that a config describes. It is built once.
+    """The frontend that a config describes. Equal configs get the same object.
 
-    Raises ConfigError if its frames are too short, or a package cannot build it.
+    Raises ConfigError if its frames are too short, or if it is of another package and this package
+    cannot build it or has settings without a hash.
     """
     if conf.frontend != "fbank":
+        # The config is a key of a cache. If it has no hash, the error names the package.
         with calling_extension(
             "frontend", conf.frontend, "its settings are no key of a dictionary"
         ):
@@ -33,6 +35,7 @@ def build_frontend(conf: DatasetConf) -> Frontend:
 
 @lru_cache(maxsize=8)
 def _build_frontend(conf: DatasetConf) -> Frontend:
+    """As `build_frontend`, which has checked that `conf` can be a key of the cache."""
     rate = conf.resample_conf.resample_rate
     if conf.frontend != "fbank":
         return _build_extension_frontend(conf.frontend, conf.frontend_conf, rate)
@@ -48,13 +51,15 @@ def _build_frontend(conf: DatasetConf) -> Frontend:
 
 
 def _build_extension_frontend(name: str, conf: FrontendConf, rate: int) -> Frontend:
-    """A frontend of an installed package. Raises ConfigError if it cannot be built, or is none."""
+    """A frontend of another package, by its settings, for `rate` samples per second.
+
+    Raises ConfigError if `build` fails, or if it does not return a Frontend.
+    """
     assert isinstance(conf, ExtensionFrontendConf)  # `settings_class` has checked it
     with calling_extension("frontend", name, "`build` failed"):
         frontend = conf.build(rate)
     if not isinstance(frontend, Frontend):
-        found = (
-            f"`build` returned {type(frontend).__name__}, not a wenet_hs.frontends.base.Frontend"
-        )
+        returned = type(frontend).__name__
+        found = f"`build` returned {returned}, not a wenet_hs.frontends.base.Frontend"
         raise wrong_object("frontend", name, found)
     return frontend

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts that encoder and decoder share: masks, feed-forward, residual branches, recomputation,
-positional encodings.
+"""Parts that encoder and decoder share.
 
-Dimension key: B batch, T time, L label, D width.
+They are masks, feed-forward, residual branches, recomputation and positional encodings.
+
+Dimension key: B batch, T time, L label, D width, M rows at positions of their own.
 """
 
 import math
@@ -18,18 +19,24 @@ from wenet_hs.heads.gpu import copy_to
 from wenet_hs.heads.products import Linear
 from wenet_hs.nn.dropout import Dropout
 
+_LEAST_ROWS = 512
+"""Of a table of positions."""
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "swish": nn.SiLU, "gelu": nn.GELU}
 """By WeNet's names."""
 
 
 def causal_mask(length: int, *, device: torch.device | None = None) -> Tensor:
-    """Each query (row) sees the keys up to its own position: (length, length) bool, True = seen."""
+    """The mask by which each query (row) sees the keys (columns) up to its own position.
+
+    Returns: (length, length) bool, True = seen.
+    """
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
 
 
 class Chunk(NamedTuple):
-    """Chunks of the attention of an encoder: a frame sees its own chunk and some before it (Zhang
-    et al. 2020).
+    """The chunks of an encoder's attention (Zhang et al. 2020).
+
+    A frame sees all frames of its own chunk and of some chunks before it.
     """
 
     size: int
@@ -38,15 +45,16 @@ class Chunk(NamedTuple):
     """Chunks before its own that a frame sees; -1: all."""
 
     def mask(self, length: int, device: torch.device | None = None) -> Tensor:
-        """Which frames (columns) each frame sees: (length, length) bool, True = seen."""
+        """Which frames (columns) each frame (row) sees: (length, length) bool, True = seen."""
         frames_T = torch.arange(length, device=device)
-        numbers_T = frames_T // self.size
-        seen_TT = frames_T < (numbers_T[:, None] + 1) * self.size
-        return (
-            seen_TT
-            if self.left < 0
-            else seen_TT & (frames_T >= (numbers_T[:, None] - self.left) * self.size)
-        )
+        chunks_T1 = (frames_T // self.size)[:, None]  # the chunk of each row
+        end_of_chunk_T1 = (chunks_T1 + 1) * self.size
+        seen_TT = frames_T < end_of_chunk_T1
+        sees_all_before = self.left < 0
+        if sees_all_before:
+            return seen_TT
+        first_seen_T1 = (chunks_T1 - self.left) * self.size
+        return seen_TT & (frames_T >= first_seen_T1)
 
 
 class FeedForward(nn.Module):
@@ -67,9 +75,9 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """x + scale · dropout(branch(norm(x))), or with the norm after the sum.
+    """x + scale · dropout(branch(norm(x))), or norm(x + scale · dropout(branch(x))).
 
-    It has no parameters of its own.
+    The first one is computed if `normalize_before` is set. It has no parameters of its own.
     """
 
     def __init__(self, dropout_rate: float, normalize_before: bool) -> None:
@@ -80,8 +88,12 @@ class Residual(nn.Module):
     def forward(
         self, x: Tensor, norm: nn.Module, branch: Callable[[Tensor], Tensor], scale: float = 1.0
     ) -> Tensor:
-        """x (…, D) → (…, D)."""
-        change = self.dropout(branch(norm(x) if self.normalize_before else x))
+        """x (…, D) → (…, D): x plus `scale` times what the branch makes of it, after dropout.
+
+        `norm` is applied to the input of the branch, or to the sum if `normalize_before` is False.
+        """
+        branch_input = norm(x) if self.normalize_before else x
+        change = self.dropout(branch(branch_input))
         out = x.add(change, alpha=scale)
         return out if self.normalize_before else norm(out)
 
@@ -89,11 +101,10 @@ class Residual(nn.Module):
 def run_layer(layer: nn.Module, *inputs: Tensor, recompute: bool) -> Tensor:
     """layer(*inputs) → (B, T, D).
 
-    With `recompute` only the inputs are kept for the backward pass (Chen et al. 2016).
-
-    The layer is then computed a second time there. Losses and gradients are bit-equal: dropout
-    draws the same numbers again, and buffers such as the running statistics of a batch
-    normalization are not updated twice.
+    With `recompute` only the inputs are kept for the backward pass (Chen et al. 2016), which
+    computes the layer a second time. Losses and gradients are bit-equal: dropout draws the same
+    numbers again, and buffers such as the running statistics of a batch normalization are not
+    updated twice. Without gradients `recompute` has no effect.
     """
     if not (recompute and torch.is_grad_enabled()):
         return layer(*inputs)
@@ -101,12 +112,14 @@ def run_layer(layer: nn.Module, *inputs: Tensor, recompute: bool) -> Tensor:
         layer,
         *inputs,
         use_reentrant=False,
+        # The contexts of the first and of the second computation.
         context_fn=lambda: (nullcontext(), _unchanged_buffers(layer)),
     )
 
 
 @contextmanager
 def _unchanged_buffers(layer: nn.Module) -> Iterator[None]:
+    """A context after which the buffers of a layer have the values that they had before."""
     before = [(buffer, buffer.clone()) for buffer in layer.buffers()]
     try:
         yield
@@ -120,65 +133,92 @@ def _unchanged_buffers(layer: nn.Module) -> Iterator[None]:
 
 
 def sinusoids(length: int, size: int, offset: int | Tensor = 0) -> Tensor:
-    """`length` positions from `offset` on, (length, size) float32: sine on even columns, cosine on
-    odd ones.
+    """The vectors of `length` positions from `offset` on, (length, size) float32.
 
-    Positions below 0 are those of cached frames that do not exist yet; they get 0. `offset`: a
-    number, or 0-dim.
+    Columns 2 i and 2 i + 1 are sine and cosine of position / 10000^(2 i / size). Positions below 0
+    are those of cached frames that do not exist yet; they get the vector of position 0.
+
+    offset: a number, or a 0-dim tensor.
     """
     positions_T = (torch.arange(length, dtype=torch.float32) + offset).clamp(min=0)
-    rates = torch.exp(torch.arange(0, size, 2, dtype=torch.float32) * -(math.log(10000.0) / size))
+    even_columns = torch.arange(0, size, 2, dtype=torch.float32)
+    rates = torch.exp(even_columns * -(math.log(10000.0) / size))
     angles = positions_T[:, None] * rates
-    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :size]
+    sines_and_cosines = torch.stack([angles.sin(), angles.cos()], dim=-1)
+    return sines_and_cosines.flatten(1)[:, :size]  # an odd size has one cosine less
 
 
 class PositionalEncoding(nn.Module):
-    """Scales the input of the first layer and gives it positions: a table that is extended when
-    needed.
+    """Scales the input of the first layer and gives it positions.
 
     `kind` is WeNet's name. "abs_pos": x·√D + position. "rel_pos": x·√D; the attention
-    (`rel_selfattn`) adds the positions to its keys. "no_pos": x, and positions that are zero. The
-    table is not in the state_dict.
+    (`rel_selfattn`) adds the positions to its keys. "no_pos": x, and positions that are zero.
+
+    Positions are rows of a table, which is extended when needed and is not in the state_dict.
     """
 
     def __init__(self, size: int, dropout_rate: float, kind: str = "abs_pos") -> None:
         super().__init__()
-        self.size, self.scale, self.kind = size, math.sqrt(size), kind
+        self.size = size
+        self.scale = math.sqrt(size)
+        self.kind = kind
         self.dropout = Dropout(dropout_rate)
         # Not a buffer: DistributedDataParallel would broadcast tables of different lengths.
         self._table_TD = torch.empty(0, size)
 
     def positions(self, length: int, device: torch.device, offset: int | Tensor = 0) -> Tensor:
-        """The positions from `offset` on, (1, length, D) float32 on `device`: rows of the table
-        from 0 on.
+        """The vectors of `length` positions from `offset` on, (1, length, D) float32 on `device`.
+
+        Those from 0 on are rows of the table. Others are computed, and so are all while torch
+        compiles.
         """
-        # torch.export would fix the greatest length of a table; that of a stream would grow.
-        if torch.compiler.is_compiling() or not isinstance(offset, int) or offset:
+        # torch.export would fix the length of the table, and it would grow with each stream.
+        if torch.compiler.is_compiling() or not _is_zero(offset):
             return sinusoids(length, self.size, offset).to(device)[None]
         if length > len(self._table_TD) or self._table_TD.device != device:
-            rows = max(length, 512, len(self._table_TD))
-            with torch.inference_mode(False):  # training after recognition uses the same table
-                self._table_TD = copy_to(device, sinusoids(1 << (rows - 1).bit_length(), self.size))
+            self._renew_table(length, device)
         return self._table_TD[None, :length]
+
+    def _renew_table(self, length: int, device: torch.device) -> None:
+        """Computes the table for `length` positions or more, and not fewer than it has."""
+        least_rows = max(length, _LEAST_ROWS, len(self._table_TD))
+        num_rows = 1 << (least_rows - 1).bit_length()  # the next power of two
+        with torch.inference_mode(False):  # training after recognition uses the same table
+            self._table_TD = copy_to(device, sinusoids(num_rows, self.size))
 
     def forward(
         self, x: Tensor, offset: int | Tensor = 0, cached: int = 0
     ) -> tuple[Tensor, Tensor]:
-        """x (B, T, D) from position `offset` on → (input of the first layer, positions (1, cached +
-        T, D)).
+        """The input of the first layer, and the positions, both after dropout.
 
-        The positions are those of x and of `cached` frames before it.
+        Args:
+            x: (B, T, D), frames or units from position `offset` on.
+            cached: the number of frames before x in a cache, which get positions too.
+        Returns: (B, T, D) and (1, cached + T, D).
         """
+        length = cached + x.size(1)
         if self.kind == "no_pos":
-            return self.dropout(x), x.new_zeros(1, cached + x.size(1), self.size)
-        positions_1SD = self.positions(cached + x.size(1), x.device, offset - cached)
+            return self.dropout(x), x.new_zeros(1, length, self.size)
+        positions_1SD = self.positions(length, x.device, offset - cached)
         if self.kind == "rel_pos":
             # float32 positions keep the sums of the residual branches in float32 under autocast.
-            return self.dropout(x.to(positions_1SD.dtype) * self.scale), self.dropout(positions_1SD)
-        return self.dropout(x * self.scale + positions_1SD[:, cached:]), self.dropout(positions_1SD)
+            scaled_BTD = x.to(positions_1SD.dtype) * self.scale
+        else:
+            scaled_BTD = x * self.scale + positions_1SD[:, cached:]
+        return self.dropout(scaled_BTD), self.dropout(positions_1SD)
 
     def at(self, x: Tensor, positions: Tensor, *, bound: int) -> Tensor:
-        """x (M, D), each row at its own position (M,), all below `bound` → (M, D), as in `forward`
-        of "abs_pos".
+        """Like `forward` of "abs_pos", for rows that have each a position of its own.
+
+        Args:
+            x: (M, D).
+            positions: (M,), all below `bound`.
+        Returns: (M, D).
         """
-        return self.dropout(x * self.scale + self.positions(bound, x.device)[0, positions])
+        positions_MD = self.positions(bound, x.device)[0, positions]
+        return self.dropout(x * self.scale + positions_MD)
+
+
+def _is_zero(offset: int | Tensor) -> bool:
+    """Whether an offset is the number 0; False for a tensor, whose value is not read."""
+    return isinstance(offset, int) and offset == 0

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of the files that one command writes and others read: of a training, and of decoding
-results.
+"""Names of the files that one command writes and others read.
 
 The names of the files of a model itself (`train.yaml`, `units.txt`, `final.pt`) are a part of the
 public interface, and are written out where they are used.

@@ -32,11 +32,11 @@ class NBestList:
 
 
 _LINE = TypeAdapter(NBestList)
+"""Reads a line of the file."""
 
 
 def read_hypotheses(path: Path) -> Iterator[NBestList | None]:
-    """The hypotheses in each line; None for a line that does not have them, such as an incomplete
-    one.
+    """The hypotheses in each line of a file; None for a line without, such as an incomplete one.
 
     Raises DataError if the file is missing, or is no text.
     """

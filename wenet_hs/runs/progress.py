@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far the trainings of an experiment folder are, and the time that is left of all.
+"""The progress of the trainings in an experiment folder, and the time until all have ended.
 
-A recipe trains several models side by side: EXP/NAME is the model folder of each. The tool that
-shows their progress writes EXP/progress.json, which the page reads.
+A recipe trains several models side by side: EXP/NAME is the model folder of each. The command that
+shows their progress reads their records and writes EXP/progress.json, which the page reads.
 """
 
 import json
@@ -24,10 +24,7 @@ from wenet_hs.tree.errors import DataError
 PROGRESS_FILE = "progress.json"
 FORMAT: Literal["wenet_hs.progress/1"] = "wenet_hs.progress/1"
 MAX_AGE_S = 60
-"""Of EXP/progress.json, which is written each second.
-
-An older one is of a process that was killed.
-"""
+"""EXP/progress.json is written each second. An older one is of a process that was killed."""
 
 
 class ExperimentProgress(BaseModel):
@@ -48,7 +45,9 @@ def write_progress(folder: Path, progress: ExperimentProgress) -> None:
 
 
 def read_progress(folder: Path) -> ExperimentProgress | None:
-    """The content of EXP/progress.json; None if there is none, or if nothing renews it any more.
+    """The content of EXP/progress.json; None if there is none.
+
+    None also if it is older than `MAX_AGE_S`, because no process writes it any more then.
 
     Raises DataError if it is damaged.
     """
@@ -66,13 +65,13 @@ class ShownTraining:
     """A training whose progress is shown."""
 
     name: str
-    """EXP/NAME, by the last two folders."""
+    """EXP/NAME: the last two folders of its path."""
     record: RunRecord
     state: RunState
     seconds_elapsed: float
     """Since its last start."""
     is_recent: bool = True
-    """Whether its record was written since the progress is shown."""
+    """Whether its record was written after the command that shows progress was started."""
 
     @property
     def is_running(self) -> bool:
@@ -80,23 +79,30 @@ class ShownTraining:
 
     @property
     def is_over(self) -> bool:
-        """Whether no more time is expected for it: not for one that will be resumed."""
+        """Whether no more time is expected for it.
+
+        That is so if it is trained, or if it has ended just now. An older training that ended
+        before its last step will be resumed.
+        """
         return self.state == "trained" or (self.is_recent and not self.is_running)
 
     @property
     def seconds_left(self) -> float | None:
-        """None before it is known."""
-        return None if self.record.progress is None else self.record.progress.seconds_left
+        """Until the training has ended; None before it is known."""
+        if self.record.progress is None:
+            return None
+        return self.record.progress.seconds_left
 
 
 def find_model_folders(path: Path) -> list[Path]:
-    """The model folders in the folder of an experiment; `path` itself if it is a model folder, or
-    not made yet.
+    """The model folders in the folder of an experiment, by name.
+
+    It is `path` itself if this is a model folder, or has no model folders (yet).
     """
     if (path / RUN_FILE).is_file():
         return [path]
-    below = [record.parent for record in sorted(path.glob(f"*/{RUN_FILE}"))]
-    return below or [path]
+    model_dirs = [record.parent for record in sorted(path.glob(f"*/{RUN_FILE}"))]
+    return model_dirs or [path]
 
 
 def read_trainings(model_dirs: Sequence[Path], *, since: float) -> list[ShownTraining]:
@@ -105,7 +111,7 @@ def read_trainings(model_dirs: Sequence[Path], *, since: float) -> list[ShownTra
     A record that cannot be read is left out: `train` itself reports it.
 
     Args:
-        since: the time from which on a record is recent, in seconds as of `time.time`.
+        since: records that were written from this time on are recent (seconds, as `time.time`).
     """
     trainings = []
     for model_dir in model_dirs:
@@ -123,52 +129,58 @@ def read_trainings(model_dirs: Sequence[Path], *, since: float) -> list[ShownTra
 
 
 def _describe_training(model_dir: Path, record: RunRecord, *, is_recent: bool) -> ShownTraining:
-    begun = record.last_start.time
-    elapsed = 0.0
-    if begun is not None:
-        elapsed = (datetime.now(UTC) - datetime.fromisoformat(begun)).total_seconds()
+    """The training with this record. No time has elapsed if the record has no time of a start."""
+    seconds_elapsed = 0.0
+    start_time = record.last_start.time
+    if start_time is not None:
+        elapsed = datetime.now(UTC) - datetime.fromisoformat(start_time)
+        seconds_elapsed = elapsed.total_seconds()
     return ShownTraining(
         name=f"{model_dir.parent.name}/{model_dir.name}",
         record=record,
         state=record.state(model_dir),
-        seconds_elapsed=elapsed,
+        seconds_elapsed=seconds_elapsed,
         is_recent=is_recent,
     )
 
 
-def seconds_of_all(
+def estimate_seconds_left(
     trainings: Sequence[ShownTraining], *, jobs: int, num_trainings: int
 ) -> float | None:
-    """The time until all of `num_trainings` have ended, `jobs` at a time; None before one of them
-    has a time.
+    """The time until all of `num_trainings` have ended, if `jobs` of them run at a time.
 
-    One that has not begun is expected to take as long as the longest one that runs.
+    A training that has not begun is expected to take as long as the longest one that runs.
+    `trainings` are those that have begun. None before the time of one of them is known.
     """
-    left = list[float]()
+    seconds_left = list[float]()
     longest = 0.0
     for training in trainings:
         if training.is_running and training.seconds_left is not None:
-            left.append(training.seconds_left)
+            seconds_left.append(training.seconds_left)
             longest = max(longest, training.seconds_left + training.seconds_elapsed)
-    if not left:
+    if not seconds_left:
         return None
     num_over = sum(training.is_over for training in trainings)
-    num_waiting = max(0, num_trainings - len(left) - num_over)
-    return max(max(left), (sum(left) + num_waiting * longest) / jobs)
+    num_waiting = max(0, num_trainings - len(seconds_left) - num_over)
+    seconds_of_work = sum(seconds_left) + num_waiting * longest
+    return max(max(seconds_left), seconds_of_work / jobs)
 
 
 def describe_progress(training: ShownTraining) -> str | None:
-    """Step, loss and time left of a training that runs, on one line; None before its first steps
-    are logged.
+    """Step, loss and time left of a training that runs, on one line.
+
+    The loss is `nan` if it is not finite, and the time is left out before it is known. None for a
+    training that does not run, and before its first steps are logged.
     """
-    record = training.record
-    if not training.is_running or record.progress is None or record.steps is None:
+    steps = training.record.steps
+    progress = training.record.progress
+    if not training.is_running or progress is None or steps is None:
         return None
-    if not record.progress.losses:
+    if not progress.losses:
         return None
-    loss = record.progress.losses.get("loss")
+    loss = progress.losses.get("loss")
     parts = [
-        f"{training.name}: step {record.progress.step} of {describe_limit(record.steps)}",
+        f"{training.name}: step {progress.step} of {describe_limit(steps)}",
         "loss nan" if loss is None else f"loss {loss:.3f}",
     ]
     if training.seconds_left is not None:
@@ -177,19 +189,21 @@ def describe_progress(training: ShownTraining) -> str | None:
 
 
 def list_statements(training: ShownTraining) -> Iterator[str]:
-    """What a training states once: its resources, its expected duration, and each kind of warning."""
+    """What a training states once: its resources, its expected duration, its warnings.
+
+    What is not known yet is left out. Of the warnings with one code only the first is stated; those
+    with the code `general` are different warnings if their texts are.
+    """
     record = training.record
     if record.resources is not None:
         yield describe_resources(record.resources)
-    if (
-        record.steps is not None
-        and record.progress is not None
-        and record.progress.first_seconds_per_step is not None
-    ):
-        yield describe_duration(record.steps, record.progress.first_seconds_per_step)
-    seen = set[str]()
+    if record.steps is not None and record.progress is not None:
+        seconds_per_step = record.progress.first_seconds_per_step
+        if seconds_per_step is not None:
+            yield describe_duration(record.steps, seconds_per_step)
+    stated_kinds = set[str]()
     for warning in record.warnings:
         kind = warning.text if warning.code == "general" else warning.code
-        if kind not in seen:
-            seen.add(kind)
+        if kind not in stated_kinds:
+            stated_kinds.add(kind)
             yield f"WARNING {warning.text}"

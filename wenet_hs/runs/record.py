@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The record of a training: MODEL_DIR/run.json.
 
-`train` and `lm train` write it: at the start, at each log interval, and at the end. Everything that
-asks what a model was trained with, how far a training is or how it ended reads it by `read_run`.
+`train` and `lm train` write it at the start, at each log interval, and at the end. `read_run` reads
+it for everything that asks what a model was trained with, how far a training is or how it ended.
 The curves are in metrics.jsonl. A resumed training takes its position from its checkpoint, never
 from here.
 """
@@ -22,7 +22,11 @@ from wenet_hs.tree.errors import DataError
 RUN_FILE = "run.json"
 FORMAT_NAME = "wenet_hs.run"
 FORMAT: Literal["wenet_hs.run/1"] = "wenet_hs.run/1"
+"""Name and version of the format."""
 UNKNOWN = "unknown"
+"""Kind of the processors of a start that does not record them."""
+_REMEDY = "copy it again, or remove it: what the training was started with is then unknown"
+"""What to do with a damaged record."""
 
 RunState = Literal["running", "trained", "stopped", "failed", "killed", "unknown"]
 """`killed`: no process writes the record any more, and it has no end.
@@ -38,6 +42,7 @@ class _RecordPart(BaseModel):
 
 
 def _check_time(text: str) -> str:
+    """The text itself. Raises ValueError if it is no time in ISO 8601, or has no time zone."""
     if datetime.fromisoformat(text).tzinfo is None:
         raise ValueError("no time zone")
     return text
@@ -230,42 +235,45 @@ class RunRecord(_RecordPart):
 
     @property
     def last_start(self) -> Start:
+        """The last start or resume; one without facts if none is recorded."""
         return self.starts[-1] if self.starts else Start()
 
     @property
     def processors(self) -> list[str]:
         """The kinds of processors of all starts, without repetition; empty if none is recorded.
 
-        A start without one, as if run.json was removed before a resume, has the kind `unknown`
-        beside others.
+        A start that does not record them has the kind `unknown`, if other starts do. An example is
+        a training whose run.json was removed before a resume.
         """
         kinds = list[str]()
         for start in self.starts:
             kinds += start.processors or (UNKNOWN,)
-        different = [*dict.fromkeys(kinds)]
-        return [] if different == [UNKNOWN] else different
+        different_kinds = list(dict.fromkeys(kinds))
+        return [] if different_kinds == [UNKNOWN] else different_kinds
 
     @property
     def rank_numbers(self) -> list[int]:
         """The numbers of ranks of all starts, without repetition."""
-        numbers = (start.ranks for start in self.starts if start.ranks is not None)
-        return [*dict.fromkeys(numbers)]
+        numbers = [start.ranks for start in self.starts if start.ranks is not None]
+        return list(dict.fromkeys(numbers))
 
     @property
     def torch_versions(self) -> list[str]:
         """The versions of torch of all starts, without repetition."""
-        versions = (start.packages["torch"] for start in self.starts if "torch" in start.packages)
-        return [*dict.fromkeys(versions)]
+        versions = [start.packages["torch"] for start in self.starts if "torch" in start.packages]
+        return list(dict.fromkeys(versions))
 
     @property
     def base_name(self) -> str | None:
-        """--checkpoint as it was written; None for a training from other weights."""
+        """--checkpoint as it was written; None if the training began without it, or is unknown."""
         return None if self.first_weights is None else self.first_weights.name
 
     def state(self, model_dir: Path) -> RunState:
         """The state of the training in this folder.
 
-        Not to be called by the process that trains there.
+        It is running if a process has the lock of the folder, and otherwise as its end is recorded.
+        Without an end it was killed, or is unknown if no time of a start is recorded either. Not to
+        be called by the process that trains there.
         """
         if lock_holder(model_dir) is not None:
             return "running"
@@ -280,14 +288,13 @@ def utc_now() -> str:
 
 
 def write_run(model_dir: Path, record: RunRecord) -> None:
-    """Write the record, whole or not at all."""
+    """Writes run.json, whole or not at all; bytes that are not UTF-8 are written as escapes."""
     text = json.dumps(record.model_dump(mode="json"), ensure_ascii=False, indent=1)
     write_atomic(model_dir / RUN_FILE, text.encode("utf-8", "backslashreplace") + b"\n")
 
 
 def read_run(model_dir: Path) -> RunRecord | None:
-    """The record of a model folder; None if the folder has no run.json, as that of WeNet's
-    training.
+    """The record of a model folder; None if the folder has no run.json, as after WeNet's training.
 
     Raises DataError if run.json is damaged or of another version.
     """
@@ -298,21 +305,31 @@ def read_run(model_dir: Path) -> RunRecord | None:
 
 
 def parse_run(path: Path, text: str) -> RunRecord:
-    """The record in a text. Raises DataError with `path` if it is damaged or of a newer version."""
-    to_do = "copy it again, or remove it: what the training was started with is then unknown"
+    """The record in a text.
+
+    Raises DataError, with `path`, if the text is no JSON, is of a newer version, has no format, or
+        has a part that does not fit (the first one is named).
+    """
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DataError(path, f"damaged ({error})", to_do) from error
-    written = values.get("format") if isinstance(values, dict) else None
-    if isinstance(written, str) and written.startswith(f"{FORMAT_NAME}/") and written != FORMAT:
-        found = f"has the format {written}; this version of wenet_hs reads {FORMAT}"
+        raise DataError(path, f"damaged ({error})", _REMEDY) from error
+    format_found = values.get("format") if isinstance(values, dict) else None
+    if format_found is None:
+        raise DataError(path, "no record of a training (it has no format)", _REMEDY)
+    if _is_other_version(format_found):
+        found = f"has the format {format_found}; this version of wenet_hs reads {FORMAT}"
         raise DataError(path, found, "install a newer version of wenet_hs")
-    if written is None:
-        raise DataError(path, "no record of a training (it has no format)", to_do)
     try:
         return RunRecord.model_validate(values)
     except ValidationError as error:
         fault = error.errors()[0]
         key = ".".join(map(str, fault["loc"])) or "content"
-        raise DataError(path, f"no record of a training ({key}: {fault['msg']})", to_do) from error
+        found = f"no record of a training ({key}: {fault['msg']})"
+        raise DataError(path, found, _REMEDY) from error
+
+
+def _is_other_version(format_found: object) -> bool:
+    """Whether the format of a record is one of these, but not `FORMAT`: `wenet_hs.run/2`."""
+    is_record = isinstance(format_found, str) and format_found.startswith(f"{FORMAT_NAME}/")
+    return is_record and format_found != FORMAT

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inventories: the units of each language, in a file with one line `lang<TAB>unit unit unit …` per
-language.
+"""Inventories: the units of each language.
+
+A file of inventories has one line `lang<TAB>unit unit unit …` per language.
 """
 
 import unicodedata
@@ -18,31 +19,31 @@ Inventories = Mapping[str, Sequence[str]]
 
 
 def read_inventories(path: Path) -> Inventories:
-    """The units of each language, in NFC. Raises DataError with one line per fault."""
-    found: dict[str, list[str]] = {}
+    """The units of each language in a file, in NFC, each once and in the order of the file.
+
+    Raises DataError with one line per fault.
+    """
+    inventories: dict[str, list[str]] = {}
     faults = []
     for number, line in enumerate(read_lines(path), start=1):
         lang, tab, text = line.partition("\t")
-        units = list(
-            dict.fromkeys(unicodedata.normalize("NFC", unit) for unit in text.split(" ") if unit)
-        )
+        units = [unicodedata.normalize("NFC", unit) for unit in text.split(" ") if unit]
+        fault = None
         if not lang or not tab or "\t" in text:
-            faults.append(
-                f"{path}:{number}: expected `lang<TAB>unit unit …`, found {line[:60]!r}; write two fields"
-            )
-        elif lang in found:
-            faults.append(f"{path}:{number}: language {lang!r} has a line already; keep one")
+            fault = f"expected `lang<TAB>unit unit …`, found {line[:60]!r}; write two fields"
+        elif lang in inventories:
+            fault = f"language {lang!r} has a line already; keep one"
         elif not units:
-            faults.append(
-                f"{path}:{number}: language {lang!r} has no units; list them, or remove the line"
-            )
-        found.setdefault(lang, units)
+            fault = f"language {lang!r} has no units; list them, or remove the line"
+        if fault is not None:
+            faults.append(f"{path}:{number}: {fault}")
+        inventories.setdefault(lang, list(dict.fromkeys(units)))
     refuse_faults(path, faults)
-    return found
+    return inventories
 
 
 def write_inventories(path: Path, inventories: Inventories) -> None:
-    """Write the languages and the units of each in code point order."""
+    """Writes the languages, and the units of each one, in code point order."""
     lines = [f"{lang}\t{' '.join(sorted(units))}\n" for lang, units in sorted(inventories.items())]
     write_atomic(path, "".join(lines))
 
@@ -50,14 +51,14 @@ def write_inventories(path: Path, inventories: Inventories) -> None:
 def collect_inventories(
     utterances: Sequence[Utterance], split: Callable[[str], Iterable[str]]
 ) -> Inventories:
-    """The units of each language in transcripts, which `split` divides.
+    """The units of each language in the transcripts of utterances, in code point order.
 
-    Raises DataError for utterances without a language.
+    `split` gives the units of a transcript. Raises DataError if an utterance has no language.
     """
-    found: defaultdict[str, set[str]] = defaultdict(set)
+    units_of_lang: defaultdict[str, set[str]] = defaultdict(set)
     for lang, utterance in zip(_languages(utterances), utterances, strict=True):
-        found[lang].update(split(utterance.txt))
-    return {lang: sorted(units) for lang, units in found.items()}
+        units_of_lang[lang].update(split(utterance.txt))
+    return {lang: sorted(units) for lang, units in units_of_lang.items()}
 
 
 def select_languages(
@@ -65,23 +66,34 @@ def select_languages(
 ) -> Inventories:
     """The inventories of the languages of these utterances.
 
-    Raises DataError if an utterance has no language, or one without a line in the inventory file
-        `path`.
+    Raises DataError if an utterance has no language, or if `path`, the file of the inventories,
+        has no line for one of the languages.
     """
     langs = sorted(set(_languages(utterances)))
-    absent = [lang for lang in langs if lang not in inventories]
-    if absent:
+    missing_langs = [lang for lang in langs if lang not in inventories]
+    if missing_langs:
         raise DataError(
             path,
-            f"no line for the languages {list_names(absent)} of --test_data",
+            f"no line for the languages {list_names(missing_langs)} of --test_data",
             "add their units",
         )
     return {lang: inventories[lang] for lang in langs}
 
 
 def _languages(utterances: Sequence[Utterance]) -> list[str]:
-    unnamed = [utterance.key for utterance in utterances if utterance.lang is None]
-    if unnamed:
-        found = f"{len(unnamed)} utterances have no language ({list_names(unnamed)})"
-        raise DataError("--inventory", found, "give each its `lang`")
-    return [utterance.lang for utterance in utterances if utterance.lang is not None]
+    """The language of each utterance. Raises DataError if some have none, with their keys."""
+    langs = []
+    keys_without_lang = []
+    for utterance in utterances:
+        if utterance.lang is None:
+            keys_without_lang.append(utterance.key)
+        else:
+            langs.append(utterance.lang)
+    if keys_without_lang:
+        raise DataError(
+            "--inventory",
+            f"{len(keys_without_lang)} utterances have no language "
+            f"({list_names(keys_without_lang)})",
+            "give each its `lang`",
+        )
+    return langs

@@ -7,6 +7,7 @@ This module imports numba, which takes 0.3 s. Import it inside the function that
 import hashlib
 import logging
 import os
+import stat
 import tempfile
 from collections.abc import Callable
 from functools import cache
@@ -25,54 +26,75 @@ SHARED_KERNELS = ("heads/kernels/*.py", "tree/*.py")
 
 
 def njit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """`numba.njit` with a cache: beside the source, in the user's cache folder or, if both are
-    read-only, in the temporary folder. If that is impossible too, each process compiles again. The
-    environment variable NUMBA_CACHE_DIR names another folder. Code is compiled again after a change
-    of its own file, as Numba does, and of each file in `SHARED_KERNELS`, because kernels of those
-    files may be compiled into it.
+    """Compile a kernel with `numba.njit` and cache the machine code on disk.
+
+    The cache is beside the source or in the user's cache folder. If both are read-only, it is in
+    the temporary folder. If that is impossible too, each process compiles again, and a warning is
+    logged. The environment variable NUMBA_CACHE_DIR names another folder.
+
+    `options` are numba's. With options only, as in `@njit(parallel=True)`, the result is a
+    decorator.
     """
     if function is None:
-        return lambda function: njit(function, **options)
-    for use_temporary in (False, True):
-        if use_temporary:
-            numba.config.CACHE_DIR = temporary_cache_folder() or numba.config.CACHE_DIR
-        try:
-            compiled = numba.njit(cache=True, **options)(function)
-            file: Any = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
-            if hasattr(file, "_source_stamp"):  # private, so another version may not have it
-                file._source_stamp = (file._source_stamp, _digest_of_kernels())
-            return compiled
-        except RuntimeError as error:
-            if "no locator" not in str(error):
-                raise
-    logger.warning(
-        "%s is compiled in each process: set NUMBA_CACHE_DIR to a folder to write to",
-        function.__name__,
-    )
-    return numba.njit(**options)(function)
+        return lambda decorated: njit(decorated, **options)
+    compiled = _compile_with_cache(function, options)
+    if compiled is None:
+        numba.config.CACHE_DIR = temporary_cache_folder() or numba.config.CACHE_DIR
+        compiled = _compile_with_cache(function, options)
+    if compiled is None:
+        logger.warning(
+            "%s is compiled in each process: set NUMBA_CACHE_DIR to a folder to write to",
+            function.__name__,
+        )
+        compiled = numba.njit(**options)(function)
+    return compiled
+
+
+def _compile_with_cache(function: Callable[..., Any], options: dict[str, Any]) -> Any | None:
+    """The kernel with numba's cache, or None if numba can write to none of its cache folders.
+
+    Numba compiles again after a change of the kernel's own file. Here that also happens after a
+    change of any file in `SHARED_KERNELS`, because its kernels may be compiled into this one.
+    """
+    try:
+        compiled = numba.njit(cache=True, **options)(function)
+    except RuntimeError as error:
+        if "no locator" not in str(error):
+            raise
+        return None
+    # Both names are private. Without a compiler (NUMBA_DISABLE_JIT) there is no cache, and another
+    # version of numba may have other names. Then only a change of the own file is noticed.
+    cache_file: Any = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+    if hasattr(cache_file, "_source_stamp"):
+        cache_file._source_stamp = (cache_file._source_stamp, _digest_of_kernels())
+    return compiled
 
 
 @cache
 def _digest_of_kernels() -> str:
+    """A hash of the content of all files in `SHARED_KERNELS`."""
     package = Path(__file__).parents[1]
+    paths: list[Path] = []
+    for pattern in SHARED_KERNELS:
+        paths += package.glob(pattern)
     digest = hashlib.blake2b(digest_size=16)
-    paths = [path for pattern in SHARED_KERNELS for path in package.glob(pattern)]
     for path in sorted(paths):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
 def temporary_cache_folder() -> str | None:
-    """A folder of this user in the temporary folder; None if there cannot be one that only this
-    user writes to.
+    """Create a folder for compiled code in the temporary folder, or use the one of an earlier call.
 
-    Compiled code is loaded from it as pickles, so other users must not be able to write to it.
+    Returns None if there is no folder there that belongs to this user and that only this user can
+    write to. Numba loads the compiled code as pickles, which may contain any code.
     """
     try:
         folder = Path(tempfile.gettempdir()) / f"wenet_hs-numba-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
-        status = folder.lstat()
+        status = folder.lstat()  # of the link itself, if another user has put a link there
     except OSError:
         return None
-    is_own = folder.is_dir() and not folder.is_symlink() and status.st_uid == os.getuid()
-    return str(folder) if is_own and not status.st_mode & 0o022 else None
+    is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    others_can_write = bool(status.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+    return str(folder) if is_own and not others_can_write else None

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _MAX_FAULTS = 10
+"""Faults of one file that are printed."""
+_MAX_LINE = 120
+"""Characters of another exception that are quoted."""
 
 
 class WenetHsError(Exception):
@@ -29,9 +32,12 @@ class WenetHsError(Exception):
             to_do: what the user can do.
         """
         super().__init__(where, found, to_do)  # all arguments: errors are sent between processes
-        self.where, self.found, self.to_do = str(where), found, to_do
+        self.where = str(where)
+        self.found = found
+        self.to_do = to_do
 
     def __str__(self) -> str:
+        """The line `where: found; to_do`, without the parts that are empty."""
         located = f"{self.where}: {self.found}" if self.found else self.where
         return f"{located}; {self.to_do}" if self.to_do else located
 
@@ -53,29 +59,36 @@ class Stopped(WenetHsError):
 
     def __init__(self, where: object, found: str, to_do: str, exit_code: int) -> None:
         super().__init__(where, found, to_do)
-        self.args = (where, found, to_do, exit_code)
+        self.args = (where, found, to_do, exit_code)  # pickle calls this class with them
         self.exit_code = exit_code
 
 
 def list_names(names: Sequence[str], separator: str = ", ", *, most: int = 5) -> str:
-    """The first names, at most `most`, and the number of the others, for a message of one line."""
-    shown = separator.join(names[:most])
-    return f"{shown}, and {len(names) - most:,} more" if len(names) > most else shown
+    """The names in one line, for a message: `a, b, c`.
+
+    Of more than `most` names the first ones and the number of the others: `a, b, and 1,234 more`.
+    """
+    text = separator.join(names[:most])
+    num_others = len(names) - most
+    return f"{text}, and {num_others:,} more" if num_others > 0 else text
 
 
 def refuse_faults(path: Path | str, faults: Sequence[str]) -> None:
-    """Raise DataError with the first ten faults of a file, one per line, if there are any."""
-    if faults:
-        more = (
-            [f"{path}: and {len(faults) - _MAX_FAULTS} more faults"]
-            if len(faults) > _MAX_FAULTS
-            else []
-        )
-        raise DataError("\n".join([*faults[:_MAX_FAULTS], *more]))
+    """Raise DataError with the faults of a file, if there are any.
+
+    Each fault is one line that names its place. After the first ten lines, a last line that begins
+    with `path` says how many more there are.
+    """
+    if not faults:
+        return
+    lines = list(faults[:_MAX_FAULTS])
+    num_others = len(faults) - _MAX_FAULTS
+    if num_others > 0:
+        lines.append(f"{path}: and {num_others} more faults")
+    raise DataError("\n".join(lines))
 
 
 def one_line(error: BaseException) -> str:
-    """The text of an exception on one line of at most 120 characters, or its class if it has no
-    text.
-    """
-    return " ".join(str(error).split())[:120] or type(error).__name__
+    """The text of an exception on one line of at most 120 characters; without a text, its class."""
+    text = " ".join(str(error).split())
+    return text[:_MAX_LINE] or type(error).__name__

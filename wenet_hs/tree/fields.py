@@ -20,6 +20,7 @@ from wenet_hs.tree.errors import DataError, one_line
 FORMAT = "wenet_hs.tree/1"
 FIELDS = ("format", "kind", "units", "children", "frequencies", "options")
 """The fields of a `tree.json`."""
+_MAX_CHILD = 2**31 - 1
 _TO_DO = "build the tree again, or see docs/heads.md for the format"
 
 
@@ -29,7 +30,8 @@ _TO_DO = "build the tree again, or see docs/heads.md for the format"
 def check_frequencies(frequencies: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
     """Return a copy as a float64 array (V,), V ≥ 1.
 
-    Raise ValueError if a value is negative or not finite.
+    Raise ValueError if it is not one list of numbers, a value is negative or not finite, or their
+    sum is too large for a float64.
     """
     array = np.array(frequencies, dtype=np.float64)
     if array.ndim != 1:
@@ -38,11 +40,11 @@ def check_frequencies(frequencies: Sequence[float] | NDArray[np.float64]) -> NDA
         )
     if not len(array):
         raise ValueError("frequencies: the list is empty; a tree needs at least one unit")
-    wrong = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
-    if len(wrong):
-        raise ValueError(
-            f"frequencies: unit {wrong[0]} has {array[wrong[0]]}; each must be finite and not negative"
-        )
+    is_valid = np.isfinite(array) & (array >= 0)
+    if not is_valid.all():
+        unit_id = int(np.argmin(is_valid))
+        fault = f"unit {unit_id} has {array[unit_id]}"
+        raise ValueError(f"frequencies: {fault}; each must be finite and not negative")
     try:
         math.fsum(array)
     except OverflowError as error:
@@ -51,29 +53,28 @@ def check_frequencies(frequencies: Sequence[float] | NDArray[np.float64]) -> NDA
 
 
 def check_names(kind: str, units: tuple[str, ...], num_frequencies: int) -> None:
-    """Raise ValueError unless the kind is printable and the units are distinct texts, one per
-    frequency.
+    """Raise ValueError unless kind and units are texts that a `tree.json` can hold.
+
+    The kind is printable. The units are distinct and not empty, one per frequency.
     """
     if not isinstance(kind, str) or not kind or not kind.isprintable():
         raise ValueError(
             f"kind: {str(kind)[:40]!r} is not the name of a kind; expected one such as 'huffman'"
         )
     if len(units) != num_frequencies:
-        raise ValueError(
-            f"units: {len(units)} names for {num_frequencies} frequencies; there must be one per unit"
-        )
+        fault = f"{len(units)} names for {num_frequencies} frequencies"
+        raise ValueError(f"units: {fault}; there must be one per unit")
     for unit_id, unit in enumerate(units):
         if not isinstance(unit, str) or not unit:
             raise ValueError(
                 f"units: unit {unit_id} is {repr(unit)[:60]}; expected a non-empty text"
             )
     if len(set(units)) < len(units):
-        twice = Counter(units).most_common(1)[0][0]
-        first = units.index(twice)
-        second = units.index(twice, first + 1)
-        raise ValueError(
-            f"units: {repr(twice)[:60]} is both unit {first} and unit {second}; names must differ"
-        )
+        repeated, _ = Counter(units).most_common(1)[0]
+        first = units.index(repeated)
+        second = units.index(repeated, first + 1)
+        fault = f"{repr(repeated)[:60]} is both unit {first} and unit {second}"
+        raise ValueError(f"units: {fault}; names must differ")
     try:
         "".join(units).encode("utf-8")
     except UnicodeEncodeError as error:
@@ -83,55 +84,103 @@ def check_names(kind: str, units: tuple[str, ...], num_frequencies: int) -> None
 
 
 def check_children(offsets: NDArray[np.int64], children: NDArray[np.int64], num_units: int) -> None:
-    """Raise ValueError unless `offsets` (I+1,) and `children` (E,) are one tree, numbered breadth
-    first.
+    """Raise ValueError unless the children are one tree over the units, numbered breadth first.
+
+    Args:
+        offsets: (I+1,) where the row of each inner node starts in `children`, and at last E.
+        children: (E,) the children of all inner nodes. Inner nodes are 0…I-1, and the leaf of unit
+            i is I+i.
+        num_units: V.
     """
-    if offsets.ndim != 1 or not len(offsets) or offsets[0] != 0 or offsets[-1] != len(children):
+    _check_offsets(offsets, num_edges=len(children))
+    num_children = np.diff(offsets)
+    _check_row_sizes(num_children)
+    num_inner = len(num_children)
+    _check_number_of_edges(len(children), num_inner, num_units)
+    parents = np.repeat(np.arange(num_inner), num_children)
+    _check_each_node_once(children, parents)
+    _check_breadth_first(children, parents, num_inner)
+
+
+def _check_offsets(offsets: NDArray[np.int64], num_edges: int) -> None:
+    """Raise ValueError unless the offsets are a list that starts with 0 and ends with E."""
+    is_list = offsets.ndim == 1 and len(offsets) > 0
+    if not is_list or offsets[0] != 0 or offsets[-1] != num_edges:
         raise ValueError(
-            f"offsets: expected the start of each inner node's row and, at the end, {len(children)}"
+            f"offsets: expected the start of each inner node's row and, at the end, {num_edges}"
         )
-    sizes = np.diff(offsets)
-    if (sizes < 2).any():
-        node = int(np.argmax(sizes < 2))
-        found, to_do = "no children", "name them, or leave the node out"
-        if sizes[node] == 1:
-            found, to_do = "one child", "put the child in its parent's list"
-        raise ValueError(
-            f"children: inner node {node} has {found}; a node needs two or more, {to_do}"
-        )
-    num_inner = len(sizes)
-    num_edges = num_inner + num_units - 1 if num_inner else 0
-    if len(children) != num_edges or (num_units > 1) != (num_inner > 0):
+
+
+def _check_row_sizes(num_children: NDArray[np.int64]) -> None:
+    """Raise ValueError for the first inner node with fewer than two children."""
+    is_too_small = num_children < 2
+    if not is_too_small.any():
+        return
+    node = int(np.argmax(is_too_small))
+    if num_children[node] == 1:
+        fault = "one child"
+        to_do = "put the child in its parent's list"
+    else:
+        fault = "no children"
+        to_do = "name them, or leave the node out"
+    raise ValueError(f"children: inner node {node} has {fault}; a node needs two or more, {to_do}")
+
+
+def _check_number_of_edges(num_edges: int, num_inner: int, num_units: int) -> None:
+    """Raise ValueError unless there is an edge to every node except the root.
+
+    A single unit is a tree without inner nodes and edges.
+    """
+    num_expected = num_inner + num_units - 1 if num_inner else 0
+    needs_inner_nodes = num_units > 1
+    has_inner_nodes = num_inner > 0
+    if num_edges != num_expected or needs_inner_nodes != has_inner_nodes:
+        fault = f"{num_inner} inner nodes with {num_edges} children for {num_units} units"
         rule = "every node except the root must be a child, and a single unit needs no inner node"
-        found = f"{num_inner} inner nodes with {len(children)} children for {num_units} units"
-        raise ValueError(f"children: {found}; {rule}")
-    parents = np.repeat(np.arange(num_inner), sizes)
-    outside = np.flatnonzero((children < 1) | (children > num_edges))
-    if len(outside):
-        where, found = parents[outside[0]], children[outside[0]]
-        raise ValueError(
-            f"children: inner node {where} has child {found}; a child is 1…{num_edges}"
-        )
-    uses = np.bincount(children, minlength=num_edges + 1)[1:]
-    if (uses != 1).any():
-        twice = int(np.argmax(uses)) + 1
-        raise ValueError(
-            f"children: node {twice} is a child {uses[twice - 1]} times; each must be one exactly once"
-        )
+        raise ValueError(f"children: {fault}; {rule}")
+
+
+def _check_each_node_once(children: NDArray[np.int64], parents: NDArray[np.int64]) -> None:
+    """Raise ValueError unless the children (E,) are the nodes 1…E in any order.
+
+    `parents` (E,) are the nodes whose children they are.
+    """
+    num_edges = len(children)
+    is_outside = (children < 1) | (children > num_edges)
+    if is_outside.any():
+        edge = int(np.argmax(is_outside))
+        fault = f"inner node {parents[edge]} has child {children[edge]}"
+        raise ValueError(f"children: {fault}; a child is 1…{num_edges}")
+    num_uses = np.bincount(children, minlength=num_edges + 1)
+    if (num_uses[1:] != 1).any():
+        node = int(np.argmax(num_uses))  # one node is missing, so another is there twice
+        fault = f"node {node} is a child {num_uses[node]} times"
+        raise ValueError(f"children: {fault}; each must be one exactly once")
+
+
+def _check_breadth_first(
+    children: NDArray[np.int64], parents: NDArray[np.int64], num_inner: int
+) -> None:
+    """Raise ValueError unless the inner nodes among the children are in ascending order.
+
+    Each child is known to be there once. `parents` (E,) are the nodes whose children they are.
+    """
     is_inner = children < num_inner
-    inner, expected = children[is_inner], np.arange(1, num_inner)
-    if (inner != expected).any():
-        wrong = int(np.argmax(inner != expected))
-        found = f"found inner node {inner[wrong]} where breadth-first order has {expected[wrong]}"
-        raise ValueError(
-            f"children: {found}; number the inner nodes breadth first from the root 0, left before right"
+    inner_nodes = children[is_inner]
+    expected = np.arange(1, num_inner)
+    is_wrong = inner_nodes != expected
+    if is_wrong.any():
+        index = int(np.argmax(is_wrong))
+        fault = (
+            f"found inner node {inner_nodes[index]} where breadth-first order has {expected[index]}"
         )
+        to_do = "number the inner nodes breadth first from the root 0, left before right"
+        raise ValueError(f"children: {fault}; {to_do}")
     # Numbers are in order, so a child with a smaller number than its parent is part of a cycle.
-    is_cyclic = parents[is_inner] >= inner
+    is_cyclic = parents[is_inner] >= inner_nodes
     if is_cyclic.any():
-        raise ValueError(
-            f"children: inner node {inner[np.argmax(is_cyclic)]} is not under the root (a cycle)"
-        )
+        node = inner_nodes[np.argmax(is_cyclic)]
+        raise ValueError(f"children: inner node {node} is not under the root (a cycle)")
 
 
 # ---- tree.json
@@ -158,7 +207,7 @@ class TreeFile:
         Raises DataError, one line with path and fault, on any other text.
         """
         fields = _parse_object(text, path)
-        if fields.get("format", FORMAT) != FORMAT:
+        if fields.get("format", FORMAT) != FORMAT:  # first: another version has other fields
             raise _field_error(path, "format", f"expected {FORMAT!r}", fields["format"])
         _check_field_names(fields, path)
         if not isinstance(fields["kind"], str):
@@ -166,18 +215,21 @@ class TreeFile:
         if not isinstance(fields["options"], dict):
             raise _field_error(path, "options", "expected an object", fields["options"])
         _check_writable(fields["options"], path)
+        a_row = "a list of numbers from 0 to 2^31-1"
         return cls(
             kind=fields["kind"],
             units=_list_of(fields, "units", _is_text, "a text", path),
-            children=_list_of(
-                fields, "children", _is_row_of_children, "a list of numbers from 0 to 2^31-1", path
-            ),
+            children=_list_of(fields, "children", _is_row_of_children, a_row, path),
             frequencies=_list_of(fields, "frequencies", _is_finite_number, "a finite number", path),
             options=fields["options"],
         )
 
 
 def _parse_object(text: str, path: Path | str) -> dict[str, Any]:
+    """The JSON object in the text of the file `path`.
+
+    Raises DataError for another JSON value, a repeated key, or text that is not JSON.
+    """
     try:
         fields = json.loads(text, object_pairs_hook=_object_of_pairs)
     except KeyError as error:
@@ -194,33 +246,36 @@ def _parse_object(text: str, path: Path | str) -> dict[str, Any]:
 def _object_of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """The object with these keys and values.
 
-    Raises KeyError for a repeated key, of which json keeps the last value.
+    Raises KeyError with a repeated key. Without this check, json would keep its last value.
     """
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        name = Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise KeyError(name[:40])
+        counts = Counter(name for name, _ in pairs)
+        repeated, _ = counts.most_common(1)[0]
+        raise KeyError(repeated[:40])
     return fields
 
 
 def _check_field_names(fields: dict[str, Any], path: Path | str) -> None:
+    """Raise DataError for the first missing field, else for the first that a tree does not have."""
     for name in FIELDS:
         if name not in fields:
             raise DataError(f"{path}: {name}", "this field is missing", _TO_DO)
     for name in fields:
         if name not in FIELDS:
-            raise DataError(
-                f"{path}: {name[:40]}",
-                f"not a field of a tree, which has {', '.join(FIELDS)}",
-                _TO_DO,
-            )
+            fault = f"not a field of a tree, which has {', '.join(FIELDS)}"
+            raise DataError(f"{path}: {name[:40]}", fault, _TO_DO)
 
 
 def _check_writable(options: dict[str, Any], path: Path | str) -> None:
-    """Raise DataError for values that json reads but that could not be written again."""
+    """Raise DataError for values that json reads but that could not be written again.
+
+    These are numbers that are not finite (1e999 is read as infinity), and halves of a surrogate
+    pair.
+    """
     try:
         text = json.dumps(options, ensure_ascii=False, allow_nan=False)
-    except ValueError as error:  # 1e999 is read as infinity
+    except ValueError as error:
         raise DataError(
             f"{path}: options", "a number that is not finite", "build the tree again"
         ) from error
@@ -241,7 +296,8 @@ def _list_of(
 ) -> list[Any]:
     """The list in the field `name`.
 
-    Raises DataError unless it is one, and each of its values is valid.
+    Raises DataError if it is not a list, or for the first value that is not valid; it says what was
+    `expected` there, such as "a text".
     """
     values = fields[name]
     if not isinstance(values, list):
@@ -257,12 +313,16 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_row_of_children(value: Any) -> bool:
-    return isinstance(value, list) and all(
-        type(child) is int and 0 <= child < 2**31 for child in value
-    )
+    """Whether a value is a list of numbers that may be children of a node."""
+    return isinstance(value, list) and all(map(_is_child, value))
+
+
+def _is_child(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= _MAX_CHILD  # True is an int, but no child
 
 
 def _is_finite_number(value: Any) -> bool:
+    """Whether a value is a number other than NaN and infinity, and in the range of float64."""
     if type(value) not in (int, float):
         return False
     try:
@@ -272,4 +332,5 @@ def _is_finite_number(value: Any) -> bool:
 
 
 def _field_error(path: Path | str, where: str, expected: str, value: Any) -> DataError:
+    """The error of a field with an unexpected value, of which 40 characters are quoted."""
     return DataError(f"{path}: {where}", f"{expected}, found {repr(value)[:40]}", _TO_DO)

@@ -2,11 +2,11 @@
 """Trees over the output units: binary trees, n-ary trees, and their file `tree.json`.
 
 Dimension key: V units (leaves), I inner nodes, E = I+V-1 edges, P longest path (edges from root to
-deepest leaf).
+deepest leaf), C classes.
 
 Numbering: inner nodes 0…I-1 breadth first from the root 0, left to right; the leaf of unit i is
-I+i. In a binary tree I = V-1. Bit 0 is the left child (probability σ(z) in the tree head), bit 1
-the right one (σ(-z)).
+I+i. In a binary tree I = V-1, and edges 2n and 2n+1 lead to the left and the right child of node n.
+Bit 0 is the left child (probability σ(z) in the tree head), bit 1 the right one (σ(-z)).
 """
 
 import heapq
@@ -25,22 +25,22 @@ from wenet_hs.tree.fields import TreeFile, check_frequencies
 from wenet_hs.tree.huffman import (
     NO_ROWS,
     balanced_children,
-    breadth_first,
     fano_children,
     huffman_children,
-    huffman_rows,
+    huffman_subtree,
     least_depth,
     limited_children,
+    number_breadth_first,
     random_order,
     two_levels,
 )
 from wenet_hs.tree.text_file import read_utf8
 from wenet_hs.tree.unit_tree import UnitTree
 
-Numbers = Sequence[float] | NDArray[np.float64]
+Frequencies = Sequence[float] | NDArray[np.float64]
 """Frequencies (V,): counts or probabilities, finite, ≥ 0, V ≥ 1."""
-Names = Sequence[str] | None
-"""V distinct names; the default is "0", "1", …."""
+UnitNames = Sequence[str] | None
+"""V distinct names; None stands for "0", "1", …."""
 TreeOptions = Mapping[str, Any] | None
 """What else is recorded in `options` and in the file; JSON values."""
 
@@ -49,19 +49,25 @@ CLASSES = "classes"
 
 A file of this kind is an `NaryTree` even if all its rows are pairs.
 """
-MAX_PATH_CELLS = 2**30  # entries of `paths()`; a larger table means a tree too deep for any head
+MAX_PATH_CELLS = 2**30
+"""The most entries of `Tree.paths`; a larger table means a tree too deep for any head."""
+TURNS = np.array([1, -1], dtype=np.int8)
+"""The turn to the left child (index 0) and to the right child (index 1), as `Tree.paths` has it."""
 
 
 class Tree(UnitTree):
-    """A binary tree over `units`; `children` (V-1, 2) are the left and the right child of each
-    inner node.
+    """A binary tree over `units`; row n of `children` (V-1, 2) has the children of inner node n.
+
+    The first of the two is the left child.
     """
 
     code_separator = ""
 
     def __post_init__(self) -> None:
+        """Set the offsets to 0, 2, 4, … and check the fields; raises ValueError."""
         children = np.array(self.children, dtype=np.int64).reshape(-1, 2)
-        vars(self).update(children=children, offsets=2 * np.arange(len(children) + 1))
+        offsets = 2 * np.arange(len(children) + 1)
+        vars(self).update(children=children, offsets=offsets)  # a frozen dataclass
         super().__post_init__()
 
     # The builders are deterministic, accept V = 1, and raise ValueError on wrong frequencies or
@@ -72,22 +78,25 @@ class Tree(UnitTree):
         cls,
         kind: str,
         children_of: Callable[[NDArray[np.float64]], NDArray[np.int64]],
-        frequencies: Numbers,
-        units: Names = None,
+        frequencies: Frequencies,
+        units: UnitNames = None,
         options: TreeOptions = None,
     ) -> "Tree":
-        """The tree whose children (V-1, 2) a function computes from the checked frequencies (V,)."""
+        """The tree whose children a function computes from the frequencies (V,).
+
+        `children_of` is called with the frequencies, after they were checked, and returns (V-1, 2)
+        the left and the right child of each inner node. Raises ValueError on wrong frequencies,
+        names or children.
+        """
         weights = check_frequencies(frequencies)
-        return cls(
-            kind, _names(units, len(weights)), children_of(weights), weights, dict(options or {})
-        )
+        names = _names_or_ids(units, len(weights))
+        return cls(kind, names, children_of(weights), weights, dict(options or {}))
 
     @classmethod
     def huffman(
-        cls, frequencies: Numbers, units: Names = None, max_depth: int | None = None
+        cls, frequencies: Frequencies, units: UnitNames = None, max_depth: int | None = None
     ) -> "Tree":
-        """Huffman's tree of the paper's appendix A: the less probable of two merged nodes is the
-        left child.
+        """Huffman's tree (the paper's appendix A): the rarer of two merged nodes is the left child.
 
         Ties are resolved by unit id, leaves before merged nodes, older merged nodes first. So units
         that never occur form a balanced subtree. If the tree is deeper than `max_depth`, the tree
@@ -98,52 +107,52 @@ class Tree(UnitTree):
         tree = cls.build("huffman", huffman_children, frequencies, units)
         if max_depth is None:
             return tree
-        if max_depth < (least := least_depth(tree.num_units)):
-            raise ValueError(
-                f"max_depth: {max_depth} is too small for {tree.num_units} units, which need at least {least}"
-            )
-        children = (
-            limited_children(tree.frequencies, max_depth)
-            if tree.depth > max_depth
-            else tree.children
-        )
+        least = least_depth(tree.num_units)
+        if max_depth < least:
+            fault = f"{max_depth} is too small for {tree.num_units} units"
+            raise ValueError(f"max_depth: {fault}, which need at least {least}")
+        children = tree.children
+        if tree.depth > max_depth:
+            children = limited_children(tree.frequencies, max_depth)
         return replace(tree, children=children, options={"max_depth": max_depth})
 
     @classmethod
-    def fano(cls, frequencies: Numbers, units: Names = None) -> "Tree":
-        """Shannon-Fano: units by falling frequency (ties by id), split repeatedly into halves of
-        nearly equal mass.
+    def fano(cls, frequencies: Frequencies, units: UnitNames = None) -> "Tree":
+        """Shannon-Fano: units by falling frequency, split repeatedly.
+
+        The two parts have about equal mass. Equally frequent units are ordered by id.
         """
         return cls.build("fano", fano_children, frequencies, units)
 
     @classmethod
-    def balanced(cls, frequencies: Numbers, units: Names = None) -> "Tree":
-        """Units in the order of their ids, halved repeatedly; the left half gets the extra unit of
-        an odd number.
+    def balanced(cls, frequencies: Frequencies, units: UnitNames = None) -> "Tree":
+        """Units in the order of their ids, halved repeatedly.
+
+        The left half gets the extra unit of an odd number.
         """
-        return cls.build(
-            "balanced", lambda f: balanced_children(np.arange(len(f))), frequencies, units
-        )
+
+        def children_of(weights: NDArray[np.float64]) -> NDArray[np.int64]:
+            return balanced_children(np.arange(len(weights)))
+
+        return cls.build("balanced", children_of, frequencies, units)
 
     @classmethod
-    def random(cls, frequencies: Numbers, units: Names = None, seed: int = 0) -> "Tree":
+    def random(cls, frequencies: Frequencies, units: UnitNames = None, seed: int = 0) -> "Tree":
         """Units in a random order, halved repeatedly; `seed` (≥ 0) is recorded in the options."""
         if seed < 0:
             raise ValueError(f"seed: must be at least 0, got {seed}")
-        return cls.build(
-            "random",
-            lambda f: balanced_children(random_order(len(f), seed)),
-            frequencies,
-            units,
-            {"seed": seed},
-        )
+
+        def children_of(weights: NDArray[np.float64]) -> NDArray[np.int64]:
+            return balanced_children(random_order(len(weights), seed))
+
+        return cls.build("random", children_of, frequencies, units, {"seed": seed})
 
     @classmethod
     def brown(
         cls,
         sequences: Sequence[Sequence[int]],
-        frequencies: Numbers,
-        units: Names = None,
+        frequencies: Frequencies,
+        units: UnitNames = None,
     ) -> "Tree":
         """Brown's tree: units that have the same units before and after them share a branch.
 
@@ -156,17 +165,15 @@ class Tree(UnitTree):
         """
         from wenet_hs.tree.brown import brown_children  # imports numba, which takes 0.3 s
 
-        num_units = len(frequencies)
-        with_units = [sequence for sequence in sequences if len(sequence)]
-        lowest = min(map(min, with_units), default=0)
-        highest = max(map(max, with_units), default=0)
-        if lowest < 0 or highest >= num_units:
-            expected = f"with {num_units} units they are 0…{num_units - 1}"
-            raise ValueError(f"sequences: unit ids from {lowest} to {highest}; {expected}")
-        return cls.build("brown", lambda f: brown_children(sequences, f), frequencies, units)
+        _check_unit_ids(sequences, num_units=len(frequencies))
+
+        def children_of(weights: NDArray[np.float64]) -> NDArray[np.int64]:
+            return brown_children(sequences, weights)
+
+        return cls.build("brown", children_of, frequencies, units)
 
     def paths(self) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
-        """Every unit's path from the root (appendix B's Index and Sign).
+        """Every unit's path from the root (Index and Sign in the paper's appendix B).
 
         Returns: nodes (V, P) int64, the inner nodes on the path, 0 where padded, and turns (V, P)
             int8, the turn taken at each: +1 left, -1 right, 0 padding (after the path).
@@ -174,44 +181,44 @@ class Tree(UnitTree):
         """
         num_units = self.num_units
         if num_units * self.depth > MAX_PATH_CELLS:
-            raise ValueError(
-                f"tree: {num_units} units at depth {self.depth} are too deep for a table of paths"
-            )
+            size = f"{num_units} units at depth {self.depth}"
+            raise ValueError(f"tree: {size} are too deep for a table of paths")
         nodes = np.zeros((num_units, self.depth), dtype=np.int64)
         turns = np.zeros((num_units, self.depth), dtype=np.int8)
-        here, depths = np.arange(num_units) + self.num_inner, self.depths()
-        for column in reversed(range(self.depth)):  # all deep enough leaves climb together
+        depths = self.depths()
+        # All units climb together from their leaves to the root, which is column 0. A unit at depth
+        # d begins in column d-1.
+        reached = self.num_inner + np.arange(num_units)
+        for column in reversed(range(self.depth)):
             units = np.flatnonzero(depths > column)
-            turns[units, column] = 1 - 2 * (
-                self.edges[here[units]] % 2
-            )  # the edges of a node: even left, odd right
-            here[units] = nodes[units, column] = self.parents[here[units]]
+            edges = self.edges[reached[units]]
+            turns[units, column] = TURNS[edges % 2]  # even edges lead to left children
+            parents = self.parents[reached[units]]
+            nodes[units, column] = parents
+            reached[units] = parents
         return nodes, turns
 
     def first_leaves(self) -> NDArray[np.int64]:
         """(2V-1,) how many leaves are to the left of each node."""
-        before, num_leaves = (
-            np.zeros(self.num_inner + self.num_units, dtype=np.int64),
-            self.num_leaves(),
-        )
+        num_before = np.zeros(self.num_inner + self.num_units, dtype=np.int64)
+        num_leaves = self.num_leaves()
         for nodes, _ in self.levels():
             left, right = self.children[nodes].T
-            before[left] = before[nodes]
-            before[right] = before[nodes] + num_leaves[left]
-        return before
+            num_before[left] = num_before[nodes]
+            num_before[right] = num_before[nodes] + num_leaves[left]
+        return num_before
 
     @classmethod
     def load(cls, path: Path | str) -> "Tree":
-        """Read a `tree.json`.
+        """Read a `tree.json` of a binary tree; `load_tree` reads binary and n-ary trees.
 
         Raises DataError, one line with path and fault, on anything that is not a binary tree.
-
-        `load_tree` reads binary and n-ary trees.
         """
         tree = load_tree(path)
         if isinstance(tree, Tree):
             return tree
-        shape = f"kind {tree.kind}, up to {np.diff(tree.offsets).max(initial=0)} children"
+        most_children = np.diff(tree.offsets).max(initial=0)
+        shape = f"kind {tree.kind}, up to {most_children} children"
         to_do = "read it with `load_tree`, or build one with `wenet-hs tree build --kind huffman`"
         raise DataError(path, f"an n-ary tree ({shape}), not a binary one", to_do)
 
@@ -226,9 +233,9 @@ class NaryTree(UnitTree):
     def from_rows(
         cls,
         rows: Sequence[Sequence[int]],
-        frequencies: Numbers,
+        frequencies: Frequencies,
         *,
-        units: Names = None,
+        units: UnitNames = None,
         kind: str = CLASSES,
         options: TreeOptions = None,
     ) -> "NaryTree":
@@ -236,102 +243,107 @@ class NaryTree(UnitTree):
 
         Raises ValueError as the class does.
         """
-        offsets, children = (
-            np.cumsum([0, *map(len, rows)]),
-            np.fromiter(chain.from_iterable(rows), dtype=np.int64),
+        return cls(
+            kind=kind,
+            units=_names_or_ids(units, len(frequencies)),
+            children=np.fromiter(chain.from_iterable(rows), dtype=np.int64),
+            frequencies=np.array(frequencies),
+            options=dict(options or {}),
+            offsets=np.cumsum([0, *map(len, rows)]),
         )
-        names, options = _names(units, len(frequencies)), dict(options or {})
-        return cls(kind, names, children, np.array(frequencies), options, offsets)
 
     @classmethod
     def from_binary(cls, tree: Tree, num_classes: int | None = None) -> "NaryTree":
-        """Two levels from the top of a binary tree (Goodman 2001): its most probable branches are
-        opened until there are C.
+        """The tree of two levels whose classes are C branches of a binary tree (Goodman 2001).
 
-        The branches become the root's children, from left to right, with their leaves directly
-        below them. A branch that is a leaf stays a leaf of the root. Equally probable branches are
-        opened by their number.
+        Beginning at the root, the most probable branch is replaced by its two children until there
+        are C branches. They become the root's children, from left to right, with their leaves
+        directly below them. A branch that is a leaf stays a leaf of the root.
 
         `num_classes`: C ≥ 1, default √V; 1, or V and more, give a flat softmax.
         """
-        num_classes = _checked_classes(num_classes, tree.num_units)
-        weights = tree.weights().tolist()
-        branches, closed = {0}, [(-weights[0], 0)][: tree.num_inner]
-        while len(branches) < num_classes and closed:
-            node = heapq.heappop(closed)[1]
-            branches.remove(node)
-            for child in tree.children_of(node):
-                branches.add(child)
-                if child < tree.num_inner:
-                    heapq.heappush(closed, (-weights[child], child))
-        first_leaves = tree.first_leaves()
-        order = np.argsort(first_leaves[tree.num_inner :])
-        sizes = tree.num_leaves()[sorted(branches, key=first_leaves.__getitem__)]
-        offsets, children = two_levels(order, sizes)
+        num_classes = _checked_num_classes(num_classes, tree.num_units)
+        first_leaves = tree.first_leaves()  # sorts nodes from left to right
+        units_from_left = np.argsort(first_leaves[tree.num_inner :])
+        branches = _most_probable_branches(tree, num_classes)
+        branches_from_left = sorted(branches, key=first_leaves.__getitem__)
+        sizes = tree.num_leaves()[branches_from_left]
+        offsets, children = two_levels(units_from_left, sizes)
         options = {**tree.options, "from": tree.kind, "num_classes": num_classes}
         return cls(CLASSES, tree.units, children, tree.frequencies, options, offsets)
 
     @classmethod
     def frequency_bins(
-        cls, frequencies: Numbers, num_classes: int | None = None, *, units: Names = None
+        cls, frequencies: Frequencies, num_classes: int | None = None, *, units: UnitNames = None
     ) -> "NaryTree":
-        """Two levels: units by falling frequency (ties by id), cut into C classes of about equal
-        mass (cHSM).
+        """Two levels: units by falling frequency, cut into C classes of about equal mass (cHSM).
 
         The class of a unit is the share of all occurrences before it, times C, rounded down. So
-        frequent units become leaves of the root, and there may be fewer than C classes. If all
-        frequencies are zero, they count as equal. `num_classes` is C ≥ 1, default √V.
+        frequent units become leaves of the root, and there may be fewer than C classes. Equally
+        frequent units are ordered by id. If all frequencies are zero, they count as equal.
+
+        `num_classes` is C ≥ 1, default √V.
         """
         weights = check_frequencies(frequencies)
-        num_classes = _checked_classes(num_classes, len(weights))
+        num_classes = _checked_num_classes(num_classes, len(weights))
         order = np.argsort(-weights, kind="stable")
-        class_of = np.arange(len(order)) * num_classes // len(order)
+        # The class 0…C-1 of each unit in this order; a class may have no units.
         if weights.any():
-            reached = np.cumsum(weights[order] / weights.max())
-            before = np.concatenate([[0.0], reached[:-1]])
-            class_of = np.minimum(
-                (before / reached[-1] * num_classes).astype(np.int64), num_classes - 1
-            )
-        offsets, children = two_levels(order, np.unique(class_of, return_counts=True)[1])
+            mass = np.cumsum(weights[order] / weights.max())
+            mass_before = np.concatenate([[0.0], mass[:-1]])
+            class_of = (mass_before / mass[-1] * num_classes).astype(np.int64)
+            class_of = np.minimum(class_of, num_classes - 1)  # rounding may give class C
+        else:
+            class_of = np.arange(len(order)) * num_classes // len(order)
+        _, sizes = np.unique(class_of, return_counts=True)
+        offsets, children = two_levels(order, sizes)
+        names = _names_or_ids(units, len(weights))
         options = {"bins": "mass", "num_classes": num_classes}
-        return cls(CLASSES, _names(units, len(weights)), children, weights, options, offsets)
+        return cls(CLASSES, names, children, weights, options, offsets)
 
     def binary(self) -> Tree:
-        """The binary tree in which every node becomes Huffman's tree over its children's
-        frequencies.
+        """The binary tree in which each node is replaced by Huffman's tree over its children.
 
-        Its kind is "classes_binary". In a node of two children the less frequent child is on the
-        left.
+        Its kind is that of this tree and `_binary`, such as "classes_binary". In a node of two
+        children the less frequent child is on the left.
         """
-        weights, rows, num_rows = self.weights(), [NO_ROWS], 0
-        nodes = np.concatenate(
+        weights = self.weights()
+        # The new tree is built as rows: a number below V is a unit, V+n is row n.
+        rows = [NO_ROWS]
+        num_rows = 0
+        # The number of each node in these rows. A leaf has its unit id; inner nodes follow below.
+        new_numbers = np.concatenate(
             [np.zeros(self.num_inner, dtype=np.int64), np.arange(self.num_units)]
         )
-        for node in reversed(
-            range(self.num_inner)
-        ):  # breadth-first numbers: children come before their parents
+        for node in reversed(range(self.num_inner)):  # children come before their parents
             children = self.children[self.offsets[node] : self.offsets[node + 1]]
-            below, nodes[node] = huffman_rows(
-                nodes[children], weights[children], self.num_units + num_rows
+            subtree = huffman_subtree(
+                new_numbers[children], weights[children], next_node=self.num_units + num_rows
             )
-            rows.append(below)
-            num_rows += len(below)
-        children = breadth_first(np.concatenate(rows))
+            new_numbers[node] = subtree.root
+            rows.append(subtree.rows)
+            num_rows += len(subtree.rows)
         return Tree(
-            f"{self.kind}_binary", self.units, children, self.frequencies, dict(self.options)
+            kind=f"{self.kind}_binary",
+            units=self.units,
+            children=number_breadth_first(np.concatenate(rows)),
+            frequencies=self.frequencies,
+            options=dict(self.options),
         )
 
 
 def load_tree(path: Path | str) -> Tree | NaryTree:
-    """Read any `tree.json`: a `Tree` when all its inner nodes have two children and its kind is not
-    "classes".
+    """Read any `tree.json`, binary or n-ary.
 
+    It is a `Tree` when all its inner nodes have two children and its kind is not "classes".
     Raises DataError, one line with path and fault, on anything that is not a tree.
     """
     file = TreeFile.parse(read_utf8(path), path)
-    units, frequencies = tuple(file.units), np.array(file.frequencies)
+    units = tuple(file.units)
+    frequencies = np.array(file.frequencies)
+    is_binary = file.kind != CLASSES and all(len(row) == 2 for row in file.children)
     try:
-        if file.kind != CLASSES and all(len(row) == 2 for row in file.children):
+        if is_binary:
             return Tree(file.kind, units, np.array(file.children), frequencies, file.options)
         return NaryTree.from_rows(
             file.children, frequencies, units=units, kind=file.kind, options=file.options
@@ -340,13 +352,47 @@ def load_tree(path: Path | str) -> Tree | NaryTree:
         raise DataError(path, str(error)) from error
 
 
-def _names(units: Names, num_units: int) -> tuple[str, ...]:
+def _names_or_ids(units: UnitNames, num_units: int) -> tuple[str, ...]:
+    """The names of the units; without names their ids as text."""
     return tuple(map(str, range(num_units))) if units is None else tuple(units)
 
 
-def _checked_classes(num_classes: int | None, num_units: int) -> int:
+def _check_unit_ids(sequences: Sequence[Sequence[int]], num_units: int) -> None:
+    """Raise ValueError with the lowest and the highest id if one of them is not in 0…V-1."""
+    not_empty = [sequence for sequence in sequences if len(sequence)]
+    lowest = min(map(min, not_empty), default=0)
+    highest = max(map(max, not_empty), default=0)
+    if lowest < 0 or highest >= num_units:
+        expected = f"with {num_units} units they are 0…{num_units - 1}"
+        raise ValueError(f"sequences: unit ids from {lowest} to {highest}; {expected}")
+
+
+def _checked_num_classes(num_classes: int | None, num_units: int) -> int:
+    """The number of classes; without one √V, rounded and at least 2.
+
+    Raises ValueError if it is below 1.
+    """
     if num_classes is None:
         return max(2, round(math.sqrt(num_units)))
     if num_classes < 1:
         raise ValueError(f"num_classes: must be at least 1, got {num_classes}")
     return num_classes
+
+
+def _most_probable_branches(tree: Tree, num_branches: int) -> set[int]:
+    """The nodes at which a binary tree is cut into `num_branches` branches, or into all its leaves.
+
+    The first branch is the root. The most frequent branch is replaced by its two children until
+    there are enough; of equally frequent ones the branch with the lowest number is replaced.
+    """
+    weights = tree.weights().tolist()
+    branches = {0}
+    inner_branches = [(-weights[0], 0)] if tree.num_inner else []  # a heap: the most frequent first
+    while len(branches) < num_branches and inner_branches:
+        _, node = heapq.heappop(inner_branches)
+        branches.remove(node)
+        for child in tree.children_of(node):
+            branches.add(child)
+            if child < tree.num_inner:
+                heapq.heappush(inner_branches, (-weights[child], child))
+    return branches

@@ -21,20 +21,21 @@ from wenet_hs.tree.tree import NaryTree, Tree
 
 logger = logging.getLogger(__name__)
 
+Floats = NDArray[np.float64]
 Weighting = Literal["pooled", "per_language"]
 _MUCH_UNKNOWN = 0.05
+"""The share of unknown units above which their number is a warning."""
 ALL = "(all)"
 HEADINGS = ("language", "units", "entropy", "own tree", "this tree", "excess")
 
 
 def unit_frequencies(
     utterances: Iterable[Utterance], tokenizer: Tokenizer, weighting: Weighting = "pooled"
-) -> NDArray[np.float64]:
-    """How often the decoder has to predict each unit: the units of the transcripts and one end of
-    sentence each.
+) -> Floats:
+    """How often the decoder has to predict each unit: in the transcripts, with an end of each.
 
     Blank and (unless it is the same unit) the start of sentence are never predicted and have
-    frequency 0.
+    frequency 0. The number of unknown units is logged.
 
     `weighting`: "pooled" counts all languages together; "per_language" sums the relative
     frequencies within each language (the paper's equation 2), so that each language has the same
@@ -44,48 +45,73 @@ def unit_frequencies(
         `MOST_UNKNOWN` of the units is unknown.
     """
     if weighting not in get_args(Weighting):
-        raise ValueError(
-            f"weighting: must be one of {', '.join(get_args(Weighting))}, got {weighting!r}"
-        )
-    num_units, eos = len(tokenizer.table), tokenizer.table.special.eos
+        allowed = ", ".join(get_args(Weighting))
+        raise ValueError(f"weighting: must be one of {allowed}, got {weighting!r}")
+    counts_by_language = _count_by_language(
+        utterances, tokenizer, needs_language=weighting == "per_language"
+    )
+    num_units = len(tokenizer.table)
+    pooled = np.zeros(num_units)
+    per_language = np.zeros(num_units)
+    for lang in sorted(counts_by_language, key=str):  # a fixed order of summation
+        counts_V = counts_by_language[lang]
+        pooled += counts_V
+        per_language += counts_V / counts_V.sum()
+    unk = tokenizer.table.special.unk
+    if unk is not None:
+        _check_number_of_unknown(pooled[unk], pooled.sum())
+    return pooled if weighting == "pooled" else per_language
+
+
+def _count_by_language(
+    utterances: Iterable[Utterance], tokenizer: Tokenizer, *, needs_language: bool
+) -> dict[str | None, Floats]:
+    """The counts (V,) of the units and of one end of sentence per utterance, for each language.
+
+    Utterances without a language have the key None. Raises DataError for the first of them if
+    `needs_language`, and if there are no utterances.
+    """
+    eos = tokenizer.table.special.eos
     counters: defaultdict[str | None, Counter[int]] = defaultdict(Counter)
     for utterance in utterances:
-        if weighting == "per_language" and utterance.lang is None:
-            where, found = f"utterance {utterance.key!r}", "no language in the data list"
-            raise DataError(where, found, "add `lang`, or use --weighting pooled")
+        if needs_language and utterance.lang is None:
+            where = f"utterance {utterance.key!r}"
+            to_do = "add `lang`, or use --weighting pooled"
+            raise DataError(where, "no language in the data list", to_do)
         counters[utterance.lang].update([*tokenizer.encode(utterance.txt), eos])
     if not counters:
-        raise DataError(
-            "data list",
-            "no utterances to count units in",
-            "run the stage that prepares the data again",
-        )
-    frequencies, pooled = np.zeros(num_units), np.zeros(num_units)
-    for lang in sorted(counters, key=str):  # a fixed order of summation
-        ids, counts = (
-            list(counters[lang]),
-            np.array(list(counters[lang].values()), dtype=np.float64),
-        )
-        pooled[ids] += counts
-        frequencies[ids] += counts / counts.sum()
-    unk, total = tokenizer.table.special.unk, pooled.sum()
-    num_unknown = 0.0 if unk is None else pooled[unk]
+        to_do = "run the stage that prepares the data again"
+        raise DataError("data list", "no utterances to count units in", to_do)
+    counts_by_language = {}
+    for lang, counter in counters.items():
+        counts_V = np.zeros(len(tokenizer.table))
+        counts_V[list(counter)] = list(counter.values())
+        counts_by_language[lang] = counts_V
+    return counts_by_language
+
+
+def _check_number_of_unknown(num_unknown: float, total: float) -> None:
+    """Log how many of all counted units are <unk>; many are a warning.
+
+    Raises DataError if so many are unknown that the units cannot be those of the data.
+    """
     if num_unknown >= MOST_UNKNOWN * total:
         share = f"{num_unknown:,.0f} of {total:,.0f} units ({num_unknown / total:.0%})"
-        to_do = "give the --units that were made from this data and their --tokenizer, or a smaller --min_count"
-        raise DataError(f"{share} of the transcripts are not in the unit table", to_do=to_do)
-    if num_unknown:
-        logger.log(
-            logging.WARNING if num_unknown > _MUCH_UNKNOWN * total else logging.INFO,
-            "%d of %d units (%.2f %%) are <unk>: in the text, or because they are not in the unit table",
-            *(num_unknown, total, 100 * num_unknown / total),
+        to_do = (
+            "give the --units that were made from this data and their --tokenizer, "
+            "or a smaller --min_count"
         )
-    return pooled if weighting == "pooled" else frequencies
+        raise DataError(f"{share} of the transcripts are not in the unit table", to_do=to_do)
+    if num_unknown == 0:
+        return
+    level = logging.WARNING if num_unknown > _MUCH_UNKNOWN * total else logging.INFO
+    text = (
+        "%d of %d units (%.2f %%) are <unk>: in the text, or because they are not in the unit table"
+    )
+    logger.log(level, text, num_unknown, total, 100 * num_unknown / total)
 
 
-def with_blank_share(
-    frequencies: NDArray[np.float64], blank: int, share: float
-) -> NDArray[np.float64]:
+def with_blank_share(frequencies: Floats, blank: int, share: float) -> Floats:
     """The frequencies (V,) for a tree under CTC, where blank has `share` of the total.
 
     Raises ConfigError unless 0 < share < 1.
@@ -94,6 +120,7 @@ def with_blank_share(
         raise ConfigError("--blank_share", f"must be greater than 0 and less than 1, got {share:g}")
     changed = frequencies.copy()
     changed[blank] = 0
+    # blank = share · (others + blank), solved for blank
     changed[blank] = changed.sum() * share / (1 - share)
     return changed
 
@@ -107,35 +134,54 @@ def unit_sequences(utterances: Iterable[Utterance], tokenizer: Tokenizer) -> lis
 def language_costs(
     tree: Tree | NaryTree, utterances: Iterable[Utterance], tokenizer: Tokenizer
 ) -> list[tuple[str, ...]]:
-    """The table of code lengths by language, in bits per unit: `HEADINGS`, then one row per
-    language, sorted by code.
+    """The table of code lengths by language, in bits per unit, as texts.
 
-    A row has the number of units with one end of sentence per utterance, the entropy of the
-    language (the lower bound of any code), the mean code length of a Huffman tree for this language
-    only and of this tree, and the last one's excess over the entropy. The last row counts all
-    utterances unless there is exactly one language. The tokenizer's table has the units of the
-    tree. Raises DataError when there are no utterances.
+    The first row is `HEADINGS`. One row per language follows, sorted by code; `(none)` stands for
+    utterances without a language. The last row counts all utterances unless there is exactly one
+    language. The tokenizer's table has the units of the tree.
+
+    Raises DataError when there are no utterances.
     """
     by_language: defaultdict[str, list[Utterance]] = defaultdict(list)
     for utterance in utterances:
         by_language[utterance.lang or "(none)"].append(utterance)
-    counts = {
-        lang: unit_frequencies(spoken, tokenizer) for lang, spoken in sorted(by_language.items())
-    }
-    if len(counts) != 1:
-        counts[ALL] = (
-            np.sum(list(counts.values()), axis=0) if counts else unit_frequencies((), tokenizer)
-        )
-    rows: list[tuple[str, ...]] = [HEADINGS]
-    for lang, counts_V in counts.items():
-        own, shown = Tree.huffman(counts_V[counts_V > 0]), replace(tree, frequencies=counts_V)
-        length, entropy = shown.mean_code_length(), shown.entropy()
-        lengths = (f"{bits:.3f}" for bits in (entropy, own.mean_code_length(), length))
-        rows.append((lang, f"{counts_V.sum():,.0f}", *lengths, format_excess(length, entropy)))
-    return rows
+    if not by_language:
+        unit_frequencies((), tokenizer)  # raises DataError
+    counts_by_language = {}
+    for lang, utterances_of_lang in sorted(by_language.items()):
+        counts_by_language[lang] = unit_frequencies(utterances_of_lang, tokenizer)
+    if len(counts_by_language) > 1:
+        counts_by_language[ALL] = np.sum(list(counts_by_language.values()), axis=0)
+    rows = [_cost_row(tree, lang, counts_V) for lang, counts_V in counts_by_language.items()]
+    return [HEADINGS, *rows]
+
+
+def _cost_row(tree: Tree | NaryTree, name: str, counts_V: Floats) -> tuple[str, ...]:
+    """The row of `language_costs` for units with these counts (V,).
+
+    It has the name, the number of units, the entropy (the lower bound of any code), the mean code
+    length of a Huffman tree for these counts only and of this tree, and the last one's excess over
+    the entropy.
+    """
+    own_tree = Tree.huffman(counts_V[counts_V > 0])
+    tree_with_counts = replace(tree, frequencies=counts_V)
+    entropy = tree_with_counts.entropy()
+    length = tree_with_counts.mean_code_length()
+    return (
+        name,
+        f"{counts_V.sum():,.0f}",
+        f"{entropy:.3f}",
+        f"{own_tree.mean_code_length():.3f}",
+        f"{length:.3f}",
+        format_excess(length, entropy),
+    )
 
 
 def format_excess(length: float, entropy: float, unit: str = "") -> str:
-    """A code length above the entropy, in bits and as a share of the code length, as text."""
+    """A code length above the entropy, as in "0.329 bits (14.3 %)": in bits, and as a share of it.
+
+    The share of a length of 0 is left out.
+    """
     excess = max(0.0, length - entropy)  # sums of logarithms may end just below zero
-    return f"{excess:.3f}{unit}" + (f" ({100 * excess / length:.1f} %)" if length > 0 else "")
+    text = f"{excess:.3f}{unit}"
+    return f"{text} ({100 * excess / length:.1f} %)" if length > 0 else text

@@ -13,7 +13,7 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from wenet_hs.text.units import EOS, SOS, SPECIAL_UNITS
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import CheckpointError, ConfigError, DataError, list_names
-from wenet_hs.tree.huffman import NO_ROWS, add_unplaced, huffman_rows
+from wenet_hs.tree.huffman import NO_ROWS, add_unplaced, huffman_subtree
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,7 +30,8 @@ logger = logging.getLogger(__name__)
 
 MAX_VECTORS = 20_000
 """The most units with a vector: all their distances take 1.6 GB, twice while they are clustered."""
-_NO_DIRECTION = 2.0**-32  # the largest value is near one, so a shorter vector is rounding noise
+_NO_DIRECTION = 2.0**-32
+"""The length of a vector that is only rounding noise, where the largest value is near one."""
 _SOFTMAX_LAYERS = (
     "head.output.weight",
     "decoder.output_layer.weight",
@@ -43,98 +44,94 @@ def read_embeddings(path: Path | str, units: Sequence[str]) -> NDArray[np.float6
     """The units' vectors in a file; names are compared in NFC.
 
     The file is word2vec's text: an optional first line `N F`, then per line a name and F numbers,
-    separated by spaces.
+    separated by spaces. Units that are not in the file are logged.
 
     Returns: (V, F); NaN in the rows of units that are not in the file.
     Raises DataError: one line, whatever is wrong with the file. No code in the file is run.
     """
     path = Path(path)
     names = [unicodedata.normalize("NFC", unit) for unit in units]
-    rows = _read_text(path, set(names))
-    found = [row for row in map(rows.get, names) if row is not None]
-    if not found:
-        raise DataError(
-            path, f"has none of the {len(units)} units", "its names must be those of units.txt"
-        )
-    vectors = np.array([rows.get(name, np.full(len(found[0]), np.nan)) for name in names])
+    vector_of = _read_vectors(path, set(names))
+    if not vector_of:
+        fault = f"has none of the {len(units)} units"
+        raise DataError(path, fault, "its names must be those of units.txt")
+    dim = len(next(iter(vector_of.values())))
+    no_vector = np.full(dim, np.nan)
+    vectors = np.array([vector_of.get(name, no_vector) for name in names])
     log_without_vector(vectors, units, f"have no vector in {path}")
     return vectors
 
 
-def write_embeddings(path: Path | str, units: Sequence[str], vectors: NDArray[np.floating]) -> None:
-    """Write the units that have a vector in word2vec's text format; `read_embeddings` reads the
-    same values.
+def _read_vectors(path: Path, wanted: set[str]) -> dict[str, NDArray[np.float64]]:
+    """The vectors of the wanted names in a file of word2vec's text.
+
+    The file is read line by line, because it may have millions of vectors. Raises DataError with
+    the line of the first fault.
     """
-    present = np.flatnonzero(~np.isnan(vectors).all(axis=1)).tolist()
-    lines = [f"{len(present)} {vectors.shape[1]}"]
-    lines += [
-        " ".join([units[unit_id], *map(repr, vectors[unit_id].tolist())]) for unit_id in present
-    ]
-    write_atomic(path, "\n".join(lines) + "\n")
-
-
-def log_without_vector(vectors: NDArray[np.floating], units: Sequence[str], reason: str) -> None:
-    """Log the units whose row is NaN in one line: a warning unless all are special units like
-    `<blank>`.
-    """
-    absent = np.flatnonzero(np.isnan(vectors).all(axis=1)).tolist() if vectors.size else []
-    names = [units[unit_id] for unit_id in absent]
-    if not names:
-        return
-    level = logging.INFO if {*names} <= {*SPECIAL_UNITS, SOS, EOS} else logging.WARNING
-    text = "%d of %d units %s; they are placed by their frequency only: %s"
-    logger.log(level, text, len(names), len(units), reason, list_names(names, " ", most=20))
-
-
-def _read_text(path: Path, wanted: set[str]) -> dict[str, NDArray[np.float64]]:
-    """The vectors of the wanted names in a file of word2vec's text, which is read line by line."""
-    rows: dict[str, NDArray[np.float64]] = {}
-    num_expected: int | None = None
-    dim = number = 0
+    vector_of: dict[str, NDArray[np.float64]] = {}
+    num_expected: int | None = None  # vectors, as the first line says
+    dim = 0  # not known before the first line
+    line_number = 0
     try:
         with path.open(encoding="utf-8-sig", newline="\n") as file:
-            for number, line in enumerate(file, start=1):
-                # Only a space separates, because U+3000 may be a unit.
-                name, *numbers = [field for field in line.rstrip("\r\n").split(" ") if field] or [
-                    ""
-                ]
-                if (
-                    number == 1
-                    and len(numbers) == 1
-                    and re.fullmatch("[0-9]{1,12} [0-9]{1,12}", f"{name} {numbers[0]}")
-                ):
-                    num_expected, dim = int(name), int(numbers[0])
+            for line_number, line in enumerate(file, start=1):
+                fields = _split_fields(line)
+                if line_number == 1 and _is_header(fields):
+                    num_expected = int(fields[0])
+                    dim = int(fields[1])
                     continue
-                dim = dim or len(numbers)
-                if len(numbers) != dim or not dim:
-                    expected = f"a unit and {dim or 'its'} numbers, separated by spaces"
-                    raise ValueError(f"{len(numbers)} numbers, expected {expected}")
-                if dim == 1:
-                    raise ValueError(
-                        "vectors of one number; a table of units is no file of vectors"
-                    )
-                name = unicodedata.normalize("NFC", name)
+                name = unicodedata.normalize("NFC", fields[0])
+                numbers = fields[1:]
+                dim = dim or len(numbers)  # without a header, the first line decides
+                _check_dim(len(numbers), dim)
                 if name not in wanted:
                     continue
-                if name in rows:
+                if name in vector_of:
                     raise ValueError(f"{name!r} occurs a second time; keep one")
-                rows[name] = np.array([_to_float(text) for text in numbers])
-                if not np.isfinite(rows[name]).all():
-                    raise ValueError(
-                        "a value is NaN or infinite; leave the unit out if it has no vector"
-                    )
+                vector_of[name] = _parse_vector(numbers)
     except UnicodeDecodeError as error:
-        raise DataError(
-            path, "not UTF-8 text", "save the vectors in word2vec's text form"
-        ) from error
+        to_do = "save the vectors in word2vec's text form"
+        raise DataError(path, "not UTF-8 text", to_do) from error
     except ValueError as error:
-        raise DataError(f"{path}:{number}", str(error)) from error
+        raise DataError(f"{path}:{line_number}", str(error)) from error
     except OSError as error:
         raise DataError(path, f"cannot be read ({error.strerror})", "check the path") from error
-    if num_expected not in (None, number - 1):
-        found = f"the first line says {num_expected} vectors, but there are {number - 1}"
-        raise DataError(f"{path}:1", found, "copy the file again, or correct the line")
-    return rows
+    num_found = line_number - 1
+    if num_expected not in (None, num_found):
+        fault = f"the first line says {num_expected} vectors, but there are {num_found}"
+        raise DataError(f"{path}:1", fault, "copy the file again, or correct the line")
+    return vector_of
+
+
+def _split_fields(line: str) -> list[str]:
+    """The name and the numbers of a line; a line of spaces has an empty name.
+
+    Only the ASCII space separates, because another space such as U+3000 may be a unit.
+    """
+    fields = [field for field in line.rstrip("\r\n").split(" ") if field]
+    return fields or [""]
+
+
+def _is_header(fields: Sequence[str]) -> bool:
+    """Whether a first line has the number of vectors and their dimension: two whole numbers."""
+    return len(fields) == 2 and all(re.fullmatch("[0-9]{1,12}", field) for field in fields)
+
+
+def _check_dim(num_numbers: int, dim: int) -> None:
+    """Raise ValueError unless a line has as many numbers as the lines before, and at least two."""
+    if num_numbers != dim or dim == 0:
+        expected = f"a unit and {dim or 'its'} numbers, separated by spaces"
+        raise ValueError(f"{num_numbers} numbers, expected {expected}")
+    if dim == 1:
+        raise ValueError("vectors of one number; a table of units is no file of vectors")
+
+
+def _parse_vector(numbers: Sequence[str]) -> NDArray[np.float64]:
+    """The vector (F,) of these numbers; raises ValueError if one is no number or not finite."""
+    vector = np.array([_to_float(text) for text in numbers])
+    if not np.isfinite(vector).all():
+        raise ValueError("a value is NaN or infinite; leave the unit out if it has no vector")
+    return vector
 
 
 def _to_float(text: str) -> float:
@@ -146,11 +143,44 @@ def _to_float(text: str) -> float:
         ) from error
 
 
+def write_embeddings(path: Path | str, units: Sequence[str], vectors: NDArray[np.floating]) -> None:
+    """Write the units that have a vector in word2vec's text format.
+
+    `vectors` (V, F) has a row of NaN for other units. `read_embeddings` reads the same values.
+    """
+    has_vector = ~np.isnan(vectors).all(axis=1)
+    unit_ids = np.flatnonzero(has_vector).tolist()
+    lines = [f"{len(unit_ids)} {vectors.shape[1]}"]
+    for unit_id in unit_ids:
+        numbers = map(repr, vectors[unit_id].tolist())
+        lines.append(" ".join([units[unit_id], *numbers]))
+    write_atomic(path, "\n".join(lines) + "\n")
+
+
+def log_without_vector(vectors: NDArray[np.floating], units: Sequence[str], reason: str) -> None:
+    """Log in one line the units whose row in `vectors` (V, F) is NaN, if there are any.
+
+    It is a warning unless all are special units such as `<blank>`. `reason` is a part of the
+    sentence, such as "have no vector in FILE".
+    """
+    if vectors.size == 0:
+        return
+    has_no_vector = np.isnan(vectors).all(axis=1)
+    names = [units[unit_id] for unit_id in np.flatnonzero(has_no_vector).tolist()]
+    if not names:
+        return
+    are_special = {*names} <= {*SPECIAL_UNITS, SOS, EOS}
+    level = logging.INFO if are_special else logging.WARNING
+    text = "%d of %d units %s; they are placed by their frequency only: %s"
+    logger.log(level, text, len(names), len(units), reason, list_names(names, " ", most=20))
+
+
 def checkpoint_vectors(
     state: "Mapping[str, Tensor]", num_units: int, where: str
 ) -> NDArray[np.float64]:
-    """The rows of the output layer of a trained softmax model, without its bias, which encodes the
-    frequency.
+    """The rows of the output layer of a trained softmax model, as the vectors of its units.
+
+    Its bias is left out, because it encodes the frequency.
 
     Args:
         state: the state_dict of a model of ours or of WeNet.
@@ -160,20 +190,19 @@ def checkpoint_vectors(
     Raises CheckpointError: the model has no flat softmax, or another number of units, or a weight
         that is not finite.
     """
-    name = next((name for name in _SOFTMAX_LAYERS if name in state), None)
-    if name is None:
-        raise CheckpointError(
-            where, "has no flat softmax", "give the checkpoint of a model with decoder and softmax"
-        )
-    weight = state[name]
+    layers = [layer for layer in _SOFTMAX_LAYERS if layer in state]
+    if not layers:
+        to_do = "give the checkpoint of a model with decoder and softmax"
+        raise CheckpointError(where, "has no flat softmax", to_do)
+    layer = layers[0]
+    weight = state[layer]
     if weight.dim() != 2 or len(weight) != num_units:
-        found = f"{name} has shape {tuple(weight.shape)}, but there are {num_units} units"
-        raise CheckpointError(where, found, "use the units.txt that the model was trained with")
+        fault = f"{layer} has shape {tuple(weight.shape)}, but there are {num_units} units"
+        raise CheckpointError(where, fault, "use the units.txt that the model was trained with")
     vectors: NDArray[np.float64] = weight.detach().cpu().double().numpy()
     if not np.isfinite(vectors).all():
-        raise CheckpointError(
-            where, f"{name} has a value that is NaN or infinite", "use an earlier checkpoint"
-        )
+        fault = f"{layer} has a value that is NaN or infinite"
+        raise CheckpointError(where, fault, "use an earlier checkpoint")
     return vectors
 
 
@@ -183,11 +212,12 @@ def checkpoint_vectors(
 def ward_children(
     vectors: NDArray[np.floating], frequencies: NDArray[np.float64], *, cosine: bool = False
 ) -> NDArray[np.int64]:
-    """The children (V-1, 2) of the tree of Ward's clustering, in the numbering of `Tree`.
+    """The left and the right child of each inner node in the tree of Ward's clustering: (V-1, 2).
 
-    The left child is the less frequent one; of equal frequency the one with the lowest unit id.
-    Units with identical vectors form one Huffman tree. Units without a vector are placed by
-    `add_unplaced`. Clusters at equal distance are merged in the order of
+    Inner nodes 0…V-2 are numbered breadth first, and V-1+i is the leaf of unit i. The left child is
+    the less frequent one; of equal frequency the one with the lowest unit id. Units with identical
+    vectors form one Huffman tree. Units without a vector are placed by their frequency
+    (`add_unplaced`). Clusters at equal distance are merged in the order of
     `scipy.cluster.hierarchy.linkage`, which depends only on the unit ids.
 
     Args:
@@ -202,71 +232,124 @@ def ward_children(
     """
     rows_VF = np.asarray(vectors, dtype=np.float64)
     if rows_VF.ndim != 2 or len(rows_VF) != len(frequencies):
-        raise ValueError(
-            f"vectors: shape {rows_VF.shape} for {len(frequencies)} units; expected one row per unit"
-        )
-    absent_VF = np.isnan(rows_VF)
-    is_absent = absent_VF.all(axis=1) if rows_VF.shape[1] else np.zeros(len(rows_VF), dtype=bool)
-    wrong = np.flatnonzero((absent_VF.any(axis=1) & ~is_absent) | np.isinf(rows_VF).any(axis=1))
-    if len(wrong):
-        raise ValueError(
-            f"vectors: unit {wrong[0]} has NaN or infinite values; only a whole row may be NaN"
-        )
-    placed = np.flatnonzero(~is_absent)
-    if len(placed) > MAX_VECTORS:
-        found = f"{len(placed):,} units have one, clustering takes at most {MAX_VECTORS:,}"
-        raise ConfigError("vectors", found, "use --kind brown")
-    rows = (
-        _ward_rows(_prepared(rows_VF[placed], cosine), placed, frequencies)
-        if len(placed) > 1
-        else NO_ROWS
-    )
-    return add_unplaced(rows, placed, frequencies)
+        fault = f"shape {rows_VF.shape} for {len(frequencies)} units"
+        raise ValueError(f"vectors: {fault}; expected one row per unit")
+    unit_ids = _units_with_vector(rows_VF)
+    if len(unit_ids) > MAX_VECTORS:
+        fault = f"{len(unit_ids):,} units have one, clustering takes at most {MAX_VECTORS:,}"
+        raise ConfigError("vectors", fault, "use --kind brown")
+    rows = NO_ROWS
+    if len(unit_ids) > 1:
+        rows_SF = _scale(rows_VF[unit_ids])
+        if cosine:
+            rows_SF = _directions(rows_SF)
+        rows = _ward_rows(rows_SF, unit_ids, frequencies)
+    return add_unplaced(rows, unit_ids, frequencies)
 
 
-def _prepared(rows_SF: NDArray[np.float64], cosine: bool) -> NDArray[np.float64]:
-    """The vectors scaled so that no square overflows; with `cosine` their directions, zero for the
-    mean itself.
+def _units_with_vector(rows_VF: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The ids (S,) of the units whose row is not NaN.
+
+    Rows of no features are vectors too. Raises ValueError for a row that is partly NaN, or has an
+    infinite value.
+    """
+    is_nan_VF = np.isnan(rows_VF)
+    has_features = rows_VF.shape[1] > 0
+    is_absent_V = is_nan_VF.all(axis=1) & has_features  # `all` is True for no features
+    is_partly_nan_V = is_nan_VF.any(axis=1) & ~is_absent_V
+    is_wrong_V = is_partly_nan_V | np.isinf(rows_VF).any(axis=1)
+    if is_wrong_V.any():
+        unit_id = np.argmax(is_wrong_V)
+        raise ValueError(
+            f"vectors: unit {unit_id} has NaN or infinite values; only a whole row may be NaN"
+        )
+    return np.flatnonzero(~is_absent_V)
+
+
+def _scale(rows_SF: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The vectors times a power of two (which is exact), so that no square overflows.
+
+    The largest value is then between 0.5 and 1.
     """
     largest = np.abs(rows_SF).max(initial=0.0)
-    rows_SF = np.ldexp(rows_SF, -int(np.frexp(largest)[1]))  # exact
-    if not cosine:
-        return rows_SF
+    _, exponent = np.frexp(largest)
+    return np.ldexp(rows_SF, -int(exponent))
+
+
+def _directions(rows_SF: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The vectors minus their mean, divided by their length; zero for the mean itself."""
     rows_SF = rows_SF - rows_SF.mean(axis=0)
     lengths_S = np.sqrt(np.square(rows_SF).sum(axis=1))
-    return np.asarray(rows_SF / np.where(lengths_S > _NO_DIRECTION, lengths_S, np.inf)[:, None])
+    divisors_S = np.where(lengths_S > _NO_DIRECTION, lengths_S, np.inf)  # x / inf is 0
+    return np.asarray(rows_SF / divisors_S[:, None])
+
+
+class _Cluster(NamedTuple):
+    """A cluster of units; when two are merged, the one that sorts first is the left child."""
+
+    weight: float
+    """The frequency of its units."""
+    lowest_id: int
+    """Of its units."""
+    node: int
+    """Its number in the tree: below V a unit, V+n is row n."""
 
 
 def _ward_rows(
     rows_SF: NDArray[np.float64], unit_ids: NDArray[np.int64], frequencies: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """The merges as rows (S-1, 2): below V a unit, V+n row n."""
+    """The merges of Ward's clustering as rows (S-1, 2): a value below V is a unit, V+n is row n.
+
+    The merges of units with identical vectors are replaced by one Huffman tree for each such group.
+
+    Args:
+        rows_SF: the vectors of S ≥ 2 units.
+        unit_ids: (S,) their ids. frequencies: (V,) of all units.
+    """
     from scipy.cluster.hierarchy import linkage  # takes half a second
     from scipy.spatial.distance import pdist
 
-    distances = pdist(rows_SF if rows_SF.shape[1] else np.zeros((len(rows_SF), 1)))
-    merges = linkage(
-        distances, method="ward"
-    )  # given vectors, it may take a square matrix for distances and warn
-    clusters, is_identical = merges[:, :2].astype(np.int64), merges[:, 2] == 0
-    groups = list(
-        unit_ids.reshape(-1, 1)
-    )  # the units of each cluster of identical vectors; such merges come first
-    for first, second in clusters[is_identical]:
-        groups.append(np.sort(np.concatenate([groups[first], groups[second]])))
-        groups[first] = groups[second] = unit_ids[:0]
+    if rows_SF.shape[1] == 0:
+        rows_SF = np.zeros((len(rows_SF), 1))  # without features, all are identical
+    # Merge n joins two clusters and becomes cluster S+n; the clusters below S are the units.
+    # `linkage` gets the distances. Given vectors, it may take a square matrix for distances and
+    # warn.
+    merges = linkage(pdist(rows_SF), method="ward")
+    pairs = merges[:, :2].astype(np.int64)
+    is_identical = merges[:, 2] == 0  # at distance 0; these merges come first
+    groups = _groups_of_identical(pairs[is_identical], unit_ids)
     rows: list[NDArray[np.int64]] = []
-    next_node = len(frequencies)
-    nodes: dict[int, tuple[float, int, int]] = {}  # of each cluster: weight, lowest unit id, number
-    for cluster, units in enumerate(groups):
-        if len(units):
-            below, root = huffman_rows(units, frequencies[units], next_node)
-            rows.append(below)
-            nodes[cluster] = (float(frequencies[units].sum()), int(units[0]), root)
-            next_node += len(below)
-    for cluster, (first, second) in enumerate(clusters[~is_identical].tolist(), start=len(groups)):
-        left, right = sorted((nodes.pop(first), nodes.pop(second)))
-        rows.append(np.array([[left[2], right[2]]]))
-        nodes[cluster] = (left[0] + right[0], min(left[1], right[1]), next_node)
+    next_node = len(frequencies)  # V + the number of rows so far
+    clusters: dict[int, _Cluster] = {}  # that are not merged yet, by linkage's number
+    for number, units in groups.items():
+        subtree = huffman_subtree(units, frequencies[units], next_node)
+        rows.append(subtree.rows)
+        next_node += len(subtree.rows)
+        weight = float(frequencies[units].sum())
+        clusters[number] = _Cluster(weight, int(units[0]), subtree.root)
+    first_number = len(unit_ids) + int(is_identical.sum())
+    for number, (first, second) in enumerate(pairs[~is_identical].tolist(), start=first_number):
+        left, right = sorted([clusters.pop(first), clusters.pop(second)])  # the lighter is left
+        rows.append(np.array([[left.node, right.node]]))
+        weight = left.weight + right.weight
+        clusters[number] = _Cluster(weight, min(left.lowest_id, right.lowest_id), next_node)
         next_node += 1
     return np.concatenate(rows)
+
+
+def _groups_of_identical(
+    pairs: NDArray[np.int64], unit_ids: NDArray[np.int64]
+) -> dict[int, NDArray[np.int64]]:
+    """The unit ids of each group of units with identical vectors, in ascending order.
+
+    The key is the number that `linkage` gives the group's last cluster.
+
+    Args:
+        pairs: the merges at distance 0: a cluster below S is a unit, S+n is merge n.
+        unit_ids: (S,). A unit in no merge is a group of its own.
+    """
+    groups = {number: unit_ids[number : number + 1] for number in range(len(unit_ids))}
+    for number, (first, second) in enumerate(pairs.tolist(), start=len(unit_ids)):
+        units = np.concatenate([groups.pop(first), groups.pop(second)])
+        groups[number] = np.sort(units)
+    return groups

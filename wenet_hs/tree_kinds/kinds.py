@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of tree kinds with their options, and `build_tree`, which builds a tree of any kind.
 
-A new kind is one function and one entry in `KINDS`: `wenet-hs tree build --help` and the checks
-read this table.
+A new kind is one function and its entry in `KINDS` below it: `wenet-hs tree build --help` and the
+checks read this table.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,10 @@ from wenet_hs.tree_kinds.embedding import log_without_vector, ward_children
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-BINS, TOP_OF = "frequency", "top-of"
+BINS = "frequency"
+"""The value of --by for classes of equal frequency."""
+TOP_OF = "top-of"
+"""How the value of --by begins for the top of a binary tree: `top-of huffman`."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +43,18 @@ class TreeSource:
     sequences: Sequence[Sequence[int]] | None = None
     """The unit ids of each transcript, with the end of sentence; required by brown."""
     vectors: NDArray[np.floating[Any]] | None = None
-    """(V, F), a row of NaN for a unit without one; required by embedding (trained:
-    `lm.word2vec.unit_vectors`).
+    """(V, F), a row of NaN for a unit without a vector; required by embedding.
+
+    `lm.word2vec.unit_vectors` trains them.
     """
     options: Mapping[str, Any] = field(default_factory=dict)
     """The options of the kind that were given, by name."""
 
     def tree(self, kind: str, children_of: Callable[[Floats], Ints], **options: Any) -> Tree:
-        """The binary tree whose children (V-1, 2) a function computes from the checked frequencies."""
+        """The binary tree whose children a function computes, as in `Tree.build`.
+
+        `options` are recorded in the tree.
+        """
         return Tree.build(kind, children_of, self.frequencies, self.units, options)
 
 
@@ -59,7 +66,7 @@ class KindOption:
     type: Callable[[str], Any] = int
     metavar: str | tuple[str, ...] = "N"
     limits: Callable[[int], tuple[int, int | None]] | None = None
-    """From the number of units to the least and the largest value."""
+    """From the number of units to the least and the largest value; None is no largest value."""
 
 
 @dataclass(frozen=True)
@@ -70,200 +77,287 @@ class TreeKind:
     summary: str
     """Which units are near each other in the tree."""
     options: Mapping[str, KindOption] = field(default_factory=dict)
-    needs: str = ""
-    """The field of the source that it is built from besides the frequencies."""
+    required_input: str = ""
+    """The field of `TreeSource` that it is built from besides the frequencies; empty: none."""
+
+
+KINDS: dict[str, TreeKind] = {}
+"""All kinds by name, in the order of the help; they are added below."""
 
 
 def build_tree(
     kind: str, source: TreeSource, record: Mapping[str, Any] | None = None
 ) -> Tree | NaryTree:
-    """Build the tree of one kind over the units; its options are `record` and those of the kind, as
-    JSON values.
+    """Build the tree of one kind over the units.
+
+    The options that the tree records are `record` and those of the kind, as JSON values.
 
     Raises ConfigError: unknown kind, an option that the kind does not use or a wrong value, a
         package that is missing. ValueError: wrong frequencies, units, vectors or sequences, or none
         although the kind needs them.
     """
     check_kind_options(kind, source.options, len(source.units))
-    binary = binary_kind(kind, source.options)
-    if KINDS[binary].needs and getattr(source, KINDS[binary].needs) is None:
-        raise ValueError(f"kind {binary} is built from {KINDS[binary].needs}; give them")
+    input_name = required_input(kind, source.options)
+    if input_name and getattr(source, input_name) is None:
+        binary = binary_kind(kind, source.options)
+        raise ValueError(f"kind {binary} is built from {input_name}; give them")
     tree = KINDS[kind].build(source)
     return replace(tree, options={**(record or {}), **tree.options})
 
 
-def needs(kind: str, options: Mapping[str, Any]) -> str:
-    """The field of the source that `build_tree` with these options needs besides the frequencies;
-    empty: none.
+def required_input(kind: str, options: Mapping[str, Any]) -> str:
+    """The field of `TreeSource` that `build_tree` needs besides the frequencies; empty: none.
+
+    With `--by top-of KIND` it is that of KIND.
     """
-    return KINDS[binary_kind(kind, options)].needs
+    return KINDS[binary_kind(kind, options)].required_input
 
 
 def check_kind_options(kind: str, options: Mapping[str, Any], num_units: int) -> None:
-    """Raise ConfigError for an unknown kind, an option that it does not use, or a value out of
-    range.
+    """Raise ConfigError for an unknown kind, or options that do not go with it.
+
+    An option may be one that the kind does not use, have a value out of range, or contradict
+    another option.
     """
     if kind not in KINDS:
         raise ConfigError("--kind", f"must be one of {', '.join(KINDS)}, got {kind!r}")
-    used = {**KINDS[kind].options, **KINDS[binary_kind(kind, options)].options}
+    used_options = {**KINDS[kind].options, **KINDS[binary_kind(kind, options)].options}
     for name, value in options.items():
-        if (
-            name == "seed" and name not in used
-        ):  # so that a script need not know which kinds are random
-            continue
-        if name not in used:
-            users = " or ".join(user for user, entry in KINDS.items() if name in entry.options)
-            raise ConfigError(
-                f"--{name}", f"--kind {kind} does not use it, {users} does", "leave it out"
-            )
-        limits = used[name].limits
-        least, most = limits(num_units) if limits else (value, None)
-        if value < least or (most is not None and value > most):
-            allowed = f"at least {least}" if value < least else f"at most {most}"
-            raise ConfigError(f"--{name}", f"must be {allowed} with {num_units} units, got {value}")
+        if name in used_options:
+            _check_limits(name, value, used_options[name], num_units)
+        elif name != "seed":  # so that a script need not know which kinds are random
+            _refuse_unused_option(name, kind)
+    _check_sources_of_vectors(options)
+
+
+def _check_limits(name: str, value: Any, option: KindOption, num_units: int) -> None:
+    """Raise ConfigError if the value of an option is below or above its limits."""
+    if option.limits is None:
+        return
+    least, most = option.limits(num_units)
+    if value < least:
+        allowed = f"at least {least}"
+    elif most is not None and value > most:
+        allowed = f"at most {most}"
+    else:
+        return
+    raise ConfigError(f"--{name}", f"must be {allowed} with {num_units} units, got {value}")
+
+
+def _refuse_unused_option(name: str, kind: str) -> NoReturn:
+    """Raise ConfigError that names the kinds that use an option, because this kind does not."""
+    users = " or ".join(user for user, entry in KINDS.items() if name in entry.options)
+    fault = f"--kind {kind} does not use it, {users} does"
+    raise ConfigError(f"--{name}", fault, "leave it out")
+
+
+def _check_sources_of_vectors(options: Mapping[str, Any]) -> None:
+    """Raise ConfigError if vectors come from two sources, or if they are given and trained."""
     sources = [f"--{name}" for name in ("embeddings", "checkpoint") if name in options]
     if len(sources) == 2:
-        raise ConfigError(
-            "--embeddings and --checkpoint", "each gives the vectors", "leave one out"
-        )
-    for name in ("seed", "save_embeddings"):
+        where = "--embeddings and --checkpoint"
+        raise ConfigError(where, "each gives the vectors", "leave one out")
+    for name in ("seed", "save_embeddings"):  # options of the training
         if sources and name in options:
-            found = f"{sources[0]} gives the vectors, so none are trained"
-            raise ConfigError(f"--{name}", found, f"leave --{name} out")
+            fault = f"{sources[0]} gives the vectors, so none are trained"
+            raise ConfigError(f"--{name}", fault, f"leave --{name} out")
 
 
 def binary_kind(kind: str, options: Mapping[str, Any]) -> str:
-    """The kind of the binary tree that is built first: that of `--by top-of KIND`, or the kind
-    itself.
+    """The kind of the tree that is built first: KIND of `--by top-of KIND`, or the kind itself.
+
+    Raises ConfigError if `--by` is neither of `frequency` and `top-of` with a binary kind.
     """
     by = options.get("by", BINS)
     if kind != CLASSES or by == BINS:
         return kind
-    top_of, _, inner = str(by).partition(" ")
-    if top_of != TOP_OF or inner not in KINDS or inner == CLASSES:
-        kinds = ", ".join(name for name in KINDS if name != CLASSES)
-        raise ConfigError("--by", f"must be {BINS}, or {TOP_OF} and one of {kinds}, got {by!r}")
-    return inner
+    top_of, _, inner_kind = str(by).partition(" ")
+    binary_kinds = [name for name in KINDS if name != CLASSES]
+    if top_of != TOP_OF or inner_kind not in binary_kinds:
+        expected = f"{BINS}, or {TOP_OF} and one of {', '.join(binary_kinds)}"
+        raise ConfigError("--by", f"must be {expected}, got {by!r}")
+    return inner_kind
 
 
-# ---- the kinds that need more than one call
+# ---- the kinds, in the order of the help
+
+_SEED = KindOption(
+    help="random, permuted, and embedding if it trains: seed; other kinds ignore it (default: 0)",
+    limits=lambda _: (0, None),
+)
+
+
+def _huffman(source: TreeSource) -> Tree:
+    return Tree.huffman(source.frequencies, source.units, source.options.get("max_depth"))
+
+
+KINDS["huffman"] = TreeKind(
+    build=_huffman,
+    summary="their frequencies are similar; shortest mean code",
+    options={
+        "max_depth": KindOption(
+            help="huffman: no code is longer than N bits",
+            limits=lambda num_units: (least_depth(num_units), None),
+        )
+    },
+)
+
+
+def _fano(source: TreeSource) -> Tree:
+    return Tree.fano(source.frequencies, source.units)
+
+
+KINDS["fano"] = TreeKind(build=_fano, summary="the same, split from the top")
+
+
+def _balanced(source: TreeSource) -> Tree:
+    return Tree.balanced(source.frequencies, source.units)
+
+
+KINDS["balanced"] = TreeKind(build=_balanced, summary="their ids are near")
+
+
+def _alphabetical(source: TreeSource) -> Tree:
+    """The balanced tree over the units in alphabetical order."""
+    return source.tree(
+        "alphabetical", lambda _: balanced_children(alphabetical_order(source.units))
+    )
+
+
+KINDS["alphabetical"] = TreeKind(build=_alphabetical, summary="they sort together")
+
+
+def _random(source: TreeSource) -> Tree:
+    return Tree.random(source.frequencies, source.units, source.options.get("seed", 0))
+
+
+KINDS["random"] = TreeKind(build=_random, summary="chance", options={"seed": _SEED})
+
+
+def _permuted(source: TreeSource) -> Tree:
+    """Huffman's tree, in which the units that occur have exchanged their leaves at random.
+
+    Units that never occur keep their leaves.
+    """
+    seed = source.options.get("seed", 0)
+    occurring = np.flatnonzero(source.frequencies)
+    order = np.arange(len(source.units))
+    order[occurring] = occurring[random_order(len(occurring), seed)]
+    # Unit i gets the leaf that Huffman's tree has for unit order[i].
+    return source.tree("permuted", lambda weights: huffman_children(weights[order]), seed=seed)
+
+
+KINDS["permuted"] = TreeKind(
+    build=_permuted,
+    summary="chance; Huffman's shape with permuted units, a control",
+    options={"seed": _SEED},
+)
 
 
 def _brown(source: TreeSource) -> Tree:
-    # The end of sentence also precedes each transcript, as that of the sentence before. Otherwise
-    # nothing follows it, its merges lose nothing, and it gets a long code (UCLA's phones: 9 bits
-    # instead of 2).
+    """Brown's tree of the transcripts, each with the end of sentence at its begin and at its end.
+
+    The first one is the end of the sentence before. Without it, nothing would follow the end of
+    sentence. Then its merges would lose nothing, and it would get a long code (UCLA's phones: 9
+    bits instead of 2).
+    """
     sequences = [[*sequence[-1:], *sequence] for sequence in source.sequences or ()]
     return Tree.brown(sequences, source.frequencies, source.units)
 
 
-def _permuted(source: TreeSource) -> Tree:
-    """Huffman's tree with the units that occur at random leaves of theirs."""
-    seed = source.options.get("seed", 0)
-    order, occurring = np.arange(len(source.units)), np.flatnonzero(source.frequencies)
-    order[occurring] = occurring[random_order(len(occurring), seed)]
-    return source.tree("permuted", lambda f: huffman_children(f[order]), seed=seed)
+KINDS["brown"] = TreeKind(
+    build=_brown,
+    summary="they have the same neighbours in the transcripts",
+    required_input="sequences",
+)
 
 
 def _embedding(source: TreeSource) -> Tree:
-    options = {
-        name: str(value) if isinstance(value, Path) else value
-        for name, value in source.options.items()
-    }
+    """Ward's clustering of the directions of the vectors.
+
+    The options are recorded, paths as texts, because they become JSON.
+    """
     vectors = source.vectors
     assert vectors is not None  # `build_tree` checks it
-    return source.tree("embedding", lambda f: ward_children(vectors, f, cosine=True), **options)
+    recorded = {}
+    for name, value in source.options.items():
+        recorded[name] = str(value) if isinstance(value, Path) else value
+    return source.tree(
+        "embedding", lambda weights: ward_children(vectors, weights, cosine=True), **recorded
+    )
+
+
+KINDS["embedding"] = TreeKind(
+    build=_embedding,
+    summary="their embeddings are similar",
+    options={
+        "seed": _SEED,
+        "embeddings": KindOption(
+            help="embedding: file of vectors in word2vec's text form (default: skip-gram with "
+            "hierarchical softmax is trained on the transcripts)",
+            type=Path,
+            metavar="FILE",
+        ),
+        "checkpoint": KindOption(
+            help="embedding: use the output rows of this trained softmax model, ours or WeNet's",
+            type=Path,
+            metavar="MODEL_DIR_OR_PT",
+        ),
+        "save_embeddings": KindOption(
+            help="embedding: write the trained vectors into this file, in word2vec's text format "
+            "for --embeddings",
+            type=Path,
+            metavar="FILE",
+        ),
+    },
+    required_input="vectors",
+)
 
 
 def _articulatory(source: TreeSource) -> Tree:
+    """Ward's clustering of the articulatory features; units that are not phones are logged."""
     vectors = articulatory_vectors(source.units)
     log_without_vector(vectors, source.units, "are not phones in IPA")
-    return source.tree("articulatory", lambda f: ward_children(vectors, f))
+    return source.tree("articulatory", lambda weights: ward_children(vectors, weights))
+
+
+KINDS["articulatory"] = TreeKind(
+    build=_articulatory, summary="they are pronounced alike (phones in IPA)"
+)
 
 
 def _classes(source: TreeSource) -> NaryTree:
-    """Bins of units, or the top of the binary tree that `by` names, built with the other options."""
-    inner = dict(source.options)
-    by, num_classes = inner.pop("by", BINS), inner.pop("num_classes", None)
+    """Bins of units, or the top of the binary tree that `by` names.
+
+    The binary tree is built with the other options.
+    """
+    options = dict(source.options)
+    by = options.pop("by", BINS)
+    num_classes = options.pop("num_classes", None)
     if by == BINS:
         tree = NaryTree.frequency_bins(source.frequencies, num_classes, units=source.units)
     else:
-        binary = KINDS[binary_kind(CLASSES, source.options)].build(replace(source, options=inner))
-        assert isinstance(binary, Tree)  # `binary_kind` never names `classes`
-        tree = NaryTree.from_binary(binary, num_classes)
+        inner_kind = KINDS[binary_kind(CLASSES, source.options)]
+        binary_tree = inner_kind.build(replace(source, options=options))
+        assert isinstance(binary_tree, Tree)  # `binary_kind` never names `classes`
+        tree = NaryTree.from_binary(binary_tree, num_classes)
     return replace(tree, options={"by": by, **tree.options})
 
 
-_SEED = KindOption(
-    "random, permuted, and embedding if it trains: seed; other kinds ignore it (default: 0)",
-    limits=lambda _: (0, None),
+KINDS["classes"] = TreeKind(
+    build=_classes,
+    summary="bins of equal frequency, or the top of a binary tree",
+    options={
+        "num_classes": KindOption(
+            help="classes: children of the root (default: √V)",
+            metavar="C",
+            limits=lambda num_units: (2, num_units),
+        ),
+        "by": KindOption(
+            help="classes: bins of equal frequency, or the top of a binary tree of KIND "
+            "(default: frequency)",
+            type=str,
+            metavar=("frequency|top-of", "KIND"),
+        ),
+    },
 )
-_EMBEDDING_OPTIONS = {
-    "seed": _SEED,
-    "embeddings": KindOption(
-        "embedding: file of vectors in word2vec's text form (default: skip-gram with hierarchical softmax is "
-        "trained on the transcripts)",
-        Path,
-        "FILE",
-    ),
-    "checkpoint": KindOption(
-        "embedding: use the output rows of this trained softmax model, ours or WeNet's",
-        Path,
-        "MODEL_DIR_OR_PT",
-    ),
-    "save_embeddings": KindOption(
-        "embedding: write the trained vectors into this file, in word2vec's text format for --embeddings",
-        Path,
-        "FILE",
-    ),
-}
-_CLASSES_OPTIONS = {
-    "num_classes": KindOption(
-        "classes: children of the root (default: √V)", metavar="C", limits=lambda v: (2, v)
-    ),
-    "by": KindOption(
-        "classes: bins of equal frequency, or the top of a binary tree of KIND (default: frequency)",
-        str,
-        ("frequency|top-of", "KIND"),
-    ),
-}
-KINDS: dict[str, TreeKind] = {
-    "huffman": TreeKind(
-        lambda s: Tree.huffman(s.frequencies, s.units, s.options.get("max_depth")),
-        "their frequencies are similar; shortest mean code",
-        {
-            "max_depth": KindOption(
-                "huffman: no code is longer than N bits", limits=lambda v: (least_depth(v), None)
-            )
-        },
-    ),
-    "fano": TreeKind(lambda s: Tree.fano(s.frequencies, s.units), "the same, split from the top"),
-    "balanced": TreeKind(lambda s: Tree.balanced(s.frequencies, s.units), "their ids are near"),
-    "alphabetical": TreeKind(
-        lambda s: s.tree("alphabetical", lambda _: balanced_children(alphabetical_order(s.units))),
-        "they sort together",
-    ),
-    "random": TreeKind(
-        lambda s: Tree.random(s.frequencies, s.units, s.options.get("seed", 0)),
-        "chance",
-        {"seed": _SEED},
-    ),
-    "permuted": TreeKind(
-        _permuted, "chance; Huffman's shape with permuted units, a control", {"seed": _SEED}
-    ),
-    "brown": TreeKind(
-        _brown, "they have the same neighbours in the transcripts", needs="sequences"
-    ),
-    "embedding": TreeKind(
-        _embedding,
-        "their embeddings are similar",
-        _EMBEDDING_OPTIONS,
-        needs="vectors",
-    ),
-    "articulatory": TreeKind(_articulatory, "they are pronounced alike (phones in IPA)"),
-    "classes": TreeKind(
-        _classes,
-        "bins of equal frequency, or the top of a binary tree",
-        _CLASSES_OPTIONS,
-    ),
-}

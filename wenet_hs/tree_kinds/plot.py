@@ -15,7 +15,7 @@ import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.cells import cell_len
 
@@ -23,24 +23,45 @@ from wenet_hs.text.units import show_unit
 from wenet_hs.tree.tree import Tree
 from wenet_hs.tree.unit_tree import UnitTree
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 MAX_PAGE_LABEL = 200
 """Characters of a name that are written; the page's style cuts it to the available width."""
+MAX_LABEL = 24
+"""Characters of a name in a drawing."""
+MAX_CODE = 40
+"""Characters of a code in a drawing."""
+
+# Lengths in pixels:
 ROW_HEIGHT = 18
 LEVEL_WIDTH = 26
 LEAST_LEVEL_WIDTH = 6
 TREE_WIDTH = 620
 """The levels of a tree that would be wider are drawn closer together."""
 MARGIN = 12
+BASELINE = 4.5
+"""From the middle of a row down to the line that its text stands on."""
 CHARACTER_WIDTH = 8.5
-MAX_LABEL = 24
-MAX_CODE = 40
-INK, QUIET, FAINT, PAPER = "#1c1e21", "#5c6370", "#9aa2af", "#ffffff"
+LINE_GAP = 4
+"""Between the deepest level and the end of the dotted lines."""
+LABEL_GAP = 6
+SHARE_WIDTH = 70
+CODE_GAP = 14
+LEAST_THICKNESS = 0.75
+MOST_THICKNESS = 4.0
+
+INK = "#1c1e21"
+QUIET = "#5c6370"
+FAINT = "#9aa2af"
+PAPER = "#ffffff"
+PIXELS_PER_INCH = 100
+POINT = 72 / PIXELS_PER_INCH
+"""A pixel in points, the unit of Matplotlib's font sizes and line widths."""
 
 
 class TreeRow(NamedTuple):
-    """The end of a drawn branch: a unit, a closed subtree, or the children of a node that are not
-    drawn.
-    """
+    """The end of a drawn branch: a unit, a closed subtree, or children that are not drawn."""
 
     label: str
     percent: str
@@ -80,9 +101,7 @@ class TreeLayout:
 
 
 def tree_svg(tree: UnitTree, *, max_leaves: int = 60) -> str:
-    """The drawing as one self-contained `<svg>` element in the colour of the surrounding text
-    (`currentColor`).
-    """
+    """The drawing as one `<svg>` element, in the colour of the text around it (`currentColor`)."""
     layout = layout_tree(tree, max_leaves=max_leaves)
     return _render_template(
         "tree.svg", layout=layout, width=f"{layout.width:.0f}", height=f"{layout.height:.0f}"
@@ -90,6 +109,10 @@ def tree_svg(tree: UnitTree, *, max_leaves: int = 60) -> str:
 
 
 def _render_template(template: str, **values: Any) -> str:
+    """The text of a file in the folder `templates`, in which Jinja has put the values.
+
+    Values are escaped for HTML. A name without a value is an error.
+    """
     import jinja2  # not needed by most commands that import this module
 
     loader = jinja2.FileSystemLoader(Path(__file__).with_name("templates"))
@@ -103,212 +126,262 @@ def _render_template(template: str, **values: Any) -> str:
 def tree_png(tree: UnitTree, *, max_leaves: int = 60) -> bytes:
     """The drawing as a PNG file, dark on white, at twice the resolution; no display is needed.
 
-    Fonts for all scripts are taken from this machine. A character without a font is written as U+….
+    A very large drawing has a lower resolution. Fonts for all scripts are taken from this machine.
+    A character without a font is written as U+….
     """
-    from matplotlib.backends.backend_agg import (
-        FigureCanvasAgg,
-    )  # matplotlib takes half a second to import
-    from matplotlib.collections import LineCollection
+    # Matplotlib takes half a second to import.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     layout = layout_tree(tree, max_leaves=max_leaves)
-    max_side = 2**16 - 1  # Matplotlib's limit of a picture's side
-    scale = min(
-        2, max_side / max(layout.width, layout.height)
-    )  # PNG pixels per pixel of the layout
-    figure = Figure(
-        figsize=(round(layout.width) / 100, round(layout.height) / 100), facecolor=PAPER
-    )
+    width_in_inches = round(layout.width) / PIXELS_PER_INCH
+    height_in_inches = round(layout.height) / PIXELS_PER_INCH
+    figure = Figure(figsize=(width_in_inches, height_in_inches), facecolor=PAPER)
     FigureCanvasAgg(figure)
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
-    axes.set(xlim=(0, layout.width), ylim=(layout.height, 0))
+    axes.set(xlim=(0, layout.width), ylim=(layout.height, 0))  # y from the top
     axes.axis("off")
-    point = 72 / 100  # a pixel of the layout in points
-    bent = [[(e.x, e.y_parent), (e.x, e.y), (e.x_end, e.y)] for e in layout.edges]
-    widths = [edge.thickness * point for edge in layout.edges]
-    axes.add_collection(
-        LineCollection(bent, colors=INK, linewidths=widths, capstyle="butt", joinstyle="miter")
+    _draw_lines(axes, layout)
+    _draw_texts(axes, layout)
+    max_side = 2**16 - 1  # Matplotlib's limit of a picture's side
+    scale = min(2, max_side / max(layout.width, layout.height))  # PNG pixels per pixel here
+    content = io.BytesIO()
+    figure.savefig(
+        content, format="png", dpi=PIXELS_PER_INCH * scale, metadata={"Title": layout.title}
     )
-    straight = [[(row.x, row.y), (layout.x_end, row.y)] for row in layout.rows]
+    return content.getvalue()
+
+
+def _draw_lines(axes: "Axes", layout: TreeLayout) -> None:
+    """Draw the edges of the tree, and a dotted line from each branch's end to its label."""
+    from matplotlib.collections import LineCollection
+
+    edges = [[(e.x, e.y_parent), (e.x, e.y), (e.x_end, e.y)] for e in layout.edges]
+    widths = [edge.thickness * POINT for edge in layout.edges]
     axes.add_collection(
-        LineCollection(straight, colors=FAINT, linewidths=0.8 * point, linestyles=(0, (1, 4)))
+        LineCollection(edges, colors=INK, linewidths=widths, capstyle="butt", joinstyle="miter")
     )
-    families, missing = _fonts(row.label for row in layout.rows)
-    common: dict[str, Any] = {
-        "fontsize": 13 * point,
+    dotted = [[(row.x, row.y), (layout.x_end, row.y)] for row in layout.rows]
+    axes.add_collection(
+        LineCollection(dotted, colors=FAINT, linewidths=0.8 * POINT, linestyles=(0, (1, 4)))
+    )
+
+
+def _draw_texts(axes: "Axes", layout: TreeLayout) -> None:
+    """Draw label, percentage and code of each row; the label of a unit is dark and upright."""
+    families, missing = _choose_fonts(row.label for row in layout.rows)
+    style: dict[str, Any] = {
+        "fontsize": 13 * POINT,
         "parse_math": False,
         "verticalalignment": "baseline",
     }
     for row in layout.rows:
-        label = "".join(
-            f"U+{ord(character):04X}" if character in missing else character
-            for character in row.label
-        )
-        slant, colour = ("normal", INK) if row.is_unit else ("italic", QUIET)
-        y = row.y + 4.5
-        axes.text(layout.x_label, y, label, family=families, style=slant, color=colour, **common)
-        axes.text(
-            layout.x_share, y, row.percent, family=families, color=QUIET, ha="right", **common
-        )
-        axes.text(layout.x_code, y, row.code, family="DejaVu Sans Mono", color=QUIET, **common)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=100 * scale, metadata={"Title": layout.title})
-    return buffer.getvalue()
+        y = row.y + BASELINE
+        label = _replace_characters(row.label, missing)
+        slant = "normal" if row.is_unit else "italic"
+        color = INK if row.is_unit else QUIET
+        axes.text(layout.x_label, y, label, family=families, style=slant, color=color, **style)
+        axes.text(layout.x_share, y, row.percent, family=families, color=QUIET, ha="right", **style)
+        axes.text(layout.x_code, y, row.code, family="DejaVu Sans Mono", color=QUIET, **style)
 
 
-def _fonts(labels: Iterable[str]) -> tuple[list[str], frozenset[str]]:
-    """The font families that have the characters of the labels, and the characters that no font
-    has.
+def _replace_characters(text: str, missing: frozenset[str]) -> str:
+    """The text with the number of each missing character in its place, such as U+0301."""
+    return "".join(f"U+{ord(char):04X}" if char in missing else char for char in text)
 
-    Fonts are opened in the order of their names, only until all characters are found.
+
+def _choose_fonts(labels: Iterable[str]) -> tuple[list[str], frozenset[str]]:
+    """The font families that have the characters of the labels, and characters that none has.
+
+    DejaVu Sans and Noto Sans come first, then the others by name. Fonts are opened only until all
+    characters are found. Without any character, the families are the first two that are installed.
     """
     from matplotlib.font_manager import fontManager
     from matplotlib.ft2font import FT2Font
 
-    lacking = {ord(character) for label in labels for character in label}
-    plain = {
-        entry.name: entry.fname
-        for entry in fontManager.ttflist
-        if entry.style == "normal"
-        and entry.weight in (400, "normal", "regular")
-        and not entry.name.startswith("Last Resort")  # has only boxes
-    }
-    first = [name for name in ("DejaVu Sans", "Noto Sans") if name in plain]
+    lacking = set(map(ord, "".join(labels)))
+    path_of_family = {}
+    for font in fontManager.ttflist:
+        is_upright = font.style == "normal"
+        is_regular = font.weight in (400, "normal", "regular")
+        has_only_boxes = font.name.startswith("Last Resort")
+        if is_upright and is_regular and not has_only_boxes:
+            path_of_family[font.name] = font.fname
+    preferred: list[str] = [name for name in ("DejaVu Sans", "Noto Sans") if name in path_of_family]
+    others = sorted(path_of_family.keys() - preferred)
     families = []
-    for name in [*first, *sorted(set(plain) - set(first))]:
+    for name in [*preferred, *others]:
         if not lacking:
             break
-        found = lacking & set(FT2Font(plain[name]).get_charmap())
-        if found:
+        supported = lacking & set(FT2Font(path_of_family[name]).get_charmap())
+        if supported:
             families.append(name)
-            lacking -= found
-    return families or list(first), frozenset(map(chr, lacking))
+            lacking -= supported
+    return families or preferred, frozenset(map(chr, lacking))
+
+
+# ---- the layout
+
+
+@dataclass(frozen=True)
+class _OpenedTree:
+    """The part of a tree that is drawn.
+
+    Its nodes are nodes of the tree, and negative numbers (`_rest_of`), which stand for the children
+    of a node that are not drawn.
+    """
+
+    children: dict[int, list[int]]
+    """The children of each opened node from top to bottom; all other nodes are rows."""
+    hidden: dict[int, list[int]]
+    """The nodes that each negative number stands for."""
+
+    def branches_of(self, node: int) -> list[int]:
+        """The nodes of the tree that a drawn node stands for."""
+        return self.hidden.get(node, [node])
+
+    def levels(self) -> dict[int, int]:
+        """The level of each drawn node, in the order from top to bottom; the root has level 0."""
+        levels = {}
+        not_visited = [(0, 0)]  # node and level; the last is visited next
+        while not_visited:
+            node, level = not_visited.pop()
+            levels[node] = level
+            for child in reversed(self.children.get(node, [])):
+                not_visited.append((child, level + 1))
+        return levels
+
+
+def _rest_of(node: int) -> int:
+    """The number for the children of a node that are not drawn: -1 for node 0, -2 for node 1, …."""
+    return -1 - node
 
 
 def layout_tree(tree: UnitTree, *, max_leaves: int) -> TreeLayout:
     """The layout of a drawing of at most `max_leaves` ≥ 1 rows.
 
-    A node with too many children shows the most probable ones; the others are one more row.
+    A node with too many children shows the most probable ones; the others are one more row. Raises
+    ValueError if `max_leaves` is below 1.
     """
     if max_leaves < 1:
         raise ValueError(f"max_leaves: must be at least 1, got {max_leaves}")
-    shown, hidden = _open_branches(tree, max_leaves)
-    levels, ends = {0: 0}, []  # `ends` are the nodes that are drawn as rows, from top to bottom
-    stack = [0]
-    while stack:
-        node = stack.pop()
-        if node not in shown:
-            ends.append(node)
-        for child in reversed(shown.get(node, ())):
-            levels[child] = levels[node] + 1
-            stack.append(child)
-    deepest = max(levels[node] for node in ends)
-    step = min(LEVEL_WIDTH, max(LEAST_LEVEL_WIDTH, TREE_WIDTH / max(1, deepest)))
-    x = {node: MARGIN + level * step for node, level in levels.items()}
-    y = {node: MARGIN + (index + 0.5) * ROW_HEIGHT for index, node in enumerate(ends)}
-    branches = {node: hidden.get(node, [node]) for node in levels}
-    shares = {node: float(tree.shares[nodes].sum()) for node, nodes in branches.items()}
+    opened = _open_branches(tree, max_leaves)
+    levels = opened.levels()
+    row_nodes = [node for node in levels if node not in opened.children]
+    deepest = max(levels.values())
+    level_width = min(LEVEL_WIDTH, max(LEAST_LEVEL_WIDTH, TREE_WIDTH / max(1, deepest)))
+    x = {node: MARGIN + level * level_width for node, level in levels.items()}
+    y = {node: MARGIN + (index + 0.5) * ROW_HEIGHT for index, node in enumerate(row_nodes)}
+    shares = {}
+    for node in levels:
+        shares[node] = float(tree.shares[opened.branches_of(node)].sum())
     num_leaves = tree.num_leaves()
     rows = []
-    for node in ends:
-        num_branches, num_units = len(branches[node]), int(num_leaves[branches[node]].sum())
-        label = f"… {num_units:,} units" + (
-            f" in {num_branches:,} branches" if num_units > num_branches > 1 else ""
-        )
-        if node >= tree.num_inner:
+    for node in row_nodes:
+        branches = opened.branches_of(node)
+        is_unit = node >= tree.num_inner
+        if is_unit:
             label = unit_label(tree.units[node - tree.num_inner])
-        code = "" if node in hidden else _cut(tree.code(node), MAX_CODE)
-        rows.append(
-            TreeRow(
-                label, format_share(shares[node]), code, node >= tree.num_inner, x[node], y[node]
-            )
-        )
+        else:
+            label = _branches_label(len(branches), int(num_leaves[branches].sum()))
+        code = "" if node in opened.hidden else _cut(tree.code(node), MAX_CODE)
+        rows.append(TreeRow(label, format_share(shares[node]), code, is_unit, x[node], y[node]))
     edges = []
-    for node in sorted(
-        shown, reverse=True
-    ):  # breadth-first numbers: children come before their parents
-        y[node] = (y[shown[node][0]] + y[shown[node][-1]]) / 2
-        for child in shown[node]:
-            edges.append(
-                TreeEdge(x[node], y[node], y[child], x[child], 0.75 + 3.25 * shares[child] ** 0.5)
-            )
-    x_end = MARGIN + deepest * step + 4
-    x_label = x_end + 6
-    x_share = x_label + max(cell_len(row.label) for row in rows) * CHARACTER_WIDTH + 70
-    x_code = x_share + 14
-    width = x_code + max(len(row.code) for row in rows) * CHARACTER_WIDTH + MARGIN
-    title = f"{tree.kind} tree of {tree.num_units:,} units, depth {tree.depth}"
+    for node in sorted(opened.children, reverse=True):  # children come before their parents
+        children = opened.children[node]
+        y[node] = (y[children[0]] + y[children[-1]]) / 2
+        for child in children:
+            # With the square root, rare branches still differ in thickness.
+            thickness = LEAST_THICKNESS + (MOST_THICKNESS - LEAST_THICKNESS) * shares[child] ** 0.5
+            edges.append(TreeEdge(x[node], y[node], y[child], x[child], thickness))
+    x_end = MARGIN + deepest * level_width + LINE_GAP
+    x_label = x_end + LABEL_GAP
+    label_width = max(cell_len(row.label) for row in rows) * CHARACTER_WIDTH
+    x_share = x_label + label_width + SHARE_WIDTH
+    x_code = x_share + CODE_GAP
+    code_width = max(len(row.code) for row in rows) * CHARACTER_WIDTH
     return TreeLayout(
-        title,
-        rows,
-        edges,
-        x_end,
-        x_label,
-        x_share,
-        x_code,
-        width,
-        len(rows) * ROW_HEIGHT + 2 * MARGIN,
+        title=f"{tree.kind} tree of {tree.num_units:,} units, depth {tree.depth}",
+        rows=rows,
+        edges=edges,
+        x_end=x_end,
+        x_label=x_label,
+        x_share=x_share,
+        x_code=x_code,
+        width=x_code + code_width + MARGIN,
+        height=len(rows) * ROW_HEIGHT + 2 * MARGIN,
     )
 
 
-def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+def _branches_label(num_branches: int, num_units: int) -> str:
+    """The label of a row for more than one unit: "… 1,234 units", or "… 1,234 units in 5 branches".
 
-
-def _open_branches(
-    tree: UnitTree, max_leaves: int
-) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
-    """The opened nodes with the children that are drawn, and the children that are not.
-
-    The most probable closed branch is opened next. The children of node n that are not drawn are
-    one row with the number ~n; it is the last of the node's drawn children and the key of the
-    second dictionary.
+    Branches are not counted if there is only one, or if each is a unit.
     """
-    whole = tree.num_units <= max_leaves
-    most = (
-        max_leaves if whole else max(2, max_leaves // 3)
-    )  # children of one node, so that some of them are opened too
+    label = f"… {num_units:,} units"
+    return f"{label} in {num_branches:,} branches" if num_units > num_branches > 1 else label
+
+
+def _open_branches(tree: UnitTree, max_leaves: int) -> _OpenedTree:
+    """Open the most probable branches of a tree until it has `max_leaves` rows, or all its units.
+
+    The first branch is the root, and the most probable closed branch is opened next. Of a node with
+    more children than there is room for, the most probable are drawn, and one more row stands for
+    the others. A node stays closed if there is no room for two rows.
+    """
+    # A wide node of a large tree gets a part of the rows, so that some of its children are opened
+    # too.
+    is_whole = tree.num_units <= max_leaves
+    max_children_of_node = max_leaves if is_whole else max(2, max_leaves // 3)
+    opened = _OpenedTree(children={}, hidden={})
+    # A heap: the most probable first, of equal ones the lowest number.
     closed = [(-float(tree.shares[0]), 0)] if tree.num_inner else []
-    shown: dict[int, list[int]] = {}
-    hidden: dict[int, list[int]] = {}
     num_rows = 1
     while closed:
         _, node = heapq.heappop(closed)
         children = tree.children_of(node)
-        max_children = min(most, max_leaves - num_rows + 1)
-        if len(children) > max_children and (isinstance(tree, Tree) or max_children < 2):
-            continue
-        number = len(children) if len(children) <= max_children else max_children - 1
-        best = set(
-            sorted(children, key=lambda child: -tree.shares[child])[:number]
-        )  # ties by index
-        shown[node] = [child for child in children if child in best]
-        for child in shown[node]:
+        num_free_rows = max_leaves - num_rows + 1  # with the row of the node itself
+        max_children = min(max_children_of_node, num_free_rows)
+        are_too_many = len(children) > max_children
+        if are_too_many and max_children < 2:
+            continue  # it stays a row
+        num_drawn = max_children - 1 if are_too_many else len(children)
+        by_share = sorted(children, key=lambda child: -tree.shares[child])  # ties stay in order
+        most_probable = set(by_share[:num_drawn])
+        drawn = [child for child in children if child in most_probable]
+        for child in drawn:
             if child < tree.num_inner:
                 heapq.heappush(closed, (-float(tree.shares[child]), child))
-        if number < len(children):
-            hidden[~node] = [child for child in children if child not in best]
-            shown[node].append(~node)
-        num_rows += len(shown[node]) - 1
-    return shown, hidden
+        if are_too_many:
+            rest = _rest_of(node)
+            opened.hidden[rest] = [child for child in children if child not in most_probable]
+            drawn.append(rest)
+        opened.children[node] = drawn
+        num_rows += len(drawn) - 1
+    return opened
 
 
 def unit_label(unit: str, *, longest: int = MAX_LABEL) -> str:
-    """A unit as `show_unit` in full; cut if long."""
+    """A unit as readable text (`show_unit`); cut if it is longer than `longest` characters."""
     return _cut(show_unit(unit, in_full=True), longest)
 
 
+def _cut(text: str, longest: int) -> str:
+    """The text, or its begin and "…" if it is longer than `longest` characters."""
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
 def format_share(share: float) -> str:
-    """A share as "21.8 %", a small one with two digits."""
-    in_percent = 100 * float(share)
-    return f"{in_percent:.2g} %" if 0 < in_percent < 1 else f"{in_percent:.1f} %"
+    """A share of 0…1 in percent, as "21.8 %"; below one percent with two digits, as "0.012 %"."""
+    percent = 100 * float(share)
+    return f"{percent:.2g} %" if 0 < percent < 1 else f"{percent:.1f} %"
 
 
 # ---- the explorer
 
 
 def tree_page(tree: UnitTree, summary: str, table: Sequence[Sequence[str]] = ()) -> str:
-    """The HTML of the page.
+    """The HTML of the page on which a reader opens branches and searches units.
 
     Args:
         summary: figures of the tree in one line, parts separated by " | ".
@@ -324,16 +397,19 @@ def tree_page(tree: UnitTree, summary: str, table: Sequence[Sequence[str]] = ())
 
 
 def _page_data(tree: UnitTree) -> dict[str, Any]:
-    """The data that the page's script draws. `labels`: by unit id, where a name is not readable."""
-    labels = {
-        unit_id: unit_label(unit, longest=MAX_PAGE_LABEL) for unit_id, unit in enumerate(tree.units)
-    }
+    """The data that the page's script draws, as JSON values.
+
+    `labels` has the readable text of a unit by its id, only where it differs from the name.
+    """
+    labels = {}
+    for unit_id, unit in enumerate(tree.units):
+        label = unit_label(unit, longest=MAX_PAGE_LABEL)
+        if label != unit:
+            labels[unit_id] = label
     return {
         "binary": isinstance(tree, Tree),
         "rows": tree.rows(),
         "names": tree.units,
         "shares": [float(f"{share:.4g}") for share in tree.shares[tree.num_inner :]],
-        "labels": {
-            unit_id: label for unit_id, label in labels.items() if label != tree.units[unit_id]
-        },
+        "labels": labels,
     }
