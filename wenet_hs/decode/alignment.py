@@ -8,7 +8,7 @@ Dimension key: T frames, F features, D width.
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -68,7 +68,7 @@ class AlignedUtterance:
 
 
 @dataclass(frozen=True)
-class _Transcript:
+class _EncodedTranscript:
     """An utterance with the unit ids of its transcript, which the model knows."""
 
     utterance: Utterance
@@ -84,8 +84,7 @@ def align_utterances(
     batch_size: int = 16,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, AlignedUtterance | str]:
-    """Per key the alignment of the utterance with its transcript, or the reason why it cannot be
-    aligned.
+    """The alignment of each utterance with its transcript, or the reason why there is none, by key.
 
     The encoder reads an utterance of up to two minutes, or its `longest_s`, as a whole, and a
     longer one in windows that overlap (see `encode_windows`). The alignment is exact in both cases.
@@ -138,7 +137,7 @@ def _align_batch(
 ) -> dict[str, AlignedUtterance | str]:
     """As `align_utterances`, for utterances that the encoder reads together, as a whole."""
     results: dict[str, AlignedUtterance | str] = {}
-    transcripts: list[_Transcript] = []
+    transcripts: list[_EncodedTranscript] = []
     features: list[Tensor] = []
     incomplete: list[str] = []
     for utterance, duration_s in zip(utterances, durations_s, strict=True):
@@ -149,7 +148,7 @@ def _align_batch(
         except DataError as error:
             results[utterance.key] = _reason(error, utterance)
             continue
-        transcripts.append(_Transcript(utterance, duration_s, ids))
+        transcripts.append(_EncodedTranscript(utterance, duration_s, ids))
         features.append(features_TF)
     if not transcripts:
         return results
@@ -187,7 +186,7 @@ def _align_long(
         return _reason(error, utterance)
     return _aligned_utterance(
         experiment,
-        _Transcript(utterance, duration_s, ids),
+        _EncodedTranscript(utterance, duration_s, ids),
         alignment,
         is_incomplete=bool(incomplete),
     )
@@ -221,8 +220,9 @@ def _unit_ids(experiment: Experiment, utterance: Utterance) -> list[int]:
 def _check_frames(
     experiment: Experiment, utterance: Utterance, ids: Sequence[int], num_features: int
 ) -> None:
-    """Raise DataError if the encoder makes too few frames for the units from `num_features` feature
-    frames.
+    """Raise DataError if CTC needs more encoder frames for the units than the utterance has.
+
+    `num_features`: its feature frames, from which the encoder makes fewer.
     """
     num_frames = experiment.model.encoder.output_length(num_features)
     num_needed = ctc_frames_needed(ids)
@@ -271,7 +271,7 @@ def encode_windows(
 
 def _aligned_utterance(
     experiment: Experiment,
-    transcript: _Transcript,
+    transcript: _EncodedTranscript,
     alignment: Alignment | None,
     *,
     is_incomplete: bool,
@@ -371,7 +371,12 @@ def write_alignments(
 
 def _timed_record(timed: TimedText) -> dict[str, object]:
     """A unit or word as an object of JSON."""
-    return {**asdict(timed), "confidence": round(timed.confidence, 4)}
+    return {
+        "text": timed.text,
+        "start": timed.start,
+        "end": timed.end,
+        "confidence": round(timed.confidence, 4),
+    }
 
 
 def write_ctm(path: Path, alignments: Iterable[AlignedUtterance], *, of_units: bool) -> None:
@@ -403,8 +408,9 @@ def write_textgrids(folder: Path, alignments: Iterable[AlignedUtterance]) -> Non
 
 
 def write_eafs(folder: Path, alignments: Iterable[AlignedUtterance], *, of_units: bool) -> None:
-    """Write FOLDER/NAME.eaf per recording NAME: tiers of utterances, words (or units) and
-    confidence of each speaker.
+    """Write FOLDER/NAME.eaf per recording NAME.
+
+    Each speaker has tiers of utterances, words (or units, if `of_units`) and confidence.
 
     Raises: DataError if two recordings have the same name, or utterances of one speaker overlap.
     """
@@ -465,8 +471,10 @@ def _make_recordings(
 
 
 def _textgrid_path(folder: Path, key: str) -> Path:
+    """The file of an utterance; a `/` in its key becomes `%2F`."""
     return folder / f"{key.replace('/', '%2F')}.TextGrid"
 
 
 def _eaf_path(folder: Path, wav: str) -> Path:
+    """The file of a recording, which has the name of its audio."""
     return folder / f"{Path(wav).stem}.eaf"

@@ -66,6 +66,10 @@ class BeamSearch(ABC):
         options: DecodeOptions,
         lm: LanguageModel | None,
     ) -> None:
+        """memory: (B, T, D) encoder output; lengths: (B,) in T, at least 1.
+
+        `lm` has an effect only with `lm_weight`.
+        """
         self._decoder, self._head = model.left
         self._eos = model.special.eos
         self._options = options
@@ -109,7 +113,7 @@ class BeamSearch(ABC):
 
     @abstractmethod
     def nbest(self, rows: Tensor) -> list[list[Hypothesis]]:
-        """The hypotheses of the utterances `rows` (B',), a tensor on the device; best first."""
+        """The hypotheses of the utterances `rows` (B',), best first. `rows` is on the device."""
 
     def search(self) -> list[list[Hypothesis]]:
         """The hypotheses of each utterance, best first.
@@ -148,8 +152,9 @@ class BeamSearch(ABC):
         return self.num_units >= self.max_units
 
     def too_short(self) -> Tensor | None:
-        """(B,) bool, on the device: utterances whose hypotheses may not end yet; None if there are
-        none.
+        """(B,) bool, on the device: utterances whose hypotheses may not end yet.
+
+        None if there are none.
         """
         short_B = self.num_units < self._min_units_B
         return copy_to(self.live.device, short_B) if bool(short_B.any()) else None
@@ -197,10 +202,12 @@ class BeamSearch(ABC):
         return scores + added_BNK
 
     def advance(self, parents: Tensor, units: Tensor, live: Tensor) -> None:
-        """Replace the hypotheses: each new one is hypothesis `parents` (B, N) extended by a unit of
-        `units` (B, N).
+        """Replace the hypotheses by old ones that are extended by one unit.
 
-        `live`: (B, N) which of them continue.
+        Args:
+            parents: (B, N) index of the old hypothesis of each new one.
+            units: (B, N) the unit that each new one adds.
+            live: (B, N) bool, which of the new ones continue.
         """
         parents_BN1 = parents[..., None]
         past_BNL = self.units.gather(1, parents_BN1.expand_as(self.units))
@@ -307,17 +314,15 @@ class AttentionSearch(BeamSearch):
         options: DecodeOptions,
         lm: LanguageModel | None = None,
     ) -> None:
-        """memory: (B, T, D) encoder output; lengths: (B,) in T, at least 1; lm: weighted by
-        `lm_weight`.
-        """
+        """memory: (B, T, D) encoder output; lengths: (B,) in T, at least 1."""
         super().__init__(model, memory, lengths, options, lm)
+        # At the start one hypothesis, with probability 1.
         self._scores_BN = memory.new_full(self.live.shape, UNUSED, dtype=torch.float32)
         self._scores_BN[:, 0] = 0.0
         self._has_ended_BN = torch.zeros_like(self.live)
 
     def step(self) -> Tensor:
-        """Extend the hypotheses that continue by one unit or <eos>, and keep the N best of each
-        utterance.
+        """Extend the hypotheses that continue by one unit or <eos>, and keep the N best.
 
         Hypotheses that have ended compete with them. Returns (B,) bool on the CPU: the utterances
         at their limit, and, if values are read in this step, those that `_is_complete`.
@@ -367,7 +372,7 @@ class AttentionSearch(BeamSearch):
         return values_BNK, ids_BNK.masked_fill(has_ended_BN1, self._eos)
 
     def _is_complete(self) -> Tensor:
-        """(B,) bool: whether no continuing hypothesis can get among the `nbest` that are asked for."""
+        """(B,) bool: whether no continuing hypothesis can get among the `nbest` asked for."""
         options = self._options
         is_done_BN = self._has_ended_BN | self._scores_BN.isneginf()
         # Scores never rise, and of two equal scores the earlier one wins: so the first hypotheses
@@ -393,7 +398,9 @@ class AttentionSearch(BeamSearch):
             for text in texts:
                 divisor = len(text.ids) ** penalty if text.ids else 1.0
                 nbest.append(Hypothesis(text.ids, text.score / divisor))
-            # An empty hypothesis is last if the scores of the others are divided.
-            nbest.sort(key=lambda one: (bool(one.ids) or not penalty, one.score), reverse=True)
+            nbest.sort(key=lambda hypothesis: hypothesis.score, reverse=True)
+            if penalty:
+                # The score of an empty hypothesis is not divided, so it cannot be compared: last.
+                nbest.sort(key=lambda hypothesis: not hypothesis.ids)
             nbests.append(nbest)
         return nbests

@@ -122,8 +122,9 @@ def combine(
     scale: float = DEFAULT_SCALE,
     by: str = CRITERIA[0],
 ) -> list[Alternative]:
-    """All hypotheses of an utterance with their combined log-posteriors, best first; of equal ones
-    the earlier one.
+    """All hypotheses of an utterance with their combined log-posteriors, best first.
+
+    Of equal ones the earlier one is first.
 
     Args:
         nbests: the list of each model, with at least one hypothesis.
@@ -160,7 +161,10 @@ def normalize_scores(scores: Mapping[tuple[str, ...], float]) -> dict[tuple[str,
 def _expected_errors(
     units: Sequence[str], log_posteriors: Mapping[tuple[str, ...], float]
 ) -> float:
-    """The number of wrong units of a hypothesis, averaged over all truths by their posteriors."""
+    """The number of wrong units of a hypothesis, averaged over all possible truths.
+
+    Each hypothesis of the utterance is the truth with its posterior.
+    """
     return sum(
         math.exp(log_posterior) * count_errors(truth, units).errors
         for truth, log_posterior in log_posteriors.items()

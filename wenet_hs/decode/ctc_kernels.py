@@ -66,36 +66,22 @@ class PrefixState(NamedTuple):
     """Number of prefixes in the beam, number of nodes, and which of the two beams is current."""
 
 
-class _Beam(NamedTuple):
-    """One of the two beams of a state."""
-
-    nodes_N: Any
-    sums_N3: Any
-
-
-class _Frame(NamedTuple):
-    """The best units of a frame."""
-
-    log_probs_K: Any
-    """Best first."""
-    ids_K: Any
-    slots_V: Any
-    """The position of each unit among the K; _MISSING for blank, and for units that are not there."""
-    blank_log_prob: Any
-    """_IMPOSSIBLE if blank is not among the K."""
-
-
-class _Candidates(NamedTuple):
-    """The best candidates for the next beam so far, sorted by falling score, then by rising rank."""
-
-    scores_N: Any
-    ranks_N: Any
-    """See `_rank`."""
+# Kernels pass each other plain tuples:
+#   beam        (nodes_N, sums_N3): one of the two beams of a PrefixState
+#   frame       (log_probs_K, ids_K, slots_V, blank_log_prob): the best units of a frame, best first;
+#               the position of each unit among the K, _MISSING for blank and for all other units;
+#               the log-probability of blank, _IMPOSSIBLE if it is not among the K
+#   candidates  (scores_N, ranks_N): the best candidates for the next beam so far, by falling score,
+#               then by rising rank (`_rank`)
+# A class instead would be named in Numba's cache, which could not be read after a renaming.
 
 
 @njit
 def start_prefixes(blank: Any, beam_size: Any, capacity: Any) -> Any:
-    """The PrefixState before the first frame: only the empty prefix, and room for `capacity` nodes."""
+    """The fields of the PrefixState before the first frame: the empty prefix.
+
+    The trie has room for `capacity` nodes.
+    """
     trie_M5 = np.empty((capacity, 5), np.int32)
     _add_node(trie_M5, _ROOT, _ROOT, blank, _MISSING)
     trie_M5[_ROOT, _INDEX] = 0
@@ -103,7 +89,7 @@ def start_prefixes(blank: Any, beam_size: Any, capacity: Any) -> Any:
     # Before the first frame there is one alignment, with probability 1; it ends in no unit.
     sums_2N3 = np.zeros((2, beam_size, 3))
     sums_2N3[0, 0, _LABEL] = _IMPOSSIBLE
-    return PrefixState(trie_M5, nodes_2N, sums_2N3, np.array([1, 1, 0]))
+    return trie_M5, nodes_2N, sums_2N3, np.array([1, 1, 0])
 
 
 @njit
@@ -127,24 +113,24 @@ def advance_prefixes(
     """
     beam_size = nodes_2N.shape[1]
     num_best = ids_TK.shape[1]
-    candidates = _Candidates(np.empty(beam_size), np.empty(beam_size, np.int64))
+    candidates = (np.empty(beam_size), np.empty(beam_size, np.int64))
     repeated_N = np.empty(beam_size)
     is_merged_NK = np.empty((beam_size, num_best), np.bool_)
     size, num_nodes, current = sizes_3
     for t in range(len(ids_TK)):
-        beam = _Beam(nodes_2N[current], sums_2N3[current])
-        next_beam = _Beam(nodes_2N[1 - current], sums_2N3[1 - current])
+        beam = (nodes_2N[current], sums_2N3[current])
+        next_beam = (nodes_2N[1 - current], sums_2N3[1 - current])
         blank_log_prob = _IMPOSSIBLE
         for slot in range(num_best):
             if ids_TK[t, slot] == blank:
                 blank_log_prob = values_TK[t, slot]
             else:
                 slots_V[ids_TK[t, slot]] = slot
-        frame = _Frame(values_TK[t], ids_TK[t], slots_V, blank_log_prob)
+        frame = (values_TK[t], ids_TK[t], slots_V, blank_log_prob)
         count = _score_unchanged(frame, beam, size, trie_M5, candidates, repeated_N, is_merged_NK)
         count = _score_extended(frame, beam, size, trie_M5, candidates, count, is_merged_NK)
         for index in range(size):
-            trie_M5[beam.nodes_N[index], _INDEX] = _MISSING
+            trie_M5[nodes_2N[current, index], _INDEX] = _MISSING
         num_nodes = _select(
             beam,
             next_beam,
@@ -185,25 +171,27 @@ def _score_unchanged(
         is_merged_NK: gets True where the prefix n with the unit k is another prefix of the beam;
             `_score_extended` leaves this extension out, because it is counted here.
     """
+    log_probs_K, _, slots_V, blank_log_prob = frame
+    nodes_N, sums_N3 = beam
     is_merged_NK[:size] = False
     count = _ZERO
     for index in range(size):
-        node = beam.nodes_N[index]
+        node = nodes_N[index]
         unit = trie_M5[node, _UNIT]
-        slot = frame.slots_V[unit]
+        slot = slots_V[unit]
         repeated = _IMPOSSIBLE
         if slot >= 0:
-            log_prob = frame.log_probs_K[slot]
-            repeated = beam.sums_N3[index, _LABEL] + log_prob
+            log_prob = log_probs_K[slot]
+            repeated = sums_N3[index, _LABEL] + log_prob
             parent = trie_M5[node, _PARENT]
             parent_index = trie_M5[parent, _INDEX]
             if parent_index >= 0:
                 # The same unit is a new one only after a blank; without it, the old one continues.
                 column = _BLANK if trie_M5[parent, _UNIT] == unit else _TOTAL
-                repeated = _log_add(repeated, log_prob + beam.sums_N3[parent_index, column])
+                repeated = _log_add(repeated, log_prob + sums_N3[parent_index, column])
                 is_merged_NK[parent_index, slot] = True
         repeated_N[index] = repeated
-        score = _log_add(beam.sums_N3[index, _TOTAL] + frame.blank_log_prob, repeated)
+        score = _log_add(sums_N3[index, _TOTAL] + blank_log_prob, repeated)
         count = _insert(candidates, count, score, index, _NO_UNIT)
     return count
 
@@ -223,21 +211,23 @@ def _score_extended(
     Extensions that `is_merged_NK` marks are left out. `count` is the number of candidates so far.
     Returns the new number.
     """
-    scores_N = candidates.scores_N
+    log_probs_K, ids_K, slots_V, _ = frame
+    nodes_N, sums_N3 = beam
+    scores_N, _ = candidates
     for index in range(size):
-        last_unit = trie_M5[beam.nodes_N[index], _UNIT]
-        total = beam.sums_N3[index, _TOTAL]
-        for slot in range(len(frame.ids_K)):
-            log_prob = frame.log_probs_K[slot]
+        last_unit = trie_M5[nodes_N[index], _UNIT]
+        total = sums_N3[index, _TOTAL]
+        for slot in range(len(ids_K)):
+            log_prob = log_probs_K[slot]
             if count == len(scores_N) and log_prob + total < scores_N[count - 1]:
                 break  # the units of the frame are sorted: no later one is better
-            unit = frame.ids_K[slot]
-            is_blank = frame.slots_V[unit] < 0
+            unit = ids_K[slot]
+            is_blank = slots_V[unit] < 0
             if is_blank or is_merged_NK[index, slot]:
                 continue
             # The same unit again is a new one only after a blank.
             column = _BLANK if unit == last_unit else _TOTAL
-            score = log_prob + beam.sums_N3[index, column]
+            score = log_prob + sums_N3[index, column]
             count = _insert(candidates, count, score, index, unit)
     return count
 
@@ -257,14 +247,17 @@ def _select(
 
     A prefix that has no node yet gets one. Column _INDEX is set for all prefixes of the next beam.
     """
+    nodes_N, sums_N3 = beam
+    next_nodes_N, next_sums_N3 = next_beam
+    scores_N, ranks_N = candidates
     for index in range(count):
-        rank = candidates.ranks_N[index]
+        rank = ranks_N[index]
         source = _source_of(rank)
         unit = _unit_of(rank)
-        node = beam.nodes_N[source]
+        node = nodes_N[source]
         if unit == _NO_UNIT:
-            next_beam.sums_N3[index, _BLANK] = beam.sums_N3[source, _TOTAL] + blank_log_prob
-            next_beam.sums_N3[index, _LABEL] = repeated_N[source]
+            next_sums_N3[index, _BLANK] = sums_N3[source, _TOTAL] + blank_log_prob
+            next_sums_N3[index, _LABEL] = repeated_N[source]
         else:
             parent = node
             node = np.int64(trie_M5[parent, _CHILD])
@@ -275,10 +268,10 @@ def _select(
                 num_nodes += 1
                 _add_node(trie_M5, node, parent, unit, np.int64(trie_M5[parent, _CHILD]))
                 trie_M5[parent, _CHILD] = node
-            next_beam.sums_N3[index, _BLANK] = _IMPOSSIBLE
-            next_beam.sums_N3[index, _LABEL] = candidates.scores_N[index]
-        next_beam.sums_N3[index, _TOTAL] = candidates.scores_N[index]
-        next_beam.nodes_N[index] = node
+            next_sums_N3[index, _BLANK] = _IMPOSSIBLE
+            next_sums_N3[index, _LABEL] = scores_N[index]
+        next_sums_N3[index, _TOTAL] = scores_N[index]
+        next_nodes_N[index] = node
         trie_M5[node, _INDEX] = index
     return num_nodes
 
@@ -333,7 +326,7 @@ def _is_better(score: Any, rank: Any, other_score: Any, other_rank: Any) -> Any:
 
 @njit
 def _rank(source: Any, unit: Any) -> Any:
-    """A candidate as one number, by which candidates of equal score are sorted; the lowest is first.
+    """A candidate as one number, by which those of equal score are sorted; the lowest is first.
 
     The upper 32 bits are the index of the source in the beam: the better prefix first. The lower 32
     bits are _MAX_UNIT - unit: of one source the higher unit first, and _NO_UNIT (-1) last.
@@ -389,17 +382,6 @@ def read_prefixes(trie_M5: Any, nodes_2N: Any, sums_2N3: Any, sizes_3: Any) -> A
 # ---- alignment
 
 
-class _Window(NamedTuple):
-    """A range of frames, and the range of states whose scores are updated in them."""
-
-    begin_frame: Any
-    end_frame: Any
-    """The frame after the last."""
-    begin_state: Any
-    end_state: Any
-    """The state after the last."""
-
-
 @njit
 def best_alignment(log_probs_TC: Any, classes_L: Any, block: Any) -> Any:
     """The best alignment of a label sequence to the frames of an utterance.
@@ -436,7 +418,7 @@ def best_alignment(log_probs_TC: Any, classes_L: Any, block: Any) -> Any:
     for number in range(num_blocks):
         scores_before_BS[number] = scores_S
         begin_frame = number * block
-        window = _Window(begin_frame, min(begin_frame + block, num_frames), _ZERO, num_states)
+        window = (begin_frame, min(begin_frame + block, num_frames), _ZERO, num_states)
         _update_scores(log_probs_TC, classes_L, scores_S, window, no_steps, keeps_steps=False)
 
     # A path ends in the last blank or, if there is a label, in the last label.
@@ -452,7 +434,7 @@ def best_alignment(log_probs_TC: Any, classes_L: Any, block: Any) -> Any:
         begin_frame = number * block
         end_frame = min(begin_frame + block, num_frames)
         begin_state = max(0, state - 2 * (end_frame - begin_frame))
-        window = _Window(begin_frame, end_frame, begin_state, state + 1)
+        window = (begin_frame, end_frame, begin_state, state + 1)
         steps_KW = np.empty((end_frame - begin_frame, state + 1 - begin_state), np.uint8)
         _update_scores(
             log_probs_TC, classes_L, scores_before_BS[number], window, steps_KW, keeps_steps=True
@@ -477,23 +459,25 @@ def _update_scores(
     steps_KW: Any,
     keeps_steps: Any,
 ) -> None:
-    """Update the best score of each state of a window, from before its first frame to after its
-    last.
+    """Update the scores before the first frame of a window to those after its last one.
 
-    Of equally good ways to a state, staying in it comes first, then the step from the previous
-    state, then the skip from the state before that.
+    The score of a state is that of the best path to it. Of equally good ways to a state, staying in
+    it comes first, then the step from the previous state, then the skip from the state before that.
 
     Args:
         scores_S: the scores of all states; changed in place.
+        window: first frame, frame after the last, first state, state after the last. Scores of
+            other states are not updated.
         steps_KW: gets, if `keeps_steps`, per frame and state of the window by how many states the
             best path to it moved: 0, 1 or 2.
     """
+    begin_frame, end_frame, begin_state, end_state = window
     num_frames = len(log_probs_TC)
     num_states = 2 * len(classes_L) + 1
-    for t in range(window.begin_frame, window.end_frame):
+    for t in range(begin_frame, end_frame):
         # Only states that a path can have reached by now, and from which it can reach the end.
-        first = max(window.begin_state, num_states - 2 * (num_frames - t))
-        end = min(window.end_state, 2 * t + 2)
+        first = max(begin_state, num_states - 2 * (num_frames - t))
+        end = min(end_state, 2 * t + 2)
         # In place, so from the last state down: a state reads the scores of states before it.
         for state in range(end - 1, first - 1, -1):
             label = state >> 1
@@ -509,4 +493,4 @@ def _update_scores(
                 step = 2
             scores_S[state] = score + log_probs_TC[t, classes_L[label] if is_label else 0]
             if keeps_steps:
-                steps_KW[t - window.begin_frame, state - window.begin_state] = step
+                steps_KW[t - begin_frame, state - begin_state] = step

@@ -43,7 +43,8 @@ def greedy_search(
         values, ids: (B, T, K) log-probabilities and units of `Ctc.topk`; only the first of each
             frame is read.
         lengths: (B,) in T. Frames after an utterance's length are not read.
-    Returns: per utterance a list of one hypothesis. Its score is that of the best alignment, not the
+    Returns: per utterance a list of one hypothesis. Its score is that of the best alignment, not
+    the
         sum over all alignments of its units.
     """
     best_BT = values[..., 0]
@@ -96,7 +97,7 @@ class PrefixSearch:
         self._kernels = ctc_kernels
         self._blank = blank
         self._beam_size = beam_size
-        self._state = ctc_kernels.start_prefixes(blank, beam_size, 1)
+        self._state = ctc_kernels.PrefixState(*ctc_kernels.start_prefixes(blank, beam_size, 1))
         self._slots_V = np.full(blank + 1, -1, np.int32)
         """Work space of the kernel, all -1 between two calls; it grows with the highest unit."""
 
@@ -141,11 +142,11 @@ def prefix_beam_search_with_lm(
     options: DecodeOptions,
     lm: LanguageModel | None,
 ) -> tuple[list[list[Hypothesis]], list[list[Hypothesis]]]:
-    """As `prefix_beam_search`, with prefixes ranked by CTC plus language model and length bonus
-    (Hannun et al. 2014).
+    """As `prefix_beam_search`, with prefixes ranked by CTC, language model and length bonus.
 
-    All utterances advance together, frame by frame, because the language model scores the prefixes
-    of all utterances in one call. After its last frame an utterance is scored with <eos>, and ends.
+    Hannun et al. 2014. All utterances advance together, frame by frame, because the language model
+    scores the prefixes of all utterances in one call. After its last frame an utterance is scored
+    with <eos>, and ends.
 
     Returns: per utterance up to `beam_size` hypotheses, best first; and the same hypotheses with
         scores of CTC only.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of a search (`Hypothesis`, `Alignment`) and the options of all searches (`DecodeOptions`)."""
+"""Results of a search (`Hypothesis`, `Alignment`), and the options of all searches."""
 
 import math
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ DIVERGED = "the weights are damaged or training diverged, use another checkpoint
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The most probable CTC alignment of a sequence of units to the encoder frames of an utterance."""
+    """The most probable CTC alignment of units to the encoder frames of an utterance."""
 
     spans: tuple[tuple[int, int], ...]
     """Per unit its first frame, and the frame after its last one.

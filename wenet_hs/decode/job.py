@@ -312,8 +312,10 @@ def decode_pieces(
     job: DecodingJob,
     times: StageTimes | None = None,
 ) -> tuple[dict[Piece, dict[str, Segment]], list[Piece]]:
-    """Decode a batch: the hypotheses of each piece by mode, and the pieces that are too short for
-    the encoder.
+    """Decode a batch.
+
+    Returns: per piece its hypotheses by mode; and the pieces that are too short for the encoder,
+        which have the empty hypothesis.
 
     Args:
         features: (T, F) of each piece.

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Joint attention and CTC beam search in one pass, with a list of finished hypotheses.
 
-Watanabe et al. 2017. At every step each hypothesis is also finished: its text so far is added to the list. The N best
-hypotheses that are one unit longer continue. So finished hypotheses take no row of the beam. The
-search stops when no continuing hypothesis can get among the best of the list. This stopping rule is
-exact, because log-probabilities are never above 0.
+Watanabe et al. 2017. At every step each hypothesis is also finished: its text so far is added to
+the list. The N best hypotheses that are one unit longer continue. So finished hypotheses take no
+row of the beam. The search stops when no continuing hypothesis can get among the best of the list.
+This stopping rule is exact, because log-probabilities are never above 0.
 
 Dimension key: B utterances still searched, N beam, K candidates per hypothesis, C = N · K, L units
 so far (<sos> first), M hypotheses that continue, T frames, D width, V units.
@@ -43,8 +43,9 @@ _NO_UNIT = -1
 class FinishedListSearch(BeamSearch):
     """Beam search in which finished hypotheses are in a list of their own, not in the beam.
 
-    The score of a hypothesis is (1 - ctc_weight) · decoder + ctc_weight · CTC + language model and length bonus,
-    including the ends, divided by max(1, number of units) ** length_penalty. If no text fits the
+    The score of a hypothesis is (1 - ctc_weight) · decoder + ctc_weight · CTC + language model and
+    length bonus, including the ends, divided by max(1, number of units) ** length_penalty. If no
+    text fits the
     length limits: the empty one with score 0.
     """
 
@@ -158,7 +159,7 @@ class FinishedListSearch(BeamSearch):
         self.advance(parents_BN, units_BN, ~is_impossible_BN)
 
     def _is_complete(self) -> Tensor:
-        """(B,) bool: whether no continuing hypothesis can get among the `nbest` that are asked for.
+        """(B,) bool: whether no continuing hypothesis can get among the `nbest` asked for.
 
         It compares an upper bound of the final scores of all continuing hypotheses with the lowest
         score of these `nbest`.
@@ -200,15 +201,14 @@ class FinishedListSearch(BeamSearch):
 
 
 class CtcPrefixScorer:
-    """CTC score of a prefix: the sum over all alignments of all texts that begin with it (Watanabe
-    et al. 2017).
+    """CTC score of a prefix: the sum over all alignments of all texts that begin with it.
 
-    It is exact, and computed for all hypotheses and candidates at once, without a loop over frames.
-    Let Φ_t be the sum over the alignments of a prefix to the frames before t after which a unit is
-    a new one. Then the prefix that is one unit longer has the score Σ_t Φ_t · p_t(unit). Its
-    alignments that end in the unit at frame t have Σ_{s ≤ t} Φ_s · p_s(unit) … p_t(unit). This is a
-    cumulative sum after division by the product of all frames so far. Logarithms in float64 keep
-    both exact.
+    Watanabe et al. 2017. It is exact, and computed for all hypotheses and candidates at once,
+    without a loop over frames. Let Φ_t be the sum over the alignments of a prefix to the frames
+    before t after which a unit is a new one. Then the prefix that is one unit longer has the score
+    Σ_t Φ_t · p_t(unit). Its alignments that end in the unit at frame t have Σ_{s ≤ t} Φ_s ·
+    p_s(unit) … p_t(unit). This is a cumulative sum after division by the product of all frames so
+    far. Logarithms in float64 keep both exact.
     """
 
     def __init__(self, log_probs: Tensor, lengths: Tensor, blank: int, beam_size: int) -> None:
@@ -232,7 +232,7 @@ class CtcPrefixScorer:
         """Whether the hypotheses have no unit yet."""
 
     def text_scores(self) -> Tensor:
-        """(B, N) float64: log of the sum over the alignments of each hypothesis as the whole text."""
+        """(B, N) float64: log of the sum over the alignments of each hypothesis as whole text."""
         all_BNT = torch.logaddexp(self._in_blank_BNT, self._in_unit_BNT)
         last_BN1 = self._last_frame_B[:, None, None].expand(-1, all_BNT.size(1), 1)
         return all_BNT.gather(2, last_BN1)[..., 0]
@@ -252,8 +252,11 @@ class CtcPrefixScorer:
         return scores_BNK.masked_fill(ids == self._blank, -math.inf)
 
     def advance(self, parents: Tensor, units: Tensor) -> None:
-        """Replace the hypotheses: each new one is hypothesis `parents` (B, N) extended by a unit of
-        `units` (B, N).
+        """Replace the hypotheses by old ones that are extended by one unit.
+
+        Args:
+            parents: (B, N) index of the old hypothesis of each new one.
+            units: (B, N) the unit that each new one adds.
         """
         phi_new_BNT, phi_repeated_BNT = self._phi()
         repeats_BN = units == self._last_units_BN.gather(1, parents)
@@ -288,12 +291,12 @@ class CtcPrefixScorer:
         self._last_units_BN = self._last_units_BN[rows]
 
     def _phi(self) -> tuple[Tensor, Tensor]:
-        """log Φ of each hypothesis and frame, twice (B, N, T): before a unit that differs from the
-        last one, and before the last one repeated.
+        """log Φ of each hypothesis and frame, (B, N, T), for two kinds of next unit.
 
-        The same unit is a new one only after a blank, so the second lacks the alignments that end
-        in the unit. Before the first frame the empty prefix has one alignment (log 1 = 0), and all
-        others have none (-inf). Frames after the utterance's length have -inf.
+        The first tensor is for a unit that differs from the last one, the second for the last one
+        repeated. The same unit is a new one only after a blank, so the second lacks the alignments
+        that end in the unit. Before the first frame the empty prefix has one alignment (log 1 = 0),
+        and all others have none (-inf). Frames after the utterance's length have -inf.
         """
         first = 0.0 if self._is_empty else -math.inf
         all_BNT = torch.logaddexp(self._in_blank_BNT, self._in_unit_BNT)
@@ -306,8 +309,9 @@ class CtcPrefixScorer:
         )
 
     def _log_probs_of(self, ids: Tensor) -> Tensor:
-        """Log-probabilities of units (B, …) in all frames: (B, …, T) float64, at least
-        _MIN_LOG_PROB.
+        """Log-probabilities of units (B, …) in all frames: (B, …, T) float64.
+
+        They are at least _MIN_LOG_PROB.
         """
         rows = torch.arange(len(ids), device=ids.device).view(-1, *[1] * (ids.dim() - 1))
         return self._log_probs_BVT[rows, ids].double().clamp_(min=_MIN_LOG_PROB)

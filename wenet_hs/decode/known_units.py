@@ -29,13 +29,12 @@ PLACEMENTS = ("articulatory",)
 def limit_to_inventories(
     experiment: Experiment, inventories: Inventories, *, place_unseen: str | None = None
 ) -> tuple[Experiment, dict[str | None, AsrModel]]:
-    """The experiment, and per language its model limited to the units of the language, for
-    decoding.
+    """The experiment, and per language its model limited to the units of the language.
 
-    Encoder and decoder are shared. A unit that the model lacks cannot be recognised, and a warning
-    lists it. With `place_unseen` "articulatory" it is placed beside its nearest unit of the model,
-    as a sibling of that leaf with which it shares the probability equally. The unit table and the
-    decoder's input embedding are extended, the latter in place.
+    The models are for decoding. Encoder and decoder are shared. A unit that the model lacks cannot
+    be recognised, and a warning lists it. With `place_unseen` "articulatory" it is placed beside
+    its nearest unit of the model, as a sibling of that leaf with which it shares the probability
+    equally. The unit table and the decoder's input embedding are extended, the latter in place.
 
     Args:
         inventories: language → its units.
@@ -66,10 +65,9 @@ def limit_to_inventories(
 
 
 def _nearest_units(unseen: Sequence[str], table: UnitTable) -> dict[str, int]:
-    """The id of the nearest unit of the table that is text, by articulatory features, per unseen
-    unit.
+    """Per unseen unit the id of its nearest unit of the table, by articulatory features.
 
-    A unit without features is left out.
+    Only units that are text count. An unseen unit without features is left out.
     """
     text_ids = [unit_id for unit_id in range(len(table)) if unit_id not in table.special_ids]
     text_units = [table.units[unit_id] for unit_id in text_ids]
@@ -83,7 +81,7 @@ def _nearest_units(unseen: Sequence[str], table: UnitTable) -> dict[str, int]:
 def _report_unseen(
     unseen: Sequence[str], source_of_placed: Mapping[str, int], table: UnitTable
 ) -> None:
-    """Log which unseen units are placed beside which unit, and warn of those that are not placed."""
+    """Log which unseen units are placed beside which unit; warn of those that are not placed."""
     if source_of_placed:
         placements = ", ".join(
             f"{unit} beside {table.units[source]}" for unit, source in source_of_placed.items()

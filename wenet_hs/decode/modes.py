@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`decode`, from features to the hypotheses of each mode; the searches of the modes (SEARCHES), what
-they share (`EncodedBatch`), and the checks of options.
+"""`decode`, from features to the hypotheses of each mode; the searches of the modes (SEARCHES);
+what they share (`EncodedBatch`); the checks of options.
 
 To add a mode, write its search in a file of this package, add it to SEARCHES, and its facts to the
 table MODES of `model/modes.py`.
@@ -72,10 +72,10 @@ class StageTimes:
 
     @contextmanager
     def measure(self, stage: str) -> Iterator[None]:
-        """Add the time of the block to `stage`, without the time of stages that are measured inside
-        of it.
+        """Add the time of the block to `stage`.
 
-        Nothing is added if the block raises.
+        The time of stages that are measured inside of the block is not added. Nothing is added if
+        the block raises.
         """
         start = self._now()
         seconds_before = self._inner_seconds  # of stages that the enclosing block measured so far
@@ -94,8 +94,10 @@ class StageTimes:
 
 @dataclass
 class EncodedBatch:
-    """Encoder output of a batch, and what several modes use and is computed once: the best units of
-    CTC, and the hypotheses of the prefix search.
+    """Encoder output of a batch, and what several modes use.
+
+    The best units of CTC and the hypotheses of the prefix search are computed once, at their first
+    use.
     """
 
     model: AsrModel
@@ -112,19 +114,20 @@ class EncodedBatch:
 
     @property
     def ctc_best(self) -> tuple[Tensor, Tensor]:
-        """Log-probabilities and ids (B, T, K) of the best units of each frame, for a mode with
-        CTC_STAGE.
+        """Log-probabilities and ids (B, T, K) of the best units of each frame.
 
-        K is 1 if no mode of the batch has PREFIX_STAGE, else `beam_size`, at most all units. Raises
-        CheckpointError if the log-probabilities are NaN.
+        Only for a mode with CTC_STAGE; else RuntimeError. K is 1 if no mode of the batch has
+        PREFIX_STAGE, else `beam_size`, at most all units. Raises CheckpointError if the
+        log-probabilities are NaN.
         """
         self._check_stage(CTC_STAGE)
         return self._ctc_best
 
     @property
     def prefixes(self) -> tuple[NBests, NBests]:
-        """The n-bests of the CTC prefix search, and the same with scores of CTC only, for a mode
-        with PREFIX_STAGE.
+        """The n-bests of the CTC prefix search, and the same with scores of CTC only.
+
+        Only for a mode with PREFIX_STAGE; else RuntimeError.
         """
         self._check_stage(PREFIX_STAGE)
         return self._prefixes
@@ -192,7 +195,7 @@ Search = Callable[[EncodedBatch], NBests]
 
 @dataclass(frozen=True, kw_only=True)
 class SearchMode(Mode):
-    """A mode of an installed package: the facts, and its search (docs/design/0024-extensions.md)."""
+    """A mode of an installed package: its facts and its search (docs/design/0024-extensions.md)."""
 
     search: Search
 
@@ -267,8 +270,9 @@ def _search_of_package(mode: str, search: Search, batch: EncodedBatch) -> NBests
 
 
 def stages_of(mode: str) -> tuple[str, ...]:
-    """The stages of a mode besides the encoder, as `StageTimes` names them; the last one is the
-    mode itself.
+    """The stages of a mode besides the encoder, as `StageTimes` names them.
+
+    The last one is the mode itself.
     """
     return (*find_mode(mode).stages, mode)
 
@@ -282,8 +286,10 @@ def check_options(
     modes: Sequence[str] = (),
     lm: AnyLanguageModel | None = None,
 ) -> None:
-    """Raise ConfigError if the model or a mode does not support the options, ValueError for an
-    unknown mode.
+    """Raise ConfigError if the model or a mode does not support the options.
+
+    Raise ValueError for an unknown mode. Without modes only the options of decoders and language
+    models are checked.
     """
     for mode in modes:
         _check_mode(model, options, mode)
@@ -315,8 +321,9 @@ def _check_mode(model: AsrModel, options: DecodeOptions, mode: str) -> None:
 
 
 def _check_chunk(model: AsrModel, options: DecodeOptions) -> None:
-    """Raise ConfigError for chunks that the encoder does not have, or for options of chunks without
-    a chunk size.
+    """Raise ConfigError for chunks that the encoder does not have.
+
+    Also for options that have no effect without `decoding_chunk_size`.
     """
     chunk = options.chunk
     if chunk is None:
@@ -401,9 +408,7 @@ def warn_about_options(model: AsrModel, options: DecodeOptions, modes: Sequence[
 
 
 def _unread_options(options: DecodeOptions, modes: Sequence[str]) -> list[str]:
-    """The options about the length that differ from their defaults and that none of the modes
-    reads.
-    """
+    """The options about the length that are not at their defaults and that no mode reads."""
     default = DecodeOptions()
     read_options = set[str]()
     for mode in modes:
@@ -426,7 +431,7 @@ def pad_features(model: AsrModel, features: Iterable[Tensor]) -> tuple[Tensor, T
     return pad_sequence(rows, batch_first=True).to(device), lengths_B
 
 
-# Not inference_mode: the model's positional tables are extended here, and training may use them later.
+# Not inference_mode: it extends the model's positional tables, and training may use them later.
 @torch.no_grad()
 def decode(
     model: AsrModel,
@@ -508,9 +513,9 @@ def decode_memory(
         check_finite(batch.memory)
     if prefixes is not None:
         batch.set_prefixes(prefixes)
-    results: dict[str, NBests] = {
-        mode: [[Hypothesis((), 0.0)] for _ in range(len(memory))] for mode in modes
-    }
+    results: dict[str, NBests] = {}
+    for mode in modes:
+        results[mode] = [[Hypothesis((), 0.0)] for _ in range(len(memory))]
     if not len(rows):
         return results
     nbests_by_mode: dict[str, NBests] = {}
@@ -538,8 +543,10 @@ def check_finite(memory: Tensor) -> None:
 
 def _rescore_texts(nbests: NBests, lm: TextModel, weight: float) -> NBests:
     """The n-best lists with the model's score of each text, times `weight`, added, and sorted."""
-    ids = [hypothesis.ids for nbest in nbests for hypothesis in nbest]
-    lm_scores = iter(lm.score_texts(ids))
+    texts = []
+    for nbest in nbests:
+        texts += [hypothesis.ids for hypothesis in nbest]
+    lm_scores = iter(lm.score_texts(texts))
     rescored_nbests = []
     for nbest in nbests:
         rescored = []

@@ -70,8 +70,7 @@ class PartialResults:
         self._plan = folder / "plan.json"
 
     def find(self, settings: Mapping[str, Any]) -> EarlierRun | None:
-        """The plan and the progress of an interrupted run with the same settings; None if there is
-        none.
+        """What an interrupted run with the same settings has left; None if there is none.
 
         A batch with a clip that could not be read is not done: the clip may have been repaired. If
         the plan is damaged or the settings differ, a warning states this, and nothing is used.

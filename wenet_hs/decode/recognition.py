@@ -56,14 +56,11 @@ def make_segment(nbest: Sequence[Hypothesis], begin_s: float, experiment: Experi
     """The hypotheses of a segment as text, and the units of the best one in seconds."""
     tokenizer = experiment.tokenizer
     unit_names = tokenizer.table.units
-    alternatives = [
-        Alternative(
-            text=tokenizer.decode(hypothesis.ids),
-            score=hypothesis.score,
-            units=tuple(unit_names[unit] for unit in hypothesis.ids),
-        )
-        for hypothesis in nbest
-    ]
+    alternatives = []
+    for hypothesis in nbest:
+        text = tokenizer.decode(hypothesis.ids)
+        units_of_text = tuple(unit_names[unit] for unit in hypothesis.ids)
+        alternatives.append(Alternative(text=text, score=hypothesis.score, units=units_of_text))
     alignment = nbest[0].alignment
     if alignment is None:
         return Segment(begin_s, alternatives)
@@ -163,7 +160,7 @@ class _PartOfWord:
 
     unit: TimedText
     text: str
-    """Empty if the character of this unit began in a unit before it, as those written in bytes do."""
+    """Empty if its character began in a unit before it, as characters written in bytes do."""
 
 
 def _divide_at_spaces(units: Sequence[TimedText], tokenizer: Tokenizer) -> list[list[_PartOfWord]]:
@@ -342,16 +339,15 @@ def write_speed(
     stages_of: Mapping[str, Sequence[str]],
     conditions: Mapping[str, Any],
 ) -> dict[str, float]:
-    """Write `rtf.json` and return the real-time factor of each mode: seconds of work per second of
-    audio.
+    """Write `rtf.json`, and return the real-time factor of each mode.
 
-    The seconds of a mode are those of the mode itself: features, encoder and its own searches
-    (attention_rescoring includes the prefix search). The alignment is computed for all modes
-    together and only listed in `seconds`. With several ranks, `wall_seconds` and `rtf` are those of
-    the slowest rank; `seconds`, `sum_seconds` and `sum_rtf` are sums over the ranks.
-    `sum_rtf_by_lang` gives each clip an equal part of the seconds of its batch, as padding makes
-    them equally long. Interrupted runs are included. A list without audio has no factor, and its
-    file is removed.
+    It is the seconds of work per second of audio. The seconds of a mode are those of the mode
+    itself: features, encoder and its own searches (attention_rescoring includes the prefix search).
+    The alignment is computed for all modes together and only listed in `seconds`. With several
+    ranks, `wall_seconds` and `rtf` are those of the slowest rank; `seconds`, `sum_seconds` and
+    `sum_rtf` are sums over the ranks. `sum_rtf_by_lang` gives each clip an equal part of the
+    seconds of its batch, as padding makes them equally long. Interrupted runs are included. A list
+    without audio has no factor, and its file is removed.
 
     Args:
         stages_of: the stages of each mode.
@@ -381,9 +377,9 @@ def write_speed(
 def _speed_of_stages(recognition: Recognition, stages: Sequence[str]) -> dict[str, Any]:
     """The figures of a mode with these stages, as `rtf.json` has them."""
     audio_seconds = sum(recognition.audio_seconds.values())
-    seconds_of_ranks = [
-        sum(seconds[stage] for stage in stages) for seconds in recognition.seconds.values()
-    ]
+    seconds_of_ranks = []
+    for seconds_by_stage in recognition.seconds.values():
+        seconds_of_ranks.append(sum(seconds_by_stage[stage] for stage in stages))
     speed: dict[str, Any] = {
         "wall_seconds": max(seconds_of_ranks),
         "rtf": max(seconds_of_ranks) / audio_seconds,
@@ -392,9 +388,10 @@ def _speed_of_stages(recognition: Recognition, stages: Sequence[str]) -> dict[st
     }
     langs = sorted(lang for lang in recognition.audio_seconds if lang)
     if langs:
-        speed["sum_rtf_by_lang"] = {
-            lang: sum(recognition.seconds_by_lang[lang][stage] for stage in stages)
-            / recognition.audio_seconds[lang]
-            for lang in langs
-        }
+        rtf_by_lang = {}
+        for lang in langs:
+            seconds_by_stage = recognition.seconds_by_lang[lang]
+            lang_seconds = sum(seconds_by_stage[stage] for stage in stages)
+            rtf_by_lang[lang] = lang_seconds / recognition.audio_seconds[lang]
+        speed["sum_rtf_by_lang"] = rtf_by_lang
     return speed

@@ -54,11 +54,11 @@ def rescore(
     options: DecodeOptions,
     lm: LanguageModel | None = None,
 ) -> list[list[Hypothesis]]:
-    """The same hypotheses with the score (1 - r) · left + r · right + ctc_weight · CTC, best first
-    (WeNet's formula).
+    """The same hypotheses with the scores of WeNet's formula, best first.
 
-    left and right are the log-probabilities of units and end by the two decoders, without length
-    normalisation; r is `reverse_weight`. Language model and length bonus are added.
+    It is (1 - r) · left + r · right + ctc_weight · CTC. left and right are the log-probabilities of
+    units and end by the two decoders, without length normalisation; r is `reverse_weight`. Language
+    model and length bonus are added.
 
     Args:
         memory: (B, T, D) encoder output; lengths: (B,) in T, at least 1.
@@ -101,10 +101,10 @@ def _fusion_scores(
     eos: int,
     device: torch.device,
 ) -> list[float]:
-    """Per text its length bonus, plus the weighted log-probability of its units and end by the
-    language model, if there is one.
+    """Per text its length bonus, plus the weighted score of the language model, if there is one.
 
-    The model computes all texts together, unit by unit; shorter ones are padded.
+    This score is the log-probability of the units and the end. The model computes all texts
+    together, unit by unit; shorter ones are padded.
     """
     bonuses = [options.length_bonus * len(ids) for ids in texts]
     if lm is None or not options.lm_weight:
@@ -188,7 +188,7 @@ class PrefixTree:
         self.paths: list[_Path] = []
 
     def has_room_for(self, row: int, ids: Sequence[int]) -> bool:
-        """Whether a hypothesis of the utterance `row` can be added: MAX_NODES suffice in any case."""
+        """Whether a hypothesis of the utterance `row` fits, even if it shares no node."""
         return row == self.row and len(self.nodes) + len(ids) < MAX_NODES
 
     def add(self, number: int, ids: Sequence[int], eos: int) -> None:

@@ -234,7 +234,7 @@ def cut_span(path: str | Path, begin: float, end: float, max_segment_s: float) -
 
 
 def _region_pieces(begin: float, end: float, cuts: Sequence[float]) -> list[Piece]:
-    """The pieces of a recording from `begin` to `end` in seconds; `cuts` are seconds from `begin`."""
+    """The pieces of a recording from `begin` to `end` in seconds; `cuts` count from `begin`."""
     bounds = [begin, *(begin + cut for cut in cuts), end]
     return [Piece(0, last - first, first, last) for first, last in pairwise(bounds)]
 
@@ -293,10 +293,10 @@ def frame_levels(samples: NDArray[np.float32], rate: int) -> Levels:
 
 
 def cut_at_pauses(levels: Levels, max_segment_s: float) -> list[float]:
-    """Where to cut, in seconds, so that no segment is longer than `max_segment_s` or shorter than a
-    second.
+    """Where to cut, in seconds, so that no segment is longer than `max_segment_s`.
 
-    Cuts are made from the beginning on, each at `_cut_point` of what the next segment can hold.
+    None is shorter than a second. Cuts are made from the beginning on, each at `_cut_point` of what
+    the next segment can hold.
     """
     max_frames = int(max_segment_s * FRAMES_PER_SECOND)
     cuts = []
@@ -477,8 +477,9 @@ def speech_regions(levels: Levels) -> list[tuple[float, float]]:
 def join_regions(
     regions: Sequence[tuple[float, float]], length_s: float
 ) -> list[tuple[float, float]]:
-    """Regions of speech in seconds, in order: joined over short gaps, without clicks, with a margin
-    on both sides.
+    """Regions of speech, in order, in seconds: joined over short gaps, and with a margin.
+
+    Clicks are left out. The margin is on both sides of a region.
 
     Args:
         length_s: the length of the recording, in which all results lie.
@@ -498,10 +499,10 @@ def join_regions(
 
 
 def _load_silero() -> Callable[[Tensor], list[tuple[float, float]]]:
-    """Silero VAD: a function from a waveform (N,) of 16 kHz to begin and end in seconds of its
-    speech.
+    """Silero VAD, as a function from a waveform (N,) of 16 kHz to its speech.
 
-    Raises ConfigError if silero-vad is not installed.
+    The function returns begin and end of each region in seconds. Raises ConfigError if silero-vad
+    is not installed.
     """
     num_threads = torch.get_num_threads()
     try:
