@@ -166,6 +166,9 @@ def _score_unchanged(
     the beam too. Each of the `size` prefixes becomes a candidate. Two arrays are filled.
 
     Args:
+        frame: log-probabilities and units, best first; the position of each unit, _MISSING for
+            blank and for units that are not there; the log-probability of blank.
+        beam: node and sums of each prefix.
         repeated_N: gets per prefix the log of the sum over its alignments that now end in its last
             unit.
         is_merged_NK: gets True where the prefix n with the unit k is another prefix of the beam;
@@ -209,7 +212,7 @@ def _score_extended(
     """Score the prefixes that are one unit longer than one of the `size` prefixes of the beam.
 
     Extensions that `is_merged_NK` marks are left out. `count` is the number of candidates so far.
-    Returns the new number.
+    Returns the new number. `frame` and `beam` are those of `_score_unchanged`.
     """
     log_probs_K, ids_K, slots_V, _ = frame
     nodes_N, sums_N3 = beam
@@ -246,6 +249,7 @@ def _select(
     """Fill the next beam with the `count` candidates. Returns the number of nodes of the trie.
 
     A prefix that has no node yet gets one. Column _INDEX is set for all prefixes of the next beam.
+    Beams are the node and the sums of each prefix; `repeated_N` is from `_score_unchanged`.
     """
     nodes_N, sums_N3 = beam
     next_nodes_N, next_sums_N3 = next_beam
@@ -297,6 +301,7 @@ def _insert(candidates: Any, count: Any, score: Any, source: Any, unit: Any) -> 
     candidate whose score is _IMPOSSIBLE is dropped too.
 
     Args:
+        candidates: scores and ranks, by falling score, then by rising rank.
         source: index of the prefix in the beam from which the candidate comes.
         unit: the unit that extends this prefix, or _NO_UNIT.
     """
