@@ -407,8 +407,8 @@ def _leave_after_error(world: World, error: BaseException) -> None:
 
     If this function returns, the caller raises `error`. It first counts up the key `error` of the
     store, by which waiting ranks notice the error.
-    - For a bug or an exit it returns, so that the traceback stays complete.
-    For an error of the user, of the system or of a collective it destroys the group, and then
+    After a bug or an exit it only returns, so that the traceback stays complete.
+    After an error of the user, of the system or of a collective it destroys the group, and then
     - raises SystemExit, without a message, if another rank had an error before;
     - raises RankLost if `error` shows that another rank is lost;
     - returns otherwise.

@@ -375,7 +375,7 @@ def read_sentences(path: Path | str, *, keep_empty_lines: bool = False) -> list[
 def iterate_sentences(path: Path | str) -> Iterator[str]:
     """The lines of a text file in NFC, without white space around them; they may be empty.
 
-    Raises DataError if the file cannot be read. Also if its first 1,000 lines show JSON or a known
+    Raises DataError if the file cannot be read, or if its first 1,000 lines show JSON or a known
     form of annotations, whose names, times and tags would become sentences.
     """
     lines = iterate_lines(path)
