@@ -128,7 +128,7 @@ def brown_children(sequences: Sequence[Sequence[int]], frequencies: NDArray[np.f
     rank_of_V[ids_M] = np.arange(num_ranks)
     following = _group_bigrams(rank_of_V[firsts], rank_of_V[seconds], num_ranks)
     preceding = _group_bigrams(rank_of_V[seconds], rank_of_V[firsts], num_ranks)
-    window = WINDOW if num_ranks > FULL_UP_TO else num_ranks
+    window = WINDOW if num_ranks > FULL_UP_TO else num_ranks  # without a window, no merge is early
     num_slots = min(window + 1, num_ranks)  # a unit joins before two classes are merged
     classes = _empty_classes(num_slots, num_bigrams=len(firsts))
     merges = np.asarray(
@@ -277,6 +277,7 @@ def _merge_all(
     num_classes = np.int64(0)
     num_merges = np.int64(0)
     for rank in range(num_ranks):
+        # The unit joins as a class of its own, in the next slot.
         slot_of[rank] = num_classes
         classes.representative[num_classes] = rank
         classes.lowest_id[num_classes] = ids_M[rank]
@@ -287,6 +288,7 @@ def _merge_all(
             _set_counts(classes, bigrams, rank, num_classes, parents, slot_of, direction)
         _update_losses_for_new_class(classes, num_classes)
         num_classes += 1
+        # The best pairs are merged until the window holds; after the last unit, until one is left.
         is_last = rank == num_ranks - 1
         max_classes = 1 if is_last else window
         while num_classes > max_classes:
@@ -494,8 +496,8 @@ def _join_columns(
 def _terms_within_pair(classes: _Classes, i: int, j: int) -> int:
     """The part of the loss of merging classes i and j that no third class is part of.
 
-    Their sums of rows and columns become one each, so do their bigrams with the rest, and the four
-    cells from i and j to i and j become one.
+    In both directions, the merge makes one of their two sums, and one of their two counts with the
+    rest. It also makes one of the four cells that count bigrams from i or j to i or j.
     """
     terms = classes.terms
     loss: int = 0
@@ -544,7 +546,7 @@ def _best_pair(losses: Ints, lowest_id: Ints, num_classes: int) -> tuple[int, in
     least = np.iinfo(np.int64).max  # above all losses
     best_i = best_j = 0
     for a in range(num_classes - 1):
-        # The first loop only compares losses, which is fast. The second looks at ties.
+        # The first loop finds the least loss, which is fast; the second its pair, and decides ties.
         least_of_row = least  # of the pairs a, b and of all pairs before
         for b in range(a + 1, num_classes):
             least_of_row = min(least_of_row, losses[a, b])

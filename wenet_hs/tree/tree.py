@@ -270,7 +270,14 @@ class NaryTree(UnitTree):
         sizes = tree.num_leaves()[branches_from_left]
         offsets, children = two_levels(units_from_left, sizes)
         options = {**tree.options, "from": tree.kind, "num_classes": num_classes}
-        return cls(CLASSES, tree.units, children, tree.frequencies, options, offsets)
+        return cls(
+            kind=CLASSES,
+            units=tree.units,
+            children=children,
+            frequencies=tree.frequencies,
+            options=options,
+            offsets=offsets,
+        )
 
     @classmethod
     def frequency_bins(
@@ -301,7 +308,14 @@ class NaryTree(UnitTree):
         offsets, children = two_levels(order, sizes)
         names = _names_or_ids(units, len(weights))
         options = {"bins": "mass", "num_classes": num_classes}
-        return cls(CLASSES, names, children, weights, options, offsets)
+        return cls(
+            kind=CLASSES,
+            units=names,
+            children=children,
+            frequencies=weights,
+            options=options,
+            offsets=offsets,
+        )
 
     def binary(self) -> Tree:
         """The binary tree in which each node is replaced by Huffman's tree over its children.

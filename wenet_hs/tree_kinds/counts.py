@@ -34,17 +34,17 @@ HEADINGS = ("language", "units", "entropy", "own tree", "this tree", "excess")
 def unit_frequencies(
     utterances: Iterable[Utterance], tokenizer: Tokenizer, weighting: Weighting = "pooled"
 ) -> Floats:
-    """How often the decoder has to predict each unit of the transcripts and their ends of sentence.
+    """How often each unit occurs in the transcripts, with an end of sentence after each of them.
 
-    Blank and (unless it is the same unit) the start of sentence are never predicted and have
-    frequency 0. The number of unknown units is logged.
+    The decoder has to predict it so often. Blank is never predicted and has frequency 0. So has the
+    start of sentence, unless it is the same unit as the end. The number of unknown units is logged.
 
     `weighting`: "pooled" counts all languages together; "per_language" sums the relative
     frequencies within each language (the paper's equation 2), so that each language has the same
     weight.
     Returns: (V,) counts, or frequencies that sum to the number of languages.
     Raises DataError: per_language and an utterance without a language; no utterance; the share of
-        unknown units is `MOST_UNKNOWN` or more.
+        unknown units is `MOST_UNKNOWN` or more. ValueError: another weighting.
     """
     if weighting not in get_args(Weighting):
         allowed = ", ".join(get_args(Weighting))

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from rich.cells import cell_len
 
 from wenet_hs.text.units import show_unit
@@ -284,17 +286,11 @@ def layout_tree(tree: UnitTree, *, max_leaves: int) -> TreeLayout:
     num_leaves = tree.num_leaves()
     rows = []
     for node in row_nodes:
-        branches = opened.branches_of(node)
-        is_unit = node >= tree.num_inner
-        if is_unit:
-            label = unit_label(tree.units[node - tree.num_inner])
-        else:
-            label = _branches_label(len(branches), int(num_leaves[branches].sum()))
         row = TreeRow(
-            label=label,
+            label=_row_label(tree, node, opened.branches_of(node), num_leaves),
             percent=format_share(shares[node]),
             code="" if node in opened.hidden else _cut(tree.code(node), MAX_CODE),
-            is_unit=is_unit,
+            is_unit=_is_unit(tree, node),
             x=x[node],
             y=y[node],
         )
@@ -302,7 +298,7 @@ def layout_tree(tree: UnitTree, *, max_leaves: int) -> TreeLayout:
     edges = []
     for node in sorted(opened.children, reverse=True):  # children come before their parents
         children = opened.children[node]
-        y[node] = (y[children[0]] + y[children[-1]]) / 2
+        y[node] = (y[children[0]] + y[children[-1]]) / 2  # an opened node has no row of its own
         for child in children:
             edge = TreeEdge(
                 x=x[node],
@@ -341,9 +337,27 @@ def _level_width(num_levels: int) -> float:
     return max(LEAST_LEVEL_WIDTH, TREE_WIDTH / num_levels)
 
 
+def _is_unit(tree: UnitTree, node: int) -> bool:
+    """Whether a drawn node is a leaf; a number of `_rest_of`, which is negative, is none."""
+    return node >= tree.num_inner
+
+
+def _row_label(
+    tree: UnitTree, node: int, branches: Sequence[int], num_leaves: NDArray[np.int64]
+) -> str:
+    """The label of a row: its unit, or how many units are in the branches that it stands for.
+
+    `num_leaves` are those of each node of the tree.
+    """
+    if _is_unit(tree, node):
+        return unit_label(tree.units[node - tree.num_inner])
+    return _branches_label(len(branches), int(num_leaves[branches].sum()))
+
+
 def _thickness(share: float) -> float:
     """How thick the line of a branch is; with the square root, rare branches still differ."""
-    return LEAST_THICKNESS + (MOST_THICKNESS - LEAST_THICKNESS) * share**0.5
+    thickness: float = LEAST_THICKNESS + (MOST_THICKNESS - LEAST_THICKNESS) * share**0.5
+    return thickness
 
 
 def _branches_label(num_branches: int, num_units: int) -> str:
