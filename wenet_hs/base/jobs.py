@@ -239,6 +239,7 @@ def _is_locked(path: Path) -> bool:
     """Whether a process holds the lock of a file; False if the file cannot be opened."""
     try:
         with path.open("rb") as file:
+            # A shared lock, until the file is closed; it is refused while a job has its own lock.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
