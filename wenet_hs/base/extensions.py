@@ -83,7 +83,7 @@ def is_known_name(kind: ExtensionKind, own_names: Collection[str], name: str) ->
 
 
 def has_extension_name(kind: ExtensionKind, arguments: Iterable[str]) -> bool:
-    """Whether an argument of a command is a name of this kind that an installed package declares."""
+    """Whether an installed package declares an argument of a command as a name of this kind."""
     declared = {entry.name for entry in installed_entries(kind)}
     return not declared.isdisjoint(arguments)
 

@@ -176,7 +176,8 @@ _BINARY_KINDS = (
     ),
     _BinaryKind(  # .xlsx, .ods, .docx
         b"PK\x03\x04",
-        "a ZIP archive, or a file of a spreadsheet or word processor; unpack it, or save it there as CSV in UTF-8",
+        "a ZIP archive, or a file of a spreadsheet or word processor; "
+        "unpack it, or save it there as CSV in UTF-8",
     ),
     _BinaryKind(  # .xls, .doc
         b"\xd0\xcf\x11\xe0",
@@ -192,7 +193,8 @@ _BINARY_KINDS = (
     ),
     _BinaryKind(
         b"ustar",
-        "a tar; WeNet's shards are trained with a list of tars and --data_type shard, others unpack first",
+        "a tar; WeNet's shards are trained with a list of tars and --data_type shard, "
+        "others unpack first",
         position=257,
     ),
     _BinaryKind(

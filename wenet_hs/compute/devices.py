@@ -76,7 +76,7 @@ def processor_name(device: torch.device) -> str:
 
 
 def _read_cpu_facts() -> dict[str, str]:
-    """What /proc/cpuinfo says of the last core, by the keys there; empty if there is no such file."""
+    """What /proc/cpuinfo says of the last core, by the keys there; empty if there is no file."""
     path = Path("/proc/cpuinfo")
     if not path.is_file():
         return {}

@@ -101,9 +101,9 @@ def iterate_data_list(path: Path | str) -> Iterator[Utterance]:
     Transcripts are converted to NFC. Unknown fields, which WeNet's lists may have, are ignored.
     Empty lines are left out.
     Raises DataError before the first utterance if the file cannot be read or is no data.list.
-    Raises DataError after the last one if there are faults, with one line for each of the first ten:
-    a line that is not JSON, a field that is missing or mistyped, a key that occurs twice. Raises
-    DataError too if there is no utterance.
+    Raises DataError after the last one if there are faults, with one line for each of the first
+    ten: a line that is not JSON, a field that is missing or mistyped, a key that occurs twice. If
+    there is no utterance, it raises DataError too.
     """
     _refuse_other_files(path)
     line_of_key: dict[str, int] = {}
@@ -283,7 +283,10 @@ def describe_manifest(record: Mapping[str, Any]) -> str | None:
     names = record.keys()
     is_typed_cut = str(record.get("type", "")).endswith("Cut")  # MonoCut, MultiCut, …
     if is_typed_cut or {"supervisions", "recording"} <= names:
-        how = "in Python, `lhotse.CutSet.from_file(…).decompose(FOLDER)` writes recordings and supervisions"
+        how = (
+            "in Python, `lhotse.CutSet.from_file(…).decompose(FOLDER)` "
+            "writes recordings and supervisions"
+        )
         return f"cuts of lhotse; {how}, which `wenet-hs prepare table` reads"
     if {"sources", "sampling_rate"} <= names:
         return "recordings of lhotse; give the supervisions beside them to `wenet-hs prepare table`"

@@ -228,7 +228,7 @@ def find_segment_column(name: str) -> str | None:
 
 
 def find_unit_of_name(name: str) -> str | None:
-    """`ms` or `s` if the name of a column of times ends with a unit, as `start_ms`; otherwise None."""
+    """`ms` or `s` if the name of a column of times ends with a unit, as `start_ms`; else None."""
     unit = _UNIT_OF_NAME.search(name)
     if unit is None:
         return None
@@ -292,7 +292,7 @@ def is_toolbox(beginning: Beginning) -> bool:
 
 
 def is_salt(beginning: Beginning) -> bool:
-    """A transcript of SALT: its first line has speakers after `$`, most others a sign or an initial.
+    """A transcript of SALT: a first line of speakers after `$`; most others have a sign or initial.
 
     Such lines are `$ Child, Examiner`, `+ Language: English` and `C mo lu`.
     """
@@ -306,7 +306,7 @@ def is_salt(beginning: Beginning) -> bool:
 
 
 def is_esps(beginning: Beginning) -> bool:
-    """Labels of ESPS: the line `#` ends a header, and the next one begins with a time and a colour."""
+    """Labels of ESPS: the line `#` ends a header, and the next one has a time and a colour."""
     if "#" not in beginning.lines[:-1]:  # a line must follow it
         return False
     end_of_header = beginning.lines.index("#")

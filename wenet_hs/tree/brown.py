@@ -272,8 +272,8 @@ def _merge_all(
     parents = np.arange(num_ranks)  # for `_find_representative`
     slot_of = np.full(num_ranks, -1, dtype=np.int64)  # of representatives; -1 for other ranks
     merges = np.zeros((num_ranks - 1, 2), dtype=np.int64)
-    # Numba would compile a called function twice if it were given a plain 0 here, or a plain 1 or -1
-    # in the calls below: once for the constant, once for other numbers.
+    # Numba would compile a called function twice if it were given a plain 0 here, or a plain 1 or
+    # -1 in the calls below: once for the constant, once for other numbers.
     num_classes = np.int64(0)
     num_merges = np.int64(0)
     for rank in range(num_ranks):
@@ -371,8 +371,8 @@ def _update_losses_for_new_class(classes: _Classes, new: int) -> None:
     """
     losses = classes.losses
     for direction in range(2):
-        # For each other class: its bigrams with the new class, which were in `rest` until now. It is
-        # column `new` of counts[direction], read as a row of the transpose.
+        # For each other class: its bigrams with the new class, which were in `rest` until now. They
+        # are column `new` of counts[direction], read as a row of the transpose.
         with_new = classes.counts[1 - direction, new]
         rest = classes.rest[direction]
         rest[:new] -= with_new[:new]

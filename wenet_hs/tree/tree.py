@@ -199,7 +199,7 @@ class Tree(UnitTree):
         return nodes, turns
 
     def first_leaves(self) -> NDArray[np.int64]:
-        """(2V-1,) the position of the first leaf under each node: the number of leaves left of it."""
+        """(2V-1,) the position of the first leaf under each node: how many leaves are left of it."""
         first_leaves = np.zeros(self.num_inner + self.num_units, dtype=np.int64)
         num_leaves = self.num_leaves()
         for nodes, _ in self.levels():

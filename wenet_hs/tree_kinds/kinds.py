@@ -160,7 +160,7 @@ def _refuse_unused_option(name: str, kind: str) -> NoReturn:
 
 
 def _check_sources_of_vectors(options: Mapping[str, Any]) -> None:
-    """Raise ConfigError if vectors have two sources, or a source and an option of their training."""
+    """Raise ConfigError if vectors have two sources, or one and an option of their training."""
     sources = [f"--{name}" for name in ("embeddings", "checkpoint") if name in options]
     if len(sources) == 2:
         where = "--embeddings and --checkpoint"
