@@ -59,7 +59,8 @@ class Job:
     def state(self) -> State:
         """What the lock and the files of the folder show now.
 
-        running, stopping: a process of the job runs; `stop` was called for the second.
+        running: a process of the job runs.
+        stopping: a process of the job runs, and `stop` was called.
         done: the command has ended with exit code 0.
         stopped: it has ended otherwise, after `stop` or by SIGTERM or SIGINT.
         failed: it has ended with another exit code.

@@ -118,7 +118,7 @@ def _settings_of_type(member: Field[Any]) -> dict[str, Any]:
 
 
 def _value_types(member: Field[Any]) -> tuple[Any, ...]:
-    """The types that a value of the field may have: its only type, or T and NoneType of `T | None`."""
+    """The types that a value of the field may have: T and NoneType for `T | None`, else one."""
     if NoneType in get_args(member.type):
         return get_args(member.type)
     return (member.type,)

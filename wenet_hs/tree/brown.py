@@ -186,8 +186,8 @@ def _empty_classes(num_slots: int, num_bigrams: int) -> _Classes:
 def _make_terms(num_bigrams: int) -> _Terms:
     """The values of h(n) = n·log n as whole numbers of steps, for a text of so many bigrams T.
 
-    The steps are the finest power of two for which 2·h(T) is at most 2^60 steps, so that sums of a
-    few terms fit into int64. log n is the sum of the rounded logarithms of its prime factors.
+    A nat has as many steps, a power of two, as possible while 2·h(T) is at most 2^60 steps. So sums
+    of a few terms fit into int64. log n is the sum of the rounded logarithms of its prime factors.
     """
     largest = 2 * num_bigrams * math.log(num_bigrams + 1) + 2  # ≥ 2·h(T), above 0 for T = 0 too
     steps_per_nat = 2.0 ** (60 - math.ceil(math.log2(largest)))

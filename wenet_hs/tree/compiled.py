@@ -68,6 +68,7 @@ def _compile_with_cache(function: Callable[..., Any], options: dict[str, Any]) -
     # These three names are private in numba. Without a compiler (NUMBA_DISABLE_JIT) there is no
     # cache, and another version of numba may have other names. Then only a change of the kernel's
     # own file is noticed.
+    # Numba compiles again if this stamp is not that of the cached code.
     cache_file: Any = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if hasattr(cache_file, "_source_stamp"):
         cache_file._source_stamp = (cache_file._source_stamp, _digest_of_kernels())

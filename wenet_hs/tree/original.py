@@ -311,7 +311,7 @@ def _tree_of_state(state: Mapping[str, Tensor]) -> RenumberedTree:
     """
     index, sign, bias = _path_tables(state)
     are_signs = np.isin(sign, (-1, 0, 1)).all()  # right, padding, left
-    is_bias_of_sign = (bias == (sign != 1)).all()
+    is_bias_of_sign = (bias == (sign != 1)).all()  # 0 for a turn to the left, else 1
     if not (are_signs and is_bias_of_sign):
         fault = f"{_BUFFERS}sign and {_BUFFERS}bias contradict each other"
         raise CheckpointError("state_dict", fault, _OTHER_CHECKPOINT)

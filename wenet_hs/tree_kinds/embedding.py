@@ -331,13 +331,15 @@ def _ward_rows(
         rows.append(subtree.rows)
         next_node += len(subtree.rows)
         weight = float(frequencies[units].sum())
-        clusters[number] = _Cluster(weight, int(units[0]), subtree.root)
+        lowest_id = int(units[0])  # they are in ascending order
+        clusters[number] = _Cluster(weight, lowest_id, subtree.root)
     first_number = len(unit_ids) + int(is_identical.sum())  # of the merges at larger distances
     for number, (first, second) in enumerate(pairs[~is_identical].tolist(), start=first_number):
         left, right = sorted([clusters.pop(first), clusters.pop(second)])  # the lighter is left
         rows.append(np.array([[left.node, right.node]]))
         weight = left.weight + right.weight
-        clusters[number] = _Cluster(weight, min(left.lowest_id, right.lowest_id), next_node)
+        lowest_id = min(left.lowest_id, right.lowest_id)
+        clusters[number] = _Cluster(weight, lowest_id, next_node)
         next_node += 1
     return np.concatenate(rows)
 
