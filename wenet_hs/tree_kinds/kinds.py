@@ -131,9 +131,9 @@ def check_kind_options(kind: str, options: Mapping[str, Any], num_units: int) ->
     for name, value in options.items():
         if name in used_options:
             _check_limits(name, value, used_options[name], num_units)
-        elif (
-            name != "seed"
-        ):  # kinds that are not random ignore a seed, so a script may give it to all
+        elif name == "seed":
+            pass  # kinds that are not random ignore it, so a script may give it to all kinds
+        else:
             _refuse_unused_option(name, kind)
     _check_sources_of_vectors(options)
 
