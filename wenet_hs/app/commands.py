@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands that the page runs, made from the fields of its forms. None goes through a shell.
 
-The choices of a user become typed options, from which one function makes the arguments of the
-command. A project may be of somebody else, so the options that are read in it are checked.
+The choices of a user become options of the recipe `wenet-hs own`, from which one function makes
+the arguments of the command. A project may be of somebody else, so the options that are read in it
+are checked.
 """
 
 import math
@@ -90,7 +91,7 @@ class TrainingCommand:
 
 
 def own_command_line(options: OwnOptions) -> tuple[str, ...]:
-    """The command `wenet-hs own` with the options that do not have their default."""
+    """The program and arguments of `wenet-hs own` with these options, without the defaults."""
     texts = option_texts(options)
     command_line = [WENET_HS, "own"]
     for name in changed_options(options):
@@ -99,7 +100,10 @@ def own_command_line(options: OwnOptions) -> tuple[str, ...]:
 
 
 def _make_recipe_command(options: OwnOptions, minutes: float | None = None) -> PageCommand:
-    """The command of the recipe. `minutes`: the limit of each part of the training, or None."""
+    """The command `wenet-hs own` with these options.
+
+    `minutes`: the limit of each part of the training, which is kept with the job; None: no limit.
+    """
     details = RecipeDetails(options=options, minutes=minutes)
     return PageCommand(command_line=own_command_line(options), details=details.record())
 
@@ -108,13 +112,16 @@ def _make_recipe_command(options: OwnOptions, minutes: float | None = None) -> P
 
 
 def read_prepare_options(project: Project, form: FormValues, places: Places) -> OwnOptions:
-    """The options of the form of recordings. Only stage 0 of the recipe runs: lists and check.
+    """The options of `wenet-hs own` for the recordings that a user describes in a form.
 
+    With them only stage 0 of the recipe runs, which makes data lists and checks them.
     Raises ConfigError or DataError for a field that is wrong.
     """
-    recordings_form = _read_choice(form, "form", ("elan", "praat", "kaldi", "folder", "corpus"))
+    # How the transcripts are stored; `corpus` is a table.
+    kind = _read_choice(form, "form", ("elan", "praat", "kaldi", "folder", "corpus"))
     path = places.resolve(form.get("path", ""))
-    arguments = _read_prepare_arguments(form, recordings_form)
+    arguments = _read_prepare_arguments(form, kind)
+    # Names of tiers and columns are of the user's files, so they may have any character.
     for text in (*arguments, str(path)):
         if text != one_field(text):
             fault = "has a line end, a tab or a control character"
@@ -130,22 +137,23 @@ def read_prepare_options(project: Project, form: FormValues, places: Places) -> 
     min_minutes = _read_number(form, "min_minutes", low=0, high=10_000)
     if min_minutes is not None:
         options = replace(options, min_minutes=min_minutes)
-    recordings: dict[str, Any] = {recordings_form: path}  # each form is an option, such as --elan
+    recordings: dict[str, Any] = {kind: path}  # each kind is an option, such as --elan
     return replace(options, **recordings)
 
 
 def make_prepare_command(options: OwnOptions) -> PageCommand:
-    """The command that makes the lists with the `read_prepare_options`."""
+    """The command that makes data lists with the options that `read_prepare_options` returned."""
     return _make_recipe_command(options)
 
 
-def _read_prepare_arguments(form: FormValues, recordings_form: str) -> tuple[str, ...]:
-    """The options of `wenet-hs prepare` that the form of recordings states.
+def _read_prepare_arguments(form: FormValues, kind: str) -> tuple[str, ...]:
+    """The arguments for `wenet-hs prepare`, which makes the lists, from the fields of a form.
 
-    `recordings_form`: `corpus` for a table, whose columns the form states too.
+    Fields that are empty or missing give no argument. `kind`: how the transcripts are stored; for
+    `corpus`, a table, the form also states what its columns contain.
     """
     arguments = [f"--tier={tier}" for tier in form.getlist("tier")]
-    if recordings_form == "corpus":
+    if kind == "corpus":
         arguments.append(f"--columns={_read_columns(form)}")
     arguments += [f"--{name}" for name in BOXES if form.get(name)]
     speaker_from = form.get("speaker_from")
@@ -155,7 +163,10 @@ def _read_prepare_arguments(form: FormValues, recordings_form: str) -> tuple[str
 
 
 def _read_language(form: FormValues) -> str:
-    """The code of the language; und if the field is empty. Raises DataError for an unknown one."""
+    """The code of the language in a form; und (undetermined) if the field is empty.
+
+    The field has a code or a name. Raises DataError for an unknown one.
+    """
     try:
         return find_language(form.get("lang", "").strip() or "und")
     except ValueError as error:
@@ -163,11 +174,11 @@ def _read_language(form: FormValues) -> str:
 
 
 def _read_columns(form: FormValues) -> str:
-    """The value of the option --columns, such as `audio=path text=sentence speaker= …`.
+    """The value of the option --columns of `wenet-hs prepare`, such as `audio=path text=words lang=`.
 
-    A field `column:NAME` of the form states what the column NAME of a table contains; empty: it is
-    not used. A content that no column has is written without a name, so that `prepare` does not
-    guess its column.
+    A field `column:NAME` of the form states what the column NAME of a table contains. If it is
+    empty, the column is not used. A content that no column has is written without a name, so that
+    `prepare` does not guess its column.
 
     Raises ConfigError for an unknown content, or one that two columns have.
     """
@@ -188,9 +199,9 @@ def _read_columns(form: FormValues) -> str:
 
 
 def refuse_other_lists(project: Project, options: OwnOptions) -> None:
-    """Raise DataError if the lists of the project were made with other choices than `options`.
+    """Raise DataError if the data lists of the project were made with other choices than `options`.
 
-    The recipe would refuse them too, in the words of a shell.
+    The recipe would refuse them too, but its message names options of a command line.
     """
     texts = read_recipe_options(project / "data")
     if not texts:
@@ -203,7 +214,7 @@ def refuse_other_lists(project: Project, options: OwnOptions) -> None:
 
 
 def make_prepare_again_command(project: Project) -> PageCommand:
-    """The command that makes the lists again as they were made.
+    """The command that makes the data lists of a project again, with the same options.
 
     Raises DataError if there are none, or they have an option that this page does not write.
     """
@@ -212,10 +223,11 @@ def make_prepare_again_command(project: Project) -> PageCommand:
 
 
 def _read_options_of_lists(project: Project) -> OwnOptions:
-    """The options of the lists that exist, for another run of the recipe in a free experiment.
+    """The options of `wenet-hs own` that made the data lists of a project, for another run of it.
 
-    The least minutes of training speech are those of the last job that made lists.
-    Raises DataError if there are none, or they have an option that this page does not write.
+    That run has a new folder for its experiment. The lists do not state `min_minutes`, so it is
+    that of the last job that made lists.
+    Raises DataError if there are no lists, or they have an option that this page does not write.
     """
     texts = read_recipe_options(project / "data")
     if not texts:
@@ -239,7 +251,10 @@ def _read_options_of_lists(project: Project) -> OwnOptions:
 
 
 def _parse_known(texts: dict[str, str]) -> OwnOptions:
-    """The options of texts by name, without those that are no options of the recipe."""
+    """The options of texts by name, without names that `wenet-hs own` does not have.
+
+    Raises ConfigError for a text that is wrong.
+    """
     return parse_own_options({name: texts[name] for name in texts if name in OPTION_NAMES})
 
 
@@ -275,18 +290,18 @@ def _other_option(where: object, flag: str) -> DataError:
 
 
 def make_train_command(project: Project, form: FormValues, places: Places) -> TrainingCommand:
-    """The command of a training with the fields of a form, in a free folder.
+    """The command of a training with the fields of a form, into a new folder of the project.
 
-    It runs stages 1 to 8 of the recipe: units, training, decoding, scores and report. With the
-    field `corrected` stage 0 runs too: corrected segments become part of the lists. With the field
-    `only_time` the command only measures the time of the training.
+    It runs stages 1 to 8 of `wenet-hs own`: units, training, decoding, scores and report. With the
+    field `corrected` stage 0 runs too, which adds corrected segments to the data lists. With the
+    field `only_time` the command only measures the time of the training.
 
-    Raises ConfigError or DataError for a field that is wrong.
+    Raises ConfigError or DataError for a field that is wrong, DataError also without data lists.
     """
     minutes = _read_minutes(form)
     options = replace(
         _add_start(_read_options_of_lists(project), form, places),
-        override=override_of(minutes),
+        override=time_limit_settings(minutes),
         stage=0 if form.get("corrected") else 1,
     )
     if not form.get("only_time"):
@@ -308,9 +323,10 @@ def time_command_line(project: Project, options: OwnOptions) -> tuple[str, ...]:
 
 
 def _add_start(options: OwnOptions, form: FormValues, places: Places) -> OwnOptions:
-    """The options with what the training starts from: a model, an encoder, or nothing.
+    """The options with what the training starts from: a model, a pretrained encoder, or nothing.
 
-    A training from nothing has a size. Raises ConfigError or DataError for a field that is wrong.
+    For a training from nothing the form has the size of the model. A packed model is unpacked.
+    Raises ConfigError or DataError for a field that is wrong.
     """
     start = _read_choice(form, "start", ("nothing", "model", "encoder"))
     if start == "model":
@@ -321,25 +337,27 @@ def _add_start(options: OwnOptions, form: FormValues, places: Places) -> OwnOpti
 
 
 def _read_minutes(form: FormValues) -> float | None:
-    """The limit of each part of the training, with six digits as in the command; None: no limit.
+    """The minutes that each part of a training may take; None: the form states no limit.
 
-    Raises ConfigError for a wrong number.
+    The number has the six digits that are written into a command. Raises ConfigError for a text
+    that is no number from 0.1 to 100,000.
     """
     minutes = _read_number(form, "minutes", low=0.1, high=100_000)
     return None if minutes is None else float(f"{minutes:g}")
 
 
-def override_of(minutes: float | None) -> tuple[str, ...]:
-    """The settings of a training whose parts have a limit of their time; none for None."""
+def time_limit_settings(minutes: float | None) -> tuple[str, ...]:
+    """The settings KEY=VALUE of a training whose parts may take so many minutes; None: no limit."""
     if minutes is None:
         return ()
     return (f"max_minutes={minutes:g}", WARMUP_OF_LIMITED)
 
 
 def make_resume_command(project: Project, experiment: Path) -> PageCommand:
-    """The command of the page that began an experiment, once more.
+    """The command with which this page began the trainings of an experiment, to go on with them.
 
-    Raises DataError for an experiment of a shell, and for a job with options that this page does
+    `experiment`: the folder of the experiment. The command is found in the jobs of the project.
+    Raises DataError if a shell began the experiment, or if its job has options that this page does
     not write.
     """
     for job in project.jobs("train"):
@@ -351,7 +369,10 @@ def make_resume_command(project: Project, experiment: Path) -> PageCommand:
 
 
 def _is_job_of(job: Job, data: Path, experiment: Path) -> bool:
-    """Whether a job trains in this experiment with these lists. Its other options may be wrong."""
+    """Whether the details of a job name these folders of the data lists and of the experiment.
+
+    The other details are not checked here.
+    """
     record = job.details.get("own")
     if not isinstance(record, dict):
         return False
@@ -359,13 +380,14 @@ def _is_job_of(job: Job, data: Path, experiment: Path) -> bool:
 
 
 def _read_checked_details(job: Job) -> RecipeDetails:
-    """The details of a training job, which may be of somebody else.
+    """The details of a training job, checked because its project may be of somebody else.
 
-    Raises DataError for options, settings or arguments that this page does not write.
+    Raises DataError for options of `wenet-hs own`, settings of the training, or arguments of
+    `wenet-hs prepare` that this page does not write.
     """
     _refuse_other_options(job.folder, read_option_names(job), OPTIONS_OF_TRAINING)
     details = read_recipe_details(job)
-    if details is None or details.options.override != override_of(details.minutes):
+    if details is None or details.options.override != time_limit_settings(details.minutes):
         fault = "has settings that this page does not write"
         raise DataError(job.folder, fault, "start a new training")
     _refuse_other_arguments(job.folder, details.options.prepare)
@@ -378,7 +400,8 @@ def _read_checked_details(job: Job) -> RecipeDetails:
 def make_transcribe_command(project: Project, model: Path, files: Sequence[Path]) -> PageCommand:
     """The command that transcribes recordings into the folder `transcribed` of the project.
 
-    It skips those that are there already. Raises DataError if there are no files.
+    It skips recordings that are there already. `files`: recordings, or annotation files beside
+    them. Raises DataError if there are none.
     """
     if not files:
         raise DataError("recordings", "none chosen", "choose at least one")
@@ -392,8 +415,9 @@ def make_transcribe_command(project: Project, model: Path, files: Sequence[Path]
 def make_pack_command(project: Project, model: Path, form: FormValues) -> PageCommand:
     """The command that packs a model into the ZIP shared/NAME.zip of the project.
 
-    The card of the model is cards/NAME.md if that exists: it may have been edited. With the field
-    `card_only` the command makes that card instead of the ZIP, so that it can be edited.
+    A card describes the model. If the project has the file cards/NAME.md, which a user may have
+    edited, the ZIP gets this card. With the field `card_only` the command makes that file instead
+    of the ZIP, so that it can be edited.
 
     Raises DataError for a name that cannot be the name of a model.
     """
@@ -419,10 +443,10 @@ def make_pack_command(project: Project, model: Path, form: FormValues) -> PageCo
 
 
 def read_correction(form: FormValues) -> Correction:
-    """The corrected text and borders of a segment.
+    """The correction of a segment of a transcript, from the fields of a form.
 
     A border whose field is empty is None: it stays as it was transcribed. Raises DataError without
-    a text, ConfigError for a border that is not a number of seconds.
+    a field for the text, ConfigError for a border that is no number from 0 to 100,000 seconds.
     """
     if "text" not in form:
         raise DataError("segment", "no text", "load the page again")
@@ -438,7 +462,7 @@ def read_correction(form: FormValues) -> Correction:
 
 
 def _read_choice(form: FormValues, name: str, allowed: Sequence[str]) -> str:
-    """The value of a field; the first allowed one if the form does not have the field.
+    """The value of a field; the first allowed value if the form does not have the field.
 
     Raises ConfigError for a value that is not allowed.
     """
