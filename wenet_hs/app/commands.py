@@ -174,7 +174,7 @@ def _read_language(form: FormValues) -> str:
 
 
 def _read_columns(form: FormValues) -> str:
-    """The value of the option --columns of `wenet-hs prepare`, such as `audio=path text=words lang=`.
+    """The value of --columns of `wenet-hs prepare`, such as `audio=path text=sentence lang=`.
 
     A field `column:NAME` of the form states what the column NAME of a table contains. If it is
     empty, the column is not used. A content that no column has is written without a name, so that

@@ -14,7 +14,7 @@ from wenet_hs.app import commands, lists
 from wenet_hs.app.commands import FormValues
 from wenet_hs.app.job_details import read_recipe_details
 from wenet_hs.app.pages import (
-    browse,
+    browse_folder,
     form_of,
     go_to,
     is_preview,
@@ -76,11 +76,11 @@ def open_project(request: Request) -> Response:
 
 
 def show_recordings(request: Request) -> Response:
-    """The page of recordings. What it shows depends on `path` in the address.
+    """The page on which a user chooses recordings and describes them in a form.
 
-    With the path of recordings: what they contain, and the form that makes lists of them. A path
-    without recordings is shown as a fault.
-    Without it: the recordings that were chosen last, and folders to choose others from.
+    If the address has the `path` of recordings, the page shows what they contain, and the form. A
+    path that has no recordings is shown as a fault, as is an unknown language.
+    Without `path` it shows what was chosen last, and folders to choose from.
     """
     project = project_of(request)
     query = request.query_params
@@ -105,7 +105,7 @@ def show_recordings(request: Request) -> Response:
         request,
         "recordings.html",
         project=project,
-        **vars(browse(request, project, "recordings")),
+        **vars(browse_folder(request, project, "recordings")),
         source=source,
         fault=fault,
         lang=language,
@@ -122,21 +122,22 @@ def show_recordings(request: Request) -> Response:
 def _read_last_form_of_lists(
     project: Project, made_with: Mapping[str, str]
 ) -> dict[str, list[str]]:
-    """The fields of the form of the lists that exist: name → values.
+    """The fields of the form from which the data lists of a project were made: name → values.
 
-    The page keeps the last form that was sent. If the lists are of other recordings, because a
-    shell made them or the job of this form was refused, only the fields `form` and `path` of the
-    lists are known. Without lists the last form that was sent counts.
+    These are the fields that were sent last, if the lists are of the same recordings. They are not
+    if a shell made the lists, or if the job of that form was refused. Then only the fields `form`
+    (how the transcripts are stored) and `path` are known. Without lists the fields that were sent
+    last are returned.
 
-    `made_with`: the options of the recipe with which the lists were made; empty without lists.
+    `made_with`: the options of `wenet-hs own` that made the lists; empty without lists.
     """
-    sent_form = lists.read_last_form(project)
-    made_form = next((name for name in FORMS if name in made_with), None)
-    if made_form is None:
-        return sent_form
-    form_of_lists: dict[str, list[str]] = {"form": [made_form], "path": [made_with[made_form]]}
-    is_same = all(sent_form.get(name) == value for name, value in form_of_lists.items())
-    return sent_form if is_same else form_of_lists
+    sent_fields = lists.read_last_form(project)
+    kind = next((name for name in FORMS if name in made_with), None)
+    if kind is None:
+        return sent_fields
+    known_fields: dict[str, list[str]] = {"form": [kind], "path": [made_with[kind]]}
+    is_same = all(sent_fields.get(name) == values for name, values in known_fields.items())
+    return sent_fields if is_same else known_fields
 
 
 def _find_language_text(
@@ -155,22 +156,23 @@ def _find_language_text(
 def _find_filled_fields(
     query: QueryParams, last_form: Mapping[str, Sequence[str]], source: Source | None
 ) -> Mapping[str, Sequence[str]]:
-    """The fields of the form as the user filled them before: name → values; empty if not filled.
+    """The fields of the form of recordings as the user filled them before: name → values.
 
-    The button that shows the language sends the whole form in the address. Otherwise the last form
-    that was sent counts, if it is of the same recordings, and not only their path is known.
+    They are in the address after the button that shows the name of the language. Otherwise they are
+    those of `last_form`. Empty if there are no recordings (`source`), if the fields are of other
+    recordings, or if `last_form` has not all fields.
     """
     fields: Mapping[str, Sequence[str]] = last_form
     if "form" in query:
         fields = {name: query.getlist(name) for name in query}
-    is_whole_form = "unit" in fields
+    is_whole_form = "unit" in fields  # a field that is always sent
     if source is None or not is_whole_form or fields.get("path") != [str(source.path)]:
         return {}
     return fields
 
 
 def send_languages(request: Request) -> Response:
-    """Names of languages that are like what was typed → their codes, as JSON."""
+    """The names of languages that are similar to what a user typed → their codes, as JSON."""
     typed = request.query_params.get("name", "")[:100]
     return JSONResponse(suggest_languages(typed))
 
@@ -179,10 +181,11 @@ def send_languages(request: Request) -> Response:
 
 
 def start_preparing(request: Request) -> Response:
-    """Start the job that makes lists of recordings by the fields of a form.
+    """Start the job that makes data lists of the recordings that a form describes.
 
-    With the field `replace`, the lists of other recordings are moved away first. Without it, raises
-    DataError if there are such lists.
+    With the field `replace`, lists that exist are moved away first. Without it, raises DataError if
+    there are lists that were made with other choices. The fields are kept, to be shown again.
+    A preview of the command changes nothing, and is not refused.
     """
     project = project_of(request)
     form = form_of(request)
@@ -201,10 +204,10 @@ def start_preparing(request: Request) -> Response:
 
 
 def _move_lists_away(project: Project) -> None:
-    """Rename the folder data of a project to data-old-1, or the first free number.
+    """Rename the folder `data` of a project to `data-old-1`, or to the first number that is free.
 
-    Nothing happens without this folder. Raises DataError if it is a link that leads out of the
-    project.
+    Nothing happens if there is no such folder. Raises DataError if it is a link that leads out of
+    the project.
     """
     data = project.writable_path("data")
     if not data.is_dir():
@@ -216,13 +219,13 @@ def _move_lists_away(project: Project) -> None:
 
 
 def _keep_form(project: Project, form: FormValues) -> None:
-    """Keep the fields of the form of recordings, to show them again; not that which replaces."""
+    """Keep the fields of the form of recordings, without the one that replaces lists."""
     fields = {name: form.getlist(name) for name in form if name != "replace"}
     lists.write_last_form(project, fields)
 
 
 def start_preparing_again(request: Request) -> Response:
-    """Start the job that makes the lists again as they were made."""
+    """Start the job that makes the data lists of a project again, with the same options."""
     project = project_of(request)
     command = commands.make_prepare_again_command(project)
     return run_as_job(request, project, "prepare", command, "check")
@@ -241,9 +244,10 @@ class _FindingKind(NamedTuple):
 
 
 def show_check(request: Request) -> Response:
-    """The page of the check: hours of the lists, and what was found in them.
+    """The page of the check: the hours in the data lists, and what was found in them.
 
-    It shows the utterances of one kind of finding: the `kind` in the address, or the first kind.
+    Of the findings it shows one kind: the `kind` in the address, or the first one. It also lists
+    the utterances that a user leaves out. Without lists `stats` is empty, and the page says so.
     """
     project = project_of(request)
     query = request.query_params
@@ -279,10 +283,10 @@ def show_check(request: Request) -> Response:
 
 
 def find_missed_minimum(job: Job | None, stats: Mapping[str, Any]) -> float | None:
-    """The minutes of training speech that a job needed and did not find.
+    """The minutes of training speech that a job required, if it failed and found fewer.
 
-    None if it did not fail, or found enough. None also without a job or its options, and if
-    `stats`, the content of data/stats.json, is empty.
+    None in all other cases: without a job, its options or data lists, if it did not fail, or if it
+    found enough. `stats`: the content of data/stats.json; empty without lists.
     """
     details = read_recipe_details(job)
     if job is None or details is None:
@@ -322,9 +326,10 @@ def show_rejected(request: Request) -> Response:
 
 
 def update_excluded(request: Request) -> Response:
-    """Leave an utterance out at the next making of lists, or take it in again.
+    """Leave the utterance of a form out when lists are made again, or no longer leave it out.
 
-    The page of the check then shows the same findings as before.
+    The field `excluded` is `yes` or another text. The answer leads back to the findings that the
+    page of the check has shown.
     """
     project = project_of(request)
     form = form_of(request)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Safety rules of every request (token, Host, Origin, size of forms) and headers of every answer."""
+"""Safety rules of requests (token, Host, Origin, size of forms), and headers of all answers."""
 
 import secrets
 from contextlib import suppress

@@ -49,6 +49,7 @@ class Site:
 
 
 def site_of(request: Request) -> Site:
+    """The site of the server that got the request."""
     site: Site = request.app.state.site
     return site
 
@@ -65,17 +66,22 @@ def form_of(request: Request) -> FormValues:
 
 
 def is_preview(request: Request) -> bool:
-    """Whether a form asks only for its command: the page shows it while the form is filled in."""
+    """Whether a form asks only for its command, which the page shows while a user fills it in."""
     return "preview" in form_of(request)
 
 
 def wants_html(request: Request) -> bool:
-    """Whether the browser shows the answer as a page; otherwise a script reads it."""
+    """Whether the browser shows the answer as a page; otherwise a script of the page reads it."""
     return "text/html" in request.headers.get("accept", "")
 
 
 def routes_of(method: str, **handlers: Callable[[Request], Any]) -> list[Route]:
-    """The addresses /p/PROJECT/NAME of the handlers by name."""
+    """A route per handler: requests for /p/PROJECT/NAME with this method are answered by it.
+
+    Args:
+        method: GET or POST.
+        handlers: NAME=the function that answers.
+    """
     return [
         Route(f"/p/{{project}}/{name}", handler, methods=[method])
         for name, handler in handlers.items()
@@ -99,8 +105,11 @@ def text(key: str, /, **values: object) -> str:
 
 
 @cache
-def environment() -> Environment:
-    """The templates. Everything that they show is escaped; an unknown name is an error."""
+def load_templates() -> Environment:
+    """The templates of all pages, with the functions, values and filters that they may use.
+
+    Every value that they show is escaped. A name that a template does not know is an error.
+    """
     templates = Environment(
         loader=PackageLoader("wenet_hs.app"),
         autoescape=True,
@@ -129,17 +138,18 @@ def environment() -> Environment:
 
 
 def render(request: Request, template: str, **values: Any) -> HTMLResponse:
-    """The page of a template, which sees the values and, as `query`, those of the address."""
-    html = environment().get_template(template).render(query=request.query_params, **values)
+    """The page that a template makes of these values, and of the `query` of the address."""
+    page_template = load_templates().get_template(template)
+    html = page_template.render(query=request.query_params, **values)
     return HTMLResponse(html)
 
 
 def show_error(request: Request, error: Exception) -> Response:
     """The answer to a request whose handler raised an error: its line, as a page or as text.
 
-    Status 400 for an error of the user or of the disk, 500 for an unexpected one. Starlette logs
-    the traceback of the latter. A script gets text. For a preview an error of the user has status
-    200, because the page shows it where it would show the command.
+    The status is 400 for an error of the user or of the disk, and 500 for an unexpected one, whose
+    traceback Starlette logs. A script gets text. If it asked for a preview of a command, an error
+    of the user or of the disk has status 200: the page shows its line instead of the command.
     """
     line = _describe_error(error)
     is_expected = isinstance(error, WenetHsError | OSError)
@@ -157,7 +167,7 @@ def show_error(request: Request, error: Exception) -> Response:
 
 
 def _describe_error(error: Exception) -> str:
-    """The line that a page shows for an error."""
+    """The line that a page shows for an error: where it was, what is wrong, and what to do."""
     if isinstance(error, WenetHsError):
         return str(error)
     if isinstance(error, OSError):
@@ -184,7 +194,7 @@ def run_as_job(
 
     Args:
         kind: of the job, such as `train`.
-        step: the page to show next, one of `STEPS`, with a fragment such as `train#new` if wanted.
+        step: the name of the page to show next, such as `train` or, with a fragment, `train#new`.
         before: changes files before the job starts. It is called only if the job can start.
 
     Raises DataError if another job or a training of a shell is in the way.
@@ -193,7 +203,7 @@ def run_as_job(
         return PlainTextResponse(shlex.join(command.command_line))
     writes_data = kind in _KINDS_THAT_WRITE_DATA
 
-    def check_and_change() -> None:
+    def check_and_change() -> None:  # is called when no job is in the way
         if writes_data:
             _refuse_running_training(project)
         before()
@@ -211,7 +221,7 @@ def run_as_job(
 
 
 def _refuse_running_training(project: Project) -> None:
-    """Raise DataError if a training runs. At this point no job trains, so a shell started it."""
+    """Raise DataError if a training runs. No job trains at this point, so a shell started it."""
     for training in project.trainings():
         if training.process:
             raise DataError(training.name, "is trained in a shell", "wait for its end, or stop it")
@@ -229,7 +239,7 @@ def show_next(request: Request, project: Project, step: str) -> Response:
 
 
 def go_to(project: Project, step: str, **query: str) -> Response:
-    """A redirection to a page of a project, with the values of the address that it gets."""
+    """A redirection to the page `step` of a project. `query`: names and values in its address."""
     address = f"/p/{quote(project.name, safe='')}/{step}"
     if query:
         address += f"?{urlencode(query)}"
@@ -253,13 +263,14 @@ class BrowsedFolder:
     """The page of the list of files, with its number."""
 
 
-def browse(
+def browse_folder(
     request: Request, project: Project, uploads: str, suffixes: Sequence[str] = UPLOADED
 ) -> BrowsedFolder:
-    """The folder that the address names as `folder`, and the files in it with these suffixes.
+    """The folder that the address names as `folder`, with one page of its files.
 
-    Without one in the address it is the folder `uploads` of the project if it exists, otherwise the
-    home folder of the user. Raises DataError if it may not be read.
+    Without a folder in the address it is the folder `uploads` of the project if that exists,
+    otherwise the home folder of the user. Only files with these suffixes are in the list.
+    Raises DataError if the folder may not or cannot be read.
     """
     places = site_of(request).places
     query = request.query_params

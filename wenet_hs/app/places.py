@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What requests may name: the files that they may read, and names of projects and uploaded files."""
+"""Rules for what requests name: files to read, projects, models and uploaded files."""
 
 import os
 import unicodedata
@@ -55,7 +55,7 @@ class FolderContent:
 
 
 class Places:
-    """The root folders, such as the home folder of the user: only files below them may be read."""
+    """The root folders, such as the home folder of the user. Only files below them may be read."""
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self.roots = tuple(dict.fromkeys(root.resolve() for root in roots))
@@ -63,8 +63,8 @@ class Places:
     def resolve(self, path: Path | str) -> Path:
         """The real path of a file or folder that a request names, with all links followed.
 
-        Raises DataError if the text is empty or no absolute path, or if the real path is outside of
-        the root folders or hidden.
+        The file or folder need not exist. Raises DataError if the text is empty or no absolute
+        path, or if the real path is outside of the root folders or hidden.
         """
         try:
             real_path = Path(path).resolve()
@@ -87,9 +87,9 @@ class Places:
         return real_path
 
     def _may_be_read(self, real_path: Path) -> bool:
-        """Whether a path is below one of the root folders, and no part of it there is hidden.
+        """Whether a path is one of the root folders or below one, and not hidden there.
 
-        The name of a hidden file or folder begins with a full stop. The root itself may be hidden.
+        It is hidden if a part of it below the root folder begins with a full stop.
         """
         for root in self.roots:
             if not real_path.is_relative_to(root):
@@ -100,7 +100,7 @@ class Places:
         return False
 
     def list_folder(self, folder: Path) -> FolderContent:
-        """The entries of a folder that a page may show; see `_is_shown`.
+        """The folders and files in a folder, without those that no page may show; see `_is_shown`.
 
         `folder`: a path that `resolve` returned. Raises DataError if it cannot be read.
         """
@@ -143,7 +143,8 @@ def find_entry(
     """The entry with a name that a request sent. Raises DataError if there is none.
 
     Args:
-        entries: name → entry, all that may be chosen.
+        entries: name → entry, for all entries that may be chosen.
+        name: as it was sent.
         kind: what the entries are, for the message, such as `model`.
         fault: why there is no such entry, for the message.
     """
@@ -157,7 +158,7 @@ def find_entry(
 
 
 def check_name(name: str, kind: str = "name") -> str:
-    """The name of a project or model in NFC, without white space around it.
+    """The name of a project or model with composed letters (NFC), without white space around it.
 
     A name has letters, digits and signs of all scripts, such as the tsheg between the syllables of
     Tibetan. Of the signs of ASCII it has only space `'` `-` `_` `.`. It begins with a letter or
@@ -206,10 +207,10 @@ def _is_allowed_in_names(sign: str) -> bool:
 
 
 def check_file_name(name: str, suffixes: Sequence[str]) -> str:
-    """The name of an uploaded file in NFC.
+    """The name of an uploaded file, with composed letters (Unicode NFC).
 
     Raises DataError if it is not a plain file name, is longer than 200 bytes, or has none of the
-    suffixes (in lower case; the name may have upper case).
+    suffixes. Upper and lower case of the suffix are equal.
     """
     name = unicodedata.normalize("NFC", name)
     where = f"file {one_field(name)[:_MAX_SHOWN]!r}"

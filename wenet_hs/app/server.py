@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server of `wenet-hs app`, for this computer only, with a random token in its first address."""
+"""The server of `wenet-hs app`: only for this computer, and only with the token of its start."""
 
 import secrets
 import socket
@@ -35,18 +35,19 @@ _MEDIA_TYPES = {"report.css": "text/css", "report.js": "text/javascript"}
 
 
 def serve(folder: Path, port: int, show: Callable[[str], None]) -> None:
-    """Serve the projects below a folder until SIGINT or SIGTERM. The folder is made if missing.
+    """Serve the projects below a folder until SIGINT or SIGTERM.
 
     Args:
-        port: of the address; 0: a free one.
-        show: is called with the address with the token, when browsers can open it.
+        folder: is made if it is missing.
+        port: of the address; 0: a free port that the system chooses.
+        show: is called with the address, which contains the token, when browsers can open it.
 
     Raises ConfigError if the port cannot be used.
     """
     folder.mkdir(parents=True, exist_ok=True)
     token = secrets.token_urlsafe(24)
     with _listen(port) as listener:
-        actual_port = listener.getsockname()[1]
+        actual_port = listener.getsockname()[1]  # another one than `port` if that is 0
         app, site = make_app(folder, actual_port, token)
         config = uvicorn.Config(
             app,
@@ -65,7 +66,10 @@ def serve(folder: Path, port: int, show: Callable[[str], None]) -> None:
 
 
 def _listen(port: int) -> socket.socket:
-    """A socket that takes connections from this computer. Raises ConfigError if it cannot."""
+    """A socket that takes connections of this computer at a port; 0: at a free one.
+
+    Raises ConfigError if the port cannot be used.
+    """
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -81,15 +85,15 @@ def _listen(port: int) -> socket.socket:
 def make_app(
     folder: Path, port: int, token: str, *, home: Path | None = None
 ) -> tuple[Guard, Site]:
-    """The application of a server, within its guard, and the site that its handlers use.
+    """The application of a server within its guard, and the site with the projects.
 
     Args:
-        folder: of the projects. Files below it and below `home` may be read.
-        port: at which the server listens, for the check of the header Host.
+        folder: has the projects. Files below it and below `home` may be read.
+        port: at which the server listens; the guard checks it in the header Host.
         token: must be in the first address that a browser opens.
         home: the folder in which a user chooses recordings; None: the home folder of the user.
     """
-    places = Places([folder, home or Path.home()])
+    places = Places([folder, home or Path.home()])  # `browse_folder` begins in the last one
     site = Site(Projects(folder, places), places)
     routes = [
         *data_views.ROUTES,
@@ -110,7 +114,7 @@ def make_app(
 
 
 def send_report_file(request: Request) -> Response:
-    """The style or the script of the reports, which this page uses too; 404 for another name."""
+    """The style or the script of the reports, which the pages use too; 404 for another name."""
     name = request.path_params["name"]
     if name not in _MEDIA_TYPES:
         return Response(b"", 404, media_type="text/plain")

@@ -13,7 +13,7 @@ from wenet_hs.app import commands, lists
 from wenet_hs.app.job_details import RecipeDetails, read_recipe_details
 from wenet_hs.app.job_views import describe_live_state
 from wenet_hs.app.pages import (
-    browse,
+    browse_folder,
     form_of,
     is_preview,
     project_of,
@@ -37,7 +37,9 @@ def show_train(request: Request) -> Response:
     project = project_of(request)
     job = project.last_job("train")
     time_job = project.last_job("time")
-    folder = browse(request, project, "encoders", suffixes=())  # no files: an encoder is a folder
+    folder = browse_folder(
+        request, project, "encoders", suffixes=()
+    )  # no files: an encoder is a folder
     job_details = read_recipe_details(job)
     return render(
         request,

@@ -18,7 +18,7 @@ from wenet_hs.annotation.tiers import TranscribedSegment
 from wenet_hs.app import commands, lists
 from wenet_hs.app.job_details import read_transcribe_details
 from wenet_hs.app.pages import (
-    browse,
+    browse_folder,
     form_of,
     go_to,
     project_of,
@@ -57,7 +57,7 @@ def show_transcribe(request: Request) -> Response:
     project = project_of(request)
     job = project.last_job("transcribe")
     transcripts = _read_transcripts(project)
-    folder = browse(request, project, _UPLOADS, suffixes=(*ALL_SUFFIXES, *ANNOTATED))
+    folder = browse_folder(request, project, _UPLOADS, suffixes=(*ALL_SUFFIXES, *ANNOTATED))
     is_upload_folder = folder.folder == project / _UPLOADS
     chosen = _find_untranscribed(folder.files, transcripts.records) if is_upload_folder else []
     return render(
@@ -255,9 +255,10 @@ def show_text(request: Request) -> Response:
 def _read_other_tiers(
     corrected: CorrectedRecording, segments: Sequence[TranscribedSegment], places: Places
 ) -> list[list[tuple[str, str]]]:
-    """Per segment the name and text of each tier of the annotation file that has a text at its time.
+    """What the tiers of the annotation file of a recording have at the time of each segment.
 
-    There are none if the recording was not given by an annotation file. Raises DataError if this
+    Returns a list per segment, with the name and text of each tier that has a text at its time. The
+    lists are empty if the recording was not given by an annotation file. Raises DataError if this
     file may not or cannot be read.
     """
     source = corrected.record.source
