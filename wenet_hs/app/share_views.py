@@ -47,7 +47,12 @@ _MUTEX = threading.Lock()
 
 
 def show_share(request: Request) -> Response:
-    """The page to share models: consents, the form to pack, drafts of cards, packed models."""
+    """The page on which models are packed to be shared.
+
+    It shows the consents of the training recordings, the form to pack a model, the cards that can
+    be edited, the packed models of the project, and the cards of packed models that were uploaded.
+    Instead of a card that cannot be read it shows the error.
+    """
     project = project_of(request)
     recordings = lists.read_recordings(project)
     shown = lists.select_page(recordings, request.query_params.get("page", ""), size=25)
@@ -74,14 +79,15 @@ def show_share(request: Request) -> Response:
 
 
 def _read_cards(project: Project) -> dict[str, str]:
-    """The cards of the packed models in the folder `models`: name of the ZIP → text of its card.
+    """The cards of the packed models that were uploaded: name of the ZIP → text of its card.
 
-    Instead of the card of a ZIP that cannot be read there is the line of the error.
+    The text is empty if a ZIP has no card. If it cannot be read, the line of the error is there
+    instead. A long card is cut after _MAX_CARD characters.
     """
     cards = dict[str, str]()
     for path in project.files("models/*.zip"):
         try:
-            # In a cache, because the SHA-256 of a ZIP takes seconds.
+            # The unpacked model is kept in a cache, because the SHA-256 of a ZIP takes seconds.
             card = read_cached(resolve_model, path) / "README.md"
             cards[path.name] = card.read_text("utf-8")[:_MAX_CARD] if card.is_file() else ""
         except (WenetHsError, UnicodeDecodeError, OSError) as error:
@@ -100,7 +106,7 @@ class _Drafts:
 
 
 def _read_drafts(project: Project, places: Places) -> _Drafts:
-    """The files of the folder `cards`."""
+    """The cards of a project that can be edited: the files in its folder `cards`."""
     drafts = _Drafts(texts={}, faults={})
     for path in project.files("cards/*.md"):
         try:
@@ -113,7 +119,7 @@ def _read_drafts(project: Project, places: Places) -> _Drafts:
 
 
 def _find_all_audio(project: Project) -> set[str]:
-    """The audio files of all lists, and those of the annotations that are not used."""
+    """The audio files of the data lists, and those of the annotations that are not used."""
     used = {clip.wav for clip in lists.read_clips(project).values()}
     rejected = {annotation.path for annotation in lists.read_rejected_annotations(project)}
     return used | rejected
@@ -124,57 +130,62 @@ def _find_all_audio(project: Project) -> set[str]:
 
 @dataclass(frozen=True)
 class _SentConsent:
-    """The fields of one recording in the form of consents."""
+    """The fields of one recording, as the form of consents sent them."""
 
     recording: str
     """Its audio file, as in the training list."""
     consent: Consent
     """As the user left the fields."""
     shown_fields: str
-    """What the page had shown in them: the `consent_fields` of the consent at that time."""
+    """What the page had shown in the fields, as `consent_fields` writes it."""
 
 
 def save_consents(request: Request) -> Response:
-    """Write the consents of a form into consent.tsv.
+    """Write the consents of a form into consent.tsv of the project.
 
-    With the field `all` the form has one consent for all recordings that have neither a consent nor
-    a note. Without it, it has the consent of each recording on the page.
+    With the field `all` the form has one consent, for all recordings that have neither a decision
+    nor a note yet. Without it the form has a consent per recording on the page.
     """
     project = project_of(request)
     form = form_of(request)
     if form.get("all"):
-        _save_consent_of_others(project, form)
+        _save_consent_of_unstated(project, form)
     else:
         _save_shown_consents(project, form)
     return go_to(project, "share", page=form.get("page", ""))
 
 
-def _save_consent_of_others(project: Project, form: FormValues) -> None:
-    """Write one consent for all recordings of the training list that have none and no note."""
+def _save_consent_of_unstated(project: Project, form: FormValues) -> None:
+    """Write the consent of a form for all training recordings without a decision and a note.
+
+    Raises DataError for a decision that is not yes, no or nothing.
+    """
     consent = Consent(parse_allowed(form.get("allowed", "")), form.get("note", ""))
     recordings = lists.read_recordings(project)
     path = project / CONSENT
     with _MUTEX:
-        stated = match_consent(read_consent(path), recordings)
-        _write_consents(path, {name: consent for name, old in stated if old == Consent()})
+        in_file = match_consent(read_consent(path), recordings)
+        unstated = [recording for recording, old in in_file if old == Consent()]
+        _write_consents(path, dict.fromkeys(unstated, consent))
 
 
 def _save_shown_consents(project: Project, form: FormValues) -> None:
-    """Write the consents of the recordings on a page that the user has changed.
+    """Write the consents of a form that the user has changed on the page.
 
-    Raises DataError, and writes none, if one of them is no longer as the page has shown it.
+    Raises DataError, and writes none of them, if the file has another consent for one of these
+    recordings than the page had shown. Also for wrong fields; see `_read_sent_consents`.
     """
     sent_consents = _read_sent_consents(project, form)
     recordings = [sent.recording for sent in sent_consents]
     path = project / CONSENT
     changed = dict[str, Consent]()
     with _MUTEX:
-        stated = dict(match_consent(read_consent(path), recordings))
+        in_file = dict(match_consent(read_consent(path), recordings))
         for sent in sent_consents:
-            fields_in_file = consent_fields(stated[sent.recording])
-            # Fields that the user did not change, or that are in the file already, are not written.
-            if consent_fields(sent.consent) in (sent.shown_fields, fields_in_file):
-                continue
+            fields = consent_fields(sent.consent)
+            fields_in_file = consent_fields(in_file[sent.recording])
+            if fields in (sent.shown_fields, fields_in_file):
+                continue  # the user did not change them, or they are in the file already
             if sent.shown_fields != fields_in_file:
                 fault = "its consent was changed in another tab, or in the file, since"
                 raise DataError(_name_recording(sent.recording), fault, _LOAD_AGAIN)
@@ -183,24 +194,28 @@ def _save_shown_consents(project: Project, form: FormValues) -> None:
 
 
 def _read_sent_consents(project: Project, form: FormValues) -> list[_SentConsent]:
-    """The consents of the recordings that a form has.
+    """The consents of recordings in a form, which has four fields per recording.
 
-    Raises DataError for a recording that is not in the training list, and for fields that are not
-    of this page.
+    Raises DataError for a recording that is not in the training list, if a field is missing or
+    doubled, and for a decision that is not yes, no or nothing.
     """
     recordings = form.getlist("recording")
     unknown = set(recordings) - set(lists.read_recordings(project))
     if unknown:
         raise DataError(_name_recording(min(unknown)), "not in the training list", _LOAD_AGAIN)
-    columns = [form.getlist(name) for name in ("recording", "allowed", "note", "was")]
-    if any(len(column) != len(recordings) for column in columns):
+    decisions = form.getlist("allowed")
+    notes = form.getlist("note")
+    shown_texts = form.getlist("was")
+    if {len(decisions), len(notes), len(shown_texts)} != {len(recordings)}:
         raise DataError("consent", "not the fields of this page", _LOAD_AGAIN)
     sent_consents = []
-    for recording, allowed, note, shown in zip(*columns, strict=True):
-        shown_parts = [part.strip() for part in shown.split("\t", 1)]
+    rows = zip(recordings, decisions, notes, shown_texts, strict=True)
+    for recording, decision, note, shown_text in rows:
+        # As in the file, which has no white space around a note.
+        shown_parts = [part.strip() for part in shown_text.split("\t", 1)]
         sent = _SentConsent(
             recording=recording,
-            consent=Consent(parse_allowed(allowed), note),
+            consent=Consent(parse_allowed(decision), note),
             shown_fields="\t".join(shown_parts),
         )
         sent_consents.append(sent)
@@ -213,13 +228,13 @@ def _name_recording(recording: str) -> str:
 
 
 def _write_consents(path: Path, consents: Mapping[str, Consent]) -> None:
-    """Write the consents into consent.tsv; without any the file is not touched."""
+    """Write consents by recording into the file; without any consent it is not touched."""
     if consents:
         set_consents(path, consents)
 
 
 def consent_fields(consent: Consent) -> str:
-    """What the two fields of a recording show, with a tab between them: `yes` and the note."""
+    """What a page shows of a consent: `yes`, `no` or nothing, a tab, and the note."""
     return f"{_ALLOWED_TEXTS[consent.is_allowed]}\t{consent.note}"
 
 
@@ -227,14 +242,18 @@ def consent_fields(consent: Consent) -> str:
 
 
 def save_card(request: Request) -> Response:
-    """Save the edited text of a card. Raises DataError if it is not as the page has shown it."""
+    """Save the edited text of a card in the folder `cards` of the project.
+
+    The form also has the text that the page had shown, as `was`. Raises DataError if the file has
+    another text now, or if there is no such card.
+    """
     project = project_of(request)
     form = form_of(request)
     name = check_name(form.get("name", ""), "card")
     path = project.writable_path("cards") / f"{name}.md"
     if not path.is_file():
         raise DataError(path, "no such card", "make it first")
-    # Browsers send \r\n. At the end of a textarea they may leave out or add line ends.
+    # Browsers send \r\n. The page shows a line end after the last line, also if the file has none.
     shown = form.get("was", "").replace("\r\n", "\n").rstrip("\n")
     edited = form.get("text", "").replace("\r\n", "\n")
     with _MUTEX:
@@ -246,7 +265,10 @@ def save_card(request: Request) -> Response:
 
 
 def start_packing(request: Request) -> Response:
-    """Start the job that packs a model, or makes its card with the field `card_only`."""
+    """Start the job that packs the model of a form; with the field `card_only` it makes its card.
+
+    Raises DataError for an unknown model, or a name that a packed model cannot have.
+    """
     project = project_of(request)
     form = form_of(request)
     model = project.model(form.get("model", ""))
@@ -255,7 +277,10 @@ def start_packing(request: Request) -> Response:
 
 
 def send_packed(request: Request) -> Response:
-    """A packed model of the folder `shared`. Raises DataError if there is none of this name."""
+    """The packed model of this `name` in the folder `shared`, as a file to save.
+
+    Raises DataError if there is none.
+    """
     project = project_of(request)
     name = request.query_params.get("name", "")
     packed = {path.name: path for path in project.files("shared/*.zip")}

@@ -8,7 +8,6 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from wenet_hs.annotation import corrections
-from wenet_hs.annotation.corrections import CorrectedRecording
 from wenet_hs.app import commands, lists
 from wenet_hs.app.job_details import RecipeDetails, read_recipe_details
 from wenet_hs.app.job_views import describe_live_state
@@ -33,13 +32,15 @@ from wenet_hs.tree.errors import DataError
 
 
 def show_train(request: Request) -> Response:
-    """The page of trainings: those that run or have ended, and the form for a new one."""
+    """The page of trainings: those that run or have ended, and the form for a new training.
+
+    The form shows the last choice; see `read_last_choice`. The user can browse to an encoder.
+    """
     project = project_of(request)
     job = project.last_job("train")
     time_job = project.last_job("time")
-    folder = browse_folder(
-        request, project, "encoders", suffixes=()
-    )  # no files: an encoder is a folder
+    # An encoder is a folder, so no files are listed.
+    folder = browse_folder(request, project, "encoders", suffixes=())
     job_details = read_recipe_details(job)
     return render(
         request,
@@ -72,8 +73,11 @@ class LastChoice:
 def read_last_choice(encoder: str, time_job: Job | None) -> LastChoice:
     """What the form for a training shows as chosen.
 
-    That is the encoder of the address. If the address has none, it is the choice whose time was
-    measured last, by `time_job`.
+    Args:
+        encoder: the path of an encoder that the user has just chosen; empty: none. With one, no
+            other field is chosen.
+        time_job: the last job that measured the time of a training; without an encoder the fields
+            are as they were for this job.
     """
     measured = read_recipe_details(time_job)
     if encoder or measured is None:
@@ -82,7 +86,7 @@ def read_last_choice(encoder: str, time_job: Job | None) -> LastChoice:
 
 
 def _choice_of(details: RecipeDetails) -> LastChoice:
-    """The fields of the form that made these details."""
+    """The fields of the form for a training as they were for these details of a job."""
     options = details.options
     return LastChoice(
         size=options.size,
@@ -93,31 +97,35 @@ def _choice_of(details: RecipeDetails) -> LastChoice:
 
 
 def start_training(request: Request) -> Response:
-    """Start a training, or do what another field of its form asks for.
+    """Start a training by the fields of a form. These fields change what is done:
 
-    preview: answer only with the command; the header X-Expected has a sentence about its time.
-    only_time: start the measurement of the time instead.
-    corrected: the corrected segments of all recordings become training speech first.
-    only_table: with `corrected`, write the table of these segments, and start nothing.
+    corrected: before the start, corrected segments of all recordings become training speech.
+    only_table: with `corrected`, only the table of these segments is written.
+    only_time: the time of the training is measured instead.
+    preview: nothing is started or written. The answer is the command of the training, and its
+        header X-Expected has a sentence about the expected time.
+
+    Raises ConfigError or DataError for a wrong field, also if only the table is written, and
+    DataError if the training cannot start.
     """
     project = project_of(request)
     form = form_of(request)
     places = site_of(request).places
-    has_corrections = bool(form.get("corrected"))
+    uses_corrections = bool(form.get("corrected"))
     training = commands.make_train_command(project, form, places)
+    if uses_corrections and form.get("only_table") and not is_preview(request):
+        write_corrected_segments(project, places)
+        return show_next(request, project, "transcribe")
 
     def write_corrections() -> None:
-        if has_corrections:
+        if uses_corrections:
             write_corrected_segments(project, places)
 
-    if has_corrections and form.get("only_table") and not is_preview(request):
-        write_corrections()
-        return show_next(request, project, "transcribe")
     kind = "train"
     step = "train"
     if form.get("only_time"):
         kind = "time"
-        step = "train#new"
+        step = "train#new"  # the form for a new training, where the time is shown
     answer = run_as_job(request, project, kind, training.command, step, before=write_corrections)
     if is_preview(request):
         sentence = find_expected_time(project, training.options) or text("time_unknown")
@@ -126,40 +134,41 @@ def start_training(request: Request) -> Response:
 
 
 def write_corrected_segments(project: Project, places: Places) -> None:
-    """Write the corrected segments of all recordings to data/added.tsv, as training speech.
+    """Write the corrected segments of all transcribed recordings to data/added.tsv.
 
-    Rows of other audio files, which somebody wrote by hand, stay there.
+    The file has the segments that become training speech when the data lists are made. Earlier rows
+    of these recordings are replaced. Rows of other audio files, which somebody wrote by hand, stay.
 
-    Raises DataError if there are no such segments; rows of earlier ones are then removed. Also if
-    two transcripts of a recording have corrected the same speech, if none of the segments may be
-    training speech because they are of dev or test recordings, or if audio may not be read.
+    Raises DataError
+
+    - if no segment is corrected or confirmed; earlier rows of these recordings are removed then,
+    - if two transcripts of one recording have corrected the same speech,
+    - if all segments are held out for the dev and test sets,
+    - if a recording is outside of the folders that may be read, or a file is damaged.
     """
-    corrected = [corrections.read_corrected(path) for path in project.transcripts().values()]
-    rows = _collect_training_rows(corrected)
+    corrected_recordings = [
+        corrections.read_corrected(path) for path in project.transcripts().values()
+    ]
+    rows = list[dict[str, str]]()
+    for corrected in corrected_recordings:
+        rows += corrected.training_rows()
     for audio in {row["audio"] for row in rows}:
-        places.resolve(audio)
-    corrections.refuse_double(corrected)
-    recordings = {str(recording.record.recording.media) for recording in corrected}
+        places.resolve(audio)  # raises DataError if it may not be read
+    corrections.refuse_double(corrected_recordings)
+    audio_files = {str(corrected.record.recording.media) for corrected in corrected_recordings}
     if not rows:
         if (project.writable_path("data") / ADDED).is_file():
-            write_added(project / "data" / ADDED, [], recordings=recordings)
+            write_added(project / "data" / ADDED, [], recordings=audio_files)
         raise DataError("corrected segments", "none", "correct or confirm some first")
-    _refuse_only_held(project, rows)
-    write_added(project.writable_path("data") / ADDED, rows, recordings=recordings)
+    _refuse_if_all_held_out(project, rows)
+    write_added(project.writable_path("data") / ADDED, rows, recordings=audio_files)
 
 
-def _collect_training_rows(recordings: list[CorrectedRecording]) -> list[dict[str, str]]:
-    """The rows of data/added.tsv of all recordings: column → value."""
-    rows = list[dict[str, str]]()
-    for recording in recordings:
-        rows += recording.training_rows()
-    return rows
-
-
-def _refuse_only_held(project: Project, rows: list[dict[str, str]]) -> None:
+def _refuse_if_all_held_out(project: Project, rows: list[dict[str, str]]) -> None:
     """Raise DataError if none of the rows may be training speech.
 
-    A recording or speaker of the dev or test set is held out: it is not used for training.
+    Speech is held out if its recording or its speaker is, or may be, in the dev or test set.
+    `rows`: of data/added.tsv, column → value.
     """
     held_sets = {name: lists.read_set(project, name) for name in ("dev", "test")}
     _, held_out = leave_out_held(utterances_of(rows), held_sets)
@@ -169,7 +178,10 @@ def _refuse_only_held(project: Project, rows: list[dict[str, str]]) -> None:
 
 
 def resume_training(request: Request) -> Response:
-    """Go on with a training that was stopped, by the command that began it."""
+    """Start a job that goes on with a training that was stopped, by the command that began it.
+
+    Raises DataError if this page did not begin it.
+    """
     project = project_of(request)
     training = project.training(form_of(request).get("training", ""))
     command = commands.make_resume_command(project, training.folder.parent)
@@ -177,7 +189,10 @@ def resume_training(request: Request) -> Response:
 
 
 def show_results(request: Request) -> Response:
-    """The page of results of a training: the one in the address, or the newest one with results."""
+    """The page of results of a training: that in the address, or the newest with results.
+
+    Without any results the page says so.
+    """
     project = project_of(request)
     query = request.query_params
     trainings = [training for training in project.trainings() if training.is_scored]
@@ -203,7 +218,8 @@ def show_results(request: Request) -> Response:
 def send_report(request: Request) -> Response:
     """report.html of an experiment as a file to save: this page does not allow its scripts.
 
-    Raises DataError if the training has not ended.
+    `training` in the address names one of its trainings. Raises DataError if there is no report,
+    which is written after the training.
     """
     training = project_of(request).training(request.query_params.get("training", ""))
     experiment = training.folder.parent

@@ -87,7 +87,7 @@ class _Transcripts:
     paths: Mapping[str, Path]
     """Name → the JSON file with the segments."""
     records: list[Record]
-    """Those that can be read, without their segments."""
+    """The content of the files that can be read, without the segments."""
     num_reviewed: dict[str, int]
     """Name → the number of segments that a person has corrected or confirmed."""
     faults: dict[str, str]
@@ -98,22 +98,32 @@ class _Transcripts:
         return [name for name in self._reviewed_names() if _needs_speaker(self.paths[name])]
 
     def find_used_model(self) -> str:
-        """The model of the first reviewed recording, from which a training may start; or empty."""
-        for name in self._reviewed_names():
-            return read_cached(read_record, self.paths[name]).model
-        return ""
+        """The model that made the first transcript with reviewed segments; empty without one.
+
+        It is proposed as the model from which a training with these segments starts.
+        """
+        reviewed_names = self._reviewed_names()
+        if not reviewed_names:
+            return ""
+        return read_cached(read_record, self.paths[reviewed_names[0]]).model
 
     def _reviewed_names(self) -> list[str]:
+        """The names of the recordings with reviewed segments."""
         return [name for name, count in self.num_reviewed.items() if count > 0]
 
 
 def _read_transcripts(project: Project) -> _Transcripts:
-    """The transcribed recordings of a project. Damaged files are among the faults.
+    """The transcribed recordings of a project. The errors of damaged files are among the faults.
 
     Raises DataError if the folder of transcripts is outside of the project.
     """
     paths = project.transcripts()
-    transcripts = _Transcripts(paths, [], num_reviewed=dict.fromkeys(paths, 0), faults={})
+    transcripts = _Transcripts(
+        paths=paths,
+        records=[],
+        num_reviewed=dict.fromkeys(paths, 0),
+        faults={},
+    )
     for name, path in paths.items():
         try:
             transcripts.records.append(_read_without_segments(path, path.stat().st_mtime_ns))
@@ -125,9 +135,9 @@ def _read_transcripts(project: Project) -> _Transcripts:
 
 @lru_cache(maxsize=10_000)
 def _read_without_segments(path: Path, changed_ns: int) -> Record:
-    """Recording and model of a transcript, without its segments, which need much memory.
+    """The content of the file of a transcript without the segments, so that the cache stays small.
 
-    `changed_ns`: when the file changed. It is only a part of the key of the cache.
+    `changed_ns`: when the file changed last; a changed file has another key in the cache.
     """
     record = read_record(path)
     return replace(record, recording=replace(record.recording, segments=()))
@@ -152,9 +162,9 @@ class _QueuedFile(NamedTuple):
 
 
 def _list_queue(job: Job | None, records: Sequence[Record]) -> list[_QueuedFile]:
-    """The files of a job that transcribes, in its order; none without a job.
+    """The files that a job transcribes, in its order; none without a job.
 
-    A file is done if there is a record of it by the model of the job.
+    A file is done if one of the records is the transcript of it by the model of the job.
     """
     details = read_transcribe_details(job)
     if details is None:
@@ -168,22 +178,29 @@ def _list_queue(job: Job | None, records: Sequence[Record]) -> list[_QueuedFile]
 
 
 def _find_untranscribed(files: Iterable[Path], records: Sequence[Record]) -> list[Path]:
-    """The files that no model has transcribed yet, each recording once.
+    """The files that no model has transcribed yet, with one file per recording.
 
-    If an annotation file names a recording, it is transcribed instead of the recording, so that the
-    transcript can have its tiers too. That is so for talk.eaf beside talk.wav, and for talk.wav.eaf
-    beside talk.wav.
+    A recording with an annotation file beside it is represented by this file, so that the
+    transcript can have the tiers of the file. For talk.wav that is talk.eaf or talk.wav.eaf.
+
+    Args:
+        files: recordings and annotation files of one folder.
+        records: the transcripts of the project.
     """
-    annotation_files = dict[str, Path]()
     media = list[Path]()
+    annotation_files = dict[str, Path]()  # by name without suffix; of several the last one
     for path in files:
         if path.suffix.lower() in ANNOTATED:
             annotation_files[path.stem] = path
         else:
             media.append(path)
-    lone_media = [path for path in media if not {path.stem, path.name} & annotation_files.keys()]
+    candidates = list(annotation_files.values())
+    for path in media:
+        has_annotation_file = path.stem in annotation_files or path.name in annotation_files
+        if not has_annotation_file:
+            candidates.append(path)
     untranscribed = list[Path]()
-    for path in (*annotation_files.values(), *lone_media):
+    for path in candidates:
         is_transcribed = any(record.is_of(path, record.model) for record in records)
         if not is_transcribed:
             untranscribed.append(path)
@@ -191,7 +208,10 @@ def _find_untranscribed(files: Iterable[Path], records: Sequence[Record]) -> lis
 
 
 def start_transcription(request: Request) -> Response:
-    """Start the job that transcribes the files of a form with its model."""
+    """Start the job that transcribes the files that a form has, with the model that it has.
+
+    Raises DataError if there are no files, or if one of them may not be read.
+    """
     project = project_of(request)
     form = form_of(request)
     places = site_of(request).places
@@ -205,27 +225,28 @@ def start_transcription(request: Request) -> Response:
 
 
 class _Mark(NamedTuple):
-    """A segment as the picture of the waveform shows it."""
+    """A segment as the picture of the waveform shows it, for the script of the page."""
 
     start: float
     """Seconds, as the end."""
     end: float
     is_corrected: int
-    """1 or 0, for the script."""
+    """1: the segment has a correction; 0: it has none."""
 
 
 def show_text(request: Request) -> Response:
     """The page of a transcribed recording, on which its segments are played and corrected.
 
-    If the recording was given by an annotation file, each segment also has what the other tiers of
-    this file say at its time. A file that cannot be read is shown as a fault.
+    If the recording was given by an annotation file, the page also shows what the tiers of this
+    file have at the time of each segment. If it cannot be read, the page shows its error instead.
     """
     project = project_of(request)
     query = request.query_params
     path = project.transcript(query.get("name", ""))
     corrected = corrections.read_corrected(path, read_cached(read_record, path))
     recording = corrected.apply()
-    shown = lists.select_page([*enumerate(recording.segments)], query.get("page", ""))
+    numbered_segments = list(enumerate(recording.segments))
+    shown = lists.select_page(numbered_segments, query.get("page", ""))
     shown_segments = [segment for _, segment in shown.items]
     fault = ""
     try:
@@ -235,7 +256,7 @@ def show_text(request: Request) -> Response:
         fault = str(error)
     marks = [
         _Mark(segment.start, segment.end, int(number in corrected.corrections))
-        for number, segment in enumerate(recording.segments)
+        for number, segment in numbered_segments
     ]
     speakers = {clip.speaker for clip in lists.read_clips(project).values() if clip.speaker}
     return render(
@@ -274,7 +295,7 @@ def _read_other_tiers(
 
 
 def send_peaks(request: Request) -> Response:
-    """The waveform of a transcribed recording: a byte per 10 ms, from 0 for silence on."""
+    """The waveform of a transcribed recording: a byte per 10 ms, from 0 (silence) to 255."""
     project = project_of(request)
     transcript = project.transcript(request.query_params.get("name", ""))
     media = read_cached(read_record, transcript).recording.media
@@ -285,10 +306,11 @@ def send_peaks(request: Request) -> Response:
 def correct_transcript(request: Request) -> Response:
     """Save the speaker of a recording, or the text and the borders of a segment.
 
-    The page of the recording is shown again. A script that saves a segment gets the new hash of the
-    segment instead, which it sends with the next correction.
+    The answer leads back to the page of the recording. A script that saves a segment gets the hash
+    of the new correction instead. The form has the hash of the segment as its page has shown it, as
+    `seen`: if it is another one now, another tab has changed the segment.
 
-    Raises DataError or ConfigError for values that cannot be saved.
+    Raises DataError or ConfigError if the segment was changed, or for values that cannot be saved.
     """
     project = project_of(request)
     form = form_of(request)
@@ -316,16 +338,18 @@ def _read_segment_number(form: commands.FormValues) -> int:
 
 
 def send_transcript(request: Request) -> Response:
-    """A transcribed recording with its corrections as a file for another program.
+    """A transcribed recording with its corrections, as a file for another program.
 
-    The address has the `name` of the recording and the suffix of the file as `form`, such as eaf.
-    Raises DataError for another form, or if the given file may not be read.
+    The address has the `name` of the recording, and as `form` the suffix of the file, such as eaf.
+    Raises DataError for a suffix that cannot be written, or if the recording or its annotation file
+    may not or cannot be read.
     """
     project = project_of(request)
     query = request.query_params
     corrected = corrections.read_corrected(project.transcript(query.get("name", "")))
     form = query.get("form", "")
-    site_of(request).places.resolve(corrected.record.source)  # the file may have its tiers
+    # The tiers of the source are copied into the file, so it must be a file that may be read.
+    site_of(request).places.resolve(corrected.record.source)
     file_name = quote(f"{corrected.name}.{form}")
     return Response(
         corrections.export_corrected(corrected, form),
