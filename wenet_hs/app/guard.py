@@ -63,9 +63,10 @@ class Guard:
         self.cookie = f"wenet_hs_{port}"  # cookies do not distinguish ports
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or pass it to the application. Every answer has the HEADERS.
+        """Refuse a request, or pass it to the application. Every answer gets the HEADERS.
 
-        Start and end of the server ("lifespan") are passed too. WebSockets get no answer.
+        This is the interface of ASGI. The messages "lifespan" at start and end of the server are
+        passed too. Other kinds of connections, such as WebSockets, get no answer.
         """
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
@@ -88,10 +89,11 @@ class Guard:
                 await answer(scope, receive, send_with_headers)
 
     def _check(self, request: Request) -> Response | None:
-        """The answer to a request that is not passed on; None if it is passed on.
+        """The answer to a request that is not passed to the application; None if it is passed.
 
-        It is a refusal if the request is for another host, has another method, comes from another
-        page, or lacks the cookie of the session. To a request with the token it sets this cookie.
+        Refused are requests for another host, with another method, from another page, or without
+        the cookie of the session. The request that opens the address with the token needs no
+        cookie: the answer to it sets the cookie, also if another page sent the browser there.
         """
         hosts = request.headers.getlist("host")
         if len(hosts) != 1 or hosts[0] not in self._hosts:
@@ -125,9 +127,10 @@ class Guard:
     def _begin_session(self, *, is_from_another_page: bool) -> Response:
         """The answer that sets the cookie of the session and leads to the page of the projects.
 
-        A request from another page comes from the file that `wenet-hs app --open` opens. After it a
-        browser would not send the strict cookie with a redirection. It sends it from a page of this
-        server, so the answer is a page that opens the next one.
+        Usually it is a redirection. `wenet-hs app --open` opens a file, whose page leads the browser
+        here. That is a request from another page, and in a redirection after it a browser does not
+        send a cookie with `samesite=strict`. So the answer is then a page of this server that opens
+        the page of the projects.
         """
         answer: Response = RedirectResponse("/", 303)
         if is_from_another_page:
@@ -136,11 +139,11 @@ class Guard:
         return answer
 
     async def _read_form(self, request: Request) -> Response | None:
-        """Read the body of a POST and put the fields of its form into `scope["form"]`.
+        """Read the body of a POST and put the fields of its form into `request.scope["form"]`.
 
-        Returns None if the request can be passed on, otherwise the refusal: another type than a
-        form, too many bytes or fields, or text that is not UTF-8.
-        The body of an upload is not read, and the scope then has no "form".
+        Returns None if the request can be passed to the application. Otherwise returns the refusal:
+        the body is not a form, has too many bytes or fields, or is not UTF-8.
+        The body of an upload is left for its handler, and the scope then has no "form".
         """
         content_type = request.headers.get("content-type", "").partition(";")[0].strip()
         if content_type == UPLOAD_TYPE:
@@ -163,10 +166,10 @@ class Guard:
 
 
 def _has_own_origin(request: Request, host: str) -> bool:
-    """Whether the header Origin names this page, by its host.
+    """Whether a request comes from a page of this server, by its header Origin.
 
-    Browsers send Origin with every POST. Without it a POST is refused, and another request is
-    allowed.
+    Browsers send this header with every POST. So it is False for a POST without it, and True for
+    another request without it. `host`: this server, as in the header Host.
     """
     header = request.headers.get("origin")
     if header is None:

@@ -42,20 +42,20 @@ _UPLOADING_MUTEX = threading.Lock()
 
 
 def save_upload(request: Request) -> Response:
-    """Write the body of a request to a file of the project, whole or not at all.
+    """Write the body of a request to a file of the project, completely or not at all.
 
-    The address names the folder (`to`) and the file (`name`). The answer is an empty text. A file
-    that was sent before and is equal stays.
+    The address names the folder (`to`) and the file (`name`). The answer is an empty text. If there
+    is an equal file of this name, it was sent before, and nothing is written.
 
-    Raises DataError for another folder, for a name that is not allowed or taken, and for a file
-    that is too large or has too many hours of audio.
+    Raises DataError if files cannot be uploaded to the folder, if the name is not allowed or in
+    use, or if the file is too large or has too many hours of audio.
     """
     project = project_of(request)
     query = request.query_params
     target = query.get("to", "")
     if target not in TARGETS:
         raise DataError("upload", "not a folder for files", "load the page again")
-    if "form" in request.scope:
+    if "form" in request.scope:  # the guard has read the body as a form
         raise DataError("upload", "a form, not a file", "load the page again")
     folder = project.writable_path(target)
     path = folder / check_file_name(query.get("name", ""), TARGETS[target])
@@ -71,7 +71,7 @@ def save_upload(request: Request) -> Response:
 
 
 def _declared_size(request: Request) -> int:
-    """The size of the body in bytes by its header; 0 if the header is missing or no number."""
+    """The bytes of the body by the header Content-Length; 0 if it is missing or no number."""
     header = request.headers.get("content-length", "0")
     return int(header) if header.isdecimal() else 0
 
@@ -79,14 +79,16 @@ def _declared_size(request: Request) -> int:
 def _read_body(name: str, request: Request) -> Iterator[bytes]:
     """The parts of the body of a request, in the order in which they arrive.
 
-    Raises DataError as soon as they are larger than an upload may be. `name`: of the file, for the
-    message.
+    Raises DataError as soon as there are more than MAX_UPLOAD_BYTES. `name`: the name of the file,
+    for the message.
     """
     size = 0
     parts = request.stream()
     while True:
-        part = from_thread.run(anext, parts)  # handlers run in threads, and requests are async
-        if not part:  # the last part is empty
+        # The handler runs in a thread, and the event loop of the server reads the part.
+        part = from_thread.run(anext, parts)
+        is_end = not part
+        if is_end:
             return
         size += len(part)
         _check_size(name, size)
@@ -94,7 +96,10 @@ def _read_body(name: str, request: Request) -> Iterator[bytes]:
 
 
 def _is_equal_to_body(path: Path, request: Request) -> bool:
-    """Whether the body of a request is the content of a file. The body can be read only once."""
+    """Whether the body of a request is the content of a file. It cannot be read again after this.
+
+    Raises DataError if the body is larger than an upload may be.
+    """
     digest = sha256()
     for part in _read_body(path.name, request):
         digest.update(part)
@@ -120,7 +125,10 @@ def _reserve(path: Path) -> Iterator[None]:
 
 
 def _find_reservation_fault(path: Path) -> str | None:
-    """Why a file cannot be uploaded to a path, as a part of a message; None if it can."""
+    """Why a file cannot be uploaded to a path, as a part of a message; None if it can.
+
+    The folder may be full, or the name may be that of a file or of another upload that runs.
+    """
     num_files = 0
     if path.parent.is_dir():
         num_files = sum(1 for _ in path.parent.iterdir())
@@ -164,9 +172,9 @@ def _check_duration(name: str, path: Path) -> None:
 
 
 def send_audio(request: Request) -> Response:
-    """A part of a recording as MP3, by what the address names; see `_find_audio`.
+    """A part of a recording as MP3; see `_find_audio` for how the address names it.
 
-    Raises DataError if the part is longer than MAX_CLIP_S or empty, or may not be read.
+    Raises DataError if the part is empty or longer than MAX_CLIP_S, or if the file may not be read.
     """
     clip = _find_audio(project_of(request), request.query_params)
     clip = replace(clip, wav=str(site_of(request).places.resolve(clip.wav)))
@@ -177,13 +185,13 @@ def send_audio(request: Request) -> Response:
 
 
 def _find_audio(project: Project, query: QueryParams) -> Utterance:
-    """The audio that an address names, as an utterance.
+    """The audio that the query of an address names, as an utterance. The query has one of:
 
-    key: of an utterance in the lists.
+    key: the key of an utterance in the data lists.
     rejected: the key of an annotation that is not used.
-    name, start, end: of a transcribed recording the part between two times in seconds.
+    name, start, end: a transcribed recording, and the part of it between two times in seconds.
 
-    Raises DataError if there is no such audio.
+    Raises DataError if there is no such audio, or if the times are not numbers.
     """
     if "key" in query:
         return lists.find_clip(project, query["key"])
@@ -200,7 +208,10 @@ def _find_audio(project: Project, query: QueryParams) -> Utterance:
 
 
 def _find_duration(clip: Utterance) -> float:
-    """The duration of an utterance in seconds; of one without an end it may be read in its file."""
+    """The duration of an utterance in seconds.
+
+    If it has no end, that is its duration in the data list, or else the duration of its file.
+    """
     if clip.end is not None:
         return clip.end - (clip.start or 0.0)
     return clip.duration or read_duration(clip.wav)

@@ -54,10 +54,10 @@ class Projects:
     def open(self, name: str) -> "Project":
         """The project of this name, locked for this server.
 
-        The first call for a name takes the lock, which is kept until `close`. It also removes what
-        is left of uploads to a server that was killed.
+        The first call for a name takes the lock, which is kept until `close`. It also deletes the
+        incomplete files of uploads to a server that was killed.
 
-        Raises DataError if there is no such project, or another server has it.
+        Raises DataError if there is no such project, or if another server has locked it.
         """
         with self._mutex:
             if name not in self._open:
@@ -70,13 +70,15 @@ class Projects:
     def _find_folder(self, name: str) -> Path:
         """The folder of the project with this name.
 
-        A folder that is in the list may have any name. Every other name is checked first, because a
-        request may send a path. Raises DataError if there is no such folder.
+        The name of a listed project is used as it is, because another program may have made the
+        project with a name that `check_name` refuses or changes. Any other name is checked first,
+        because a request may send a path.
+
+        Raises DataError if there is no such folder, or if it is a link to another place.
         """
         is_listed = name in [project.name for project in self.list()]
         folder_name = name if is_listed else check_name(name, "project")
         folder = self.folder / folder_name
-        # The second condition is false for a link to another place.
         if not folder.is_dir() or self.places.resolve(folder).parent != self.folder:
             raise DataError(folder, "no such project", "choose one in the list")
         return folder
@@ -93,9 +95,9 @@ class Projects:
 
 
 def _is_project(folder: Path) -> bool:
-    """Whether the page or the recipe `own` has written into a folder.
+    """Whether a folder has files of this page or of the recipe `wenet-hs own`.
 
-    False also for a folder that cannot be read, such as lost+found, which is of another user.
+    False also for a folder that cannot be read, such as `lost+found` of the administrator.
     """
     with suppress(OSError):
         if (folder / ".app").exists() or (folder / "data/stats.json").exists():
@@ -105,9 +107,10 @@ def _is_project(folder: Path) -> bool:
 
 
 def _remove_incomplete_uploads(project: "Project") -> None:
-    """Delete the temporary files in the folders of uploads; a file that cannot be deleted stays.
+    """Delete the temporary files in the folders of uploads.
 
-    Folders that are links are left as they are, because they may lead out of the project.
+    A file that cannot be deleted stays. Folders that are links are skipped, because they may lead
+    out of the project.
     """
     for name in TARGETS:
         folder = project / name
@@ -126,6 +129,7 @@ class Project:
 
     @property
     def name(self) -> str:
+        """The name of its folder."""
         return self.folder.name
 
     def __truediv__(self, name: str) -> Path:
@@ -145,7 +149,7 @@ class Project:
 
     @property
     def has_lists(self) -> bool:
-        """Whether the recipe has made lists of recordings."""
+        """Whether the recipe has made data lists of recordings."""
         return has_options(self / "data")
 
     @property
@@ -171,7 +175,11 @@ class Project:
         return jobs[0] if jobs else None
 
     def trainings(self) -> list["ProjectTraining"]:
-        """The trainings of all experiments; first the one whose folder changed last."""
+        """The trainings of all experiments; first the one whose folder changed last.
+
+        A training is a folder in exp*/ with the file train.yaml. The process that holds the lock of
+        the folder is the one that trains.
+        """
         folders = [path.parent for path in self.folder.glob("exp*/*/train.yaml")]
         folders.sort(key=lambda folder: folder.stat().st_mtime, reverse=True)
         return [ProjectTraining(folder, process=lock_holder(folder)) for folder in folders]
@@ -199,16 +207,20 @@ class Project:
         return find_entry(self.models(), name, "model")
 
     def files(self, pattern: str) -> list[Path]:
-        """The files of the project that match, by name, without names that no page can show."""
+        """The files of the project that match a pattern such as `models/*.zip`, sorted by path.
+
+        Files whose name has control characters are left out, because no page can show them.
+        """
         paths = self.folder.glob(pattern)
         return sorted(path for path in paths if path.name == one_field(path.name))
 
     def transcripts(self) -> dict[str, Path]:
-        """The transcribed recordings: name → the JSON file with its segments.
+        """The transcribed recordings: name → the JSON file with the segments.
 
-        Raises DataError if they are outside of the project.
+        The files with corrections beside them are left out. Raises DataError if the folder of
+        transcripts is a link that leads out of the project.
         """
-        self.writable_path("transcribed")  # raises that error
+        self.writable_path("transcribed")  # raises DataError for a link to the outside
         transcripts = dict[str, Path]()
         for path in self.files("transcribed/*.json"):
             if not path.name.endswith(CORRECTIONS):
