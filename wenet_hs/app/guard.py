@@ -127,10 +127,10 @@ class Guard:
     def _begin_session(self, *, is_from_another_page: bool) -> Response:
         """The answer that sets the cookie of the session and leads to the page of the projects.
 
-        Usually it is a redirection. `wenet-hs app --open` opens a file, whose page leads the browser
-        here. That is a request from another page, and in a redirection after it a browser does not
-        send a cookie with `samesite=strict`. So the answer is then a page of this server that opens
-        the page of the projects.
+        Usually it is a redirection. But `wenet-hs app --open` opens a file that leads the browser
+        here, which is a request from another page. After it a browser does not send a cookie with
+        `samesite=strict` to the target of a redirection. So the answer is then a page of this
+        server, which opens the page of the projects.
         """
         answer: Response = RedirectResponse("/", 303)
         if is_from_another_page:

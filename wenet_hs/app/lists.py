@@ -44,11 +44,12 @@ class ListPage(Generic[Value]):
 
 
 def select_page(items: Sequence[Value], number: str, size: int = 20) -> ListPage[Value]:
-    """A page of a list that has `size` items per page.
+    """One page of a list of items.
 
     Args:
-        number: the number of the page, from 1, as a request sent it. A number beyond the last page
-            gives the last one. Anything that is not a number gives the first one.
+        number: the number of the page, from 1, as a request sent it. A number after the last page
+            gives the last page. A text that is not a number gives the first page.
+        size: items per page.
     """
     num_pages = max(1, math.ceil(len(items) / size))
     is_number = number.isdecimal() and len(number) <= _MAX_PAGE_DIGITS
@@ -67,9 +68,10 @@ def select_page(items: Sequence[Value], number: str, size: int = 20) -> ListPage
 
 
 def read_clips(project: Project) -> Mapping[str, Utterance]:
-    """The utterances of the training, dev and test lists by key; of missing lists none."""
+    """The utterances of the training, dev and test lists by key; none of a list that is missing."""
     paths = [_data_list(project, name) for name in SPLITS]
-    return ChainMap(*(read_cached(_read_by_key, path) for path in paths if path.is_file()))
+    utterances = [read_cached(_read_by_key, path) for path in paths if path.is_file()]
+    return ChainMap(*utterances)  # without a copy of the large dicts
 
 
 def read_set(project: Project, name: str) -> Sequence[Utterance]:
@@ -111,7 +113,7 @@ def read_rejected_annotations(project: Project) -> list[Rejected]:
 
 
 def find_rejected(project: Project, key: str) -> Utterance:
-    """The audio of an annotation that is not used, as an utterance without a text.
+    """The audio of an annotation that `prepare` did not use, as an utterance without a text.
 
     Raises DataError if no such annotation has this key and an audio file that exists.
     """
@@ -178,7 +180,7 @@ def _read_stats(path: Path) -> dict[str, Any]:
 
 
 def _check_totals(total: dict[str, Any]) -> None:
-    """Check that hours and numbers of utterances are there for sets by name, as numbers.
+    """Check that `hours` and `utterances` have a number per set, such as 0.5 for `train`.
 
     Raises ValueError, KeyError, TypeError or AttributeError for other content.
     """
@@ -206,13 +208,16 @@ def read_last_form(project: Project) -> dict[str, list[str]]:
 
 
 def write_last_form(project: Project, fields: Mapping[str, Sequence[str]]) -> None:
-    """Keep the fields of the form that makes the lists. Raises DataError for a link."""
+    """Keep the fields of the form that makes the lists, for `read_last_form`.
+
+    Raises DataError if the folder .app is a link that leads out of the project.
+    """
     path = project.writable_path(".app") / _LAST_FORM
     write_atomic(path, json.dumps(fields, ensure_ascii=False))
 
 
 def read_excluded(project: Project) -> list[str]:
-    """The keys that `prepare` leaves out at its next run."""
+    """The keys of utterances that `prepare` leaves out at its next run."""
     path = project / "data" / EXCLUDED
     if not path.is_file():
         return []
@@ -221,12 +226,12 @@ def read_excluded(project: Project) -> list[str]:
 
 
 def set_excluded(project: Project, key: str, *, is_excluded: bool) -> None:
-    """Add a key to the list of keys that `prepare` leaves out, or remove it.
+    """Add the key of an utterance to those that `prepare` leaves out, or remove it from them.
 
-    Raises DataError for a key to add that the lists do not have.
+    Raises DataError for a key to add that the data lists do not have.
     """
     if is_excluded:
-        find_clip(project, key)  # raises that error
+        find_clip(project, key)  # raises DataError for an unknown key
     with _EXCLUDED_MUTEX:
         keys = [other for other in read_excluded(project) if other != key]
         if is_excluded:
