@@ -237,8 +237,8 @@ def _read_options_of_lists(project: Project) -> OwnOptions:
     if has_open_quote(prepare):
         fault = "a quote has no end in --prepare"
         raise DataError(where, fault, "prepare the recordings again")
-    _refuse_other_options(where, texts, DATA_OPTIONS)
-    _refuse_other_arguments(where, split_words(prepare))
+    _refuse_unexpected_options(where, texts, DATA_OPTIONS)
+    _refuse_unexpected_arguments(where, split_words(prepare))
     options = replace(
         _parse_known(texts),
         data=project / "data",
@@ -261,14 +261,14 @@ def _parse_known(texts: dict[str, str]) -> OwnOptions:
 # ---- options of projects of somebody else
 
 
-def _refuse_other_options(where: object, names: Iterable[str], allowed: Sequence[str]) -> None:
+def _refuse_unexpected_options(where: object, names: Iterable[str], allowed: Sequence[str]) -> None:
     """Raise DataError if an option is not allowed. `where`: the file or folder, for the message."""
     for name in names:
         if name not in allowed:
-            raise _other_option(where, f"--{name}")
+            raise _unexpected_option_error(where, f"--{name}")
 
 
-def _refuse_other_arguments(where: object, arguments: Iterable[str]) -> None:
+def _refuse_unexpected_arguments(where: object, arguments: Iterable[str]) -> None:
     """Raise DataError for an option of `wenet-hs prepare` that may name a file.
 
     `where`: the file or folder that has the arguments, for the message.
@@ -276,10 +276,10 @@ def _refuse_other_arguments(where: object, arguments: Iterable[str]) -> None:
     for argument in arguments:
         flag = argument.partition("=")[0]
         if flag.startswith("-") and flag not in OPTIONS_OF_PREPARE:
-            raise _other_option(where, flag)
+            raise _unexpected_option_error(where, flag)
 
 
-def _other_option(where: object, flag: str) -> DataError:
+def _unexpected_option_error(where: object, flag: str) -> DataError:
     """The error for an option that this page does not write."""
     fault = f"has the option {one_field(flag)[:_MAX_SHOWN]}, which this page does not use"
     to_do = "run the recipe in a shell if you trust this project, or prepare the recordings again"
@@ -385,12 +385,12 @@ def _read_checked_details(job: Job) -> RecipeDetails:
     Raises DataError for options of `wenet-hs own`, settings of the training, or arguments of
     `wenet-hs prepare` that this page does not write.
     """
-    _refuse_other_options(job.folder, read_option_names(job), OPTIONS_OF_TRAINING)
+    _refuse_unexpected_options(job.folder, read_option_names(job), OPTIONS_OF_TRAINING)
     details = read_recipe_details(job)
     if details is None or details.options.override != time_limit_settings(details.minutes):
         fault = "has settings that this page does not write"
         raise DataError(job.folder, fault, "start a new training")
-    _refuse_other_arguments(job.folder, details.options.prepare)
+    _refuse_unexpected_arguments(job.folder, details.options.prepare)
     return details
 
 

@@ -101,11 +101,12 @@ def show_recordings(request: Request) -> Response:
             source = recognise(site_of(request).places.resolve(query["path"]), language_code)
     except DataError as error:
         fault = str(error)
+    browsed = browse_folder(request, project, "recordings")
     return render(
         request,
         "recordings.html",
         project=project,
-        **vars(browse_folder(request, project, "recordings")),
+        **browsed.template_values(),
         source=source,
         fault=fault,
         lang=language,

@@ -149,7 +149,10 @@ def read_findings(project: Project) -> Mapping[str, Sequence[ListedFinding]]:
 
 
 def _read_by_kind(path: Path) -> dict[str, list[ListedFinding]]:
-    """Kind → findings of a file with a header and the columns set, key, kind and details."""
+    """Kind → findings of a table with a header and the columns set, key, kind and details.
+
+    Raises DataError for a line with fewer columns.
+    """
     findings = dict[str, list[ListedFinding]]()
     for line in read_lines(path)[1:]:
         try:

@@ -251,7 +251,7 @@ def go_to(project: Project, step: str, **query: str) -> Response:
 
 @dataclass(frozen=True, kw_only=True)
 class BrowsedFolder:
-    """A folder in which a user chooses files or folders. The fields are values of templates."""
+    """A folder in which a user chooses files or folders."""
 
     folder: Path
     above: Path | None
@@ -261,6 +261,10 @@ class BrowsedFolder:
     """The files on this page of the list."""
     shown: ListPage[Path]
     """The page of the list of files, with its number."""
+
+    def template_values(self) -> dict[str, Any]:
+        """The fields by name, as the templates of pages with a folder need them."""
+        return vars(self)
 
 
 def browse_folder(

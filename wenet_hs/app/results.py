@@ -36,7 +36,8 @@ def find_expected_time(project: Project, options: OwnOptions) -> str:
     with suppress(DataError):  # a damaged file counts as none
         record = read_expected(path)
         hours = read_project_stats(project)["total"]["hours"].get("train", 0.0)
-        if record.hours == hours:
+        has_same_lists = record.hours == hours
+        if has_same_lists:
             return record.sentence
     return ""
 
@@ -114,16 +115,19 @@ class ComparedTraining:
 
 
 def read_comparisons(project: Project) -> list[ComparedTraining]:
-    """Each scored training that started from a scored one, compared with that one."""
+    """Each scored training that started from the model of a scored one, compared with that one."""
     scored = dict[Path, ProjectTraining]()
     for training in project.trainings():
         if training.is_scored:
             scored[training.folder.resolve()] = training
     comparisons = list[ComparedTraining]()
     for folder, new in scored.items():
-        base = Path(read_recipe_options(folder.parent).get("base", "")).resolve()
-        if base in scored:
-            comparisons.append(_compare_trainings(project, scored[base], new))
+        base = read_recipe_options(folder.parent).get("base")
+        if base is None:  # it started from no model
+            continue
+        old = scored.get(Path(base).resolve())
+        if old is not None:
+            comparisons.append(_compare_trainings(project, old, new))
     return comparisons
 
 
@@ -166,9 +170,11 @@ def _date_file(path: Path) -> _DatedFile:
 
 @lru_cache(maxsize=64)
 def _compare_scores(project: Project, old: _DatedFile, new: _DatedFile) -> Improvement:
-    """The paired difference of two files of scores, computed once per change of one of them.
+    """The paired difference of two files of scores.
 
-    Raises DataError if they are not of the same utterances.
+    The time of the last change is part of both arguments, and so of the key of the cache: it is
+    computed again if one of the files changes.
+    Raises DataError if they are not of the same utterances, or damaged.
     """
     speakers = {key: clip.speaker for key, clip in read_clips(project).items()}
     old_report = read_cached(read_scores, old.path).report

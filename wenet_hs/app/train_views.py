@@ -40,13 +40,13 @@ def show_train(request: Request) -> Response:
     job = project.last_job("train")
     time_job = project.last_job("time")
     # An encoder is a folder, so no files are listed.
-    folder = browse_folder(request, project, "encoders", suffixes=())
+    browsed = browse_folder(request, project, "encoders", suffixes=())
     job_details = read_recipe_details(job)
     return render(
         request,
         "train.html",
         project=project,
-        **vars(folder),
+        **browsed.template_values(),
         stats=lists.read_project_stats(project),
         made=read_recipe_options(project / "data"),
         sizes=commands.SIZES,

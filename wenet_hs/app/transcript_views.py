@@ -52,19 +52,21 @@ def show_transcribe(request: Request) -> Response:
     """The page of transcription.
 
     It shows the files of the last job, the transcribed recordings with their corrections, the form
-    for a training with these corrections, and the form to transcribe more recordings.
+    for a training with these corrections, and the form to transcribe more recordings. In this form
+    the uploaded files that are not transcribed yet are ticked.
     """
     project = project_of(request)
     job = project.last_job("transcribe")
     transcripts = _read_transcripts(project)
-    folder = browse_folder(request, project, _UPLOADS, suffixes=(*ALL_SUFFIXES, *ANNOTATED))
-    is_upload_folder = folder.folder == project / _UPLOADS
-    chosen = _find_untranscribed(folder.files, transcripts.records) if is_upload_folder else []
+    browsed = browse_folder(request, project, _UPLOADS, suffixes=(*ALL_SUFFIXES, *ANNOTATED))
+    ticked_files = list[Path]()
+    if browsed.folder == project / _UPLOADS:
+        ticked_files = _find_untranscribed(browsed.files, transcripts.records)
     return render(
         request,
         "transcribe.html",
         project=project,
-        **vars(folder),
+        **browsed.template_values(),
         job=job,
         queue=_list_queue(job, transcripts.records),
         done=transcripts.paths,
@@ -72,7 +74,7 @@ def show_transcribe(request: Request) -> Response:
         faults=transcripts.faults,
         nameless=transcripts.find_nameless(),
         used=transcripts.find_used_model(),
-        chosen=chosen,
+        chosen=ticked_files,
         added=project / "data" / ADDED,
         stats=lists.read_project_stats(project),
         models=project.models(),
@@ -201,6 +203,7 @@ def _find_untranscribed(files: Iterable[Path], records: Sequence[Record]) -> lis
             candidates.append(path)
     untranscribed = list[Path]()
     for path in candidates:
+        # With the model of the record itself, because any model counts.
         is_transcribed = any(record.is_of(path, record.model) for record in records)
         if not is_transcribed:
             untranscribed.append(path)
