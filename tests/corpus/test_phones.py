@@ -232,14 +232,14 @@ def test_requests_vary_and_depend_on_the_seed() -> None:
 
 def test_a_voice_that_ends_its_process_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     options = parse_prepare("synthetic --unit phone --hours 0.01 --out x --num_workers 1")
-    unused: dict[str, str] = {}
     monkeypatch.setattr(phones, "plan_voice", crash_unless_spanish)
-    plans = phones._plan_voices(options, ["es", "it"], unused)
+    voices = phones.ChosenVoices(chosen=["es", "it"], unused={})
+    plans, unused = phones._plan_voices(options, voices)
     assert [plan.lang for plan in plans] == ["es"] and unused == {
         "it": "only 0 words with labels, 0 without"
     }
     with pytest.raises(ConfigError, match="--langs it: no voice can be used"):
-        phones._plan_voices(options, ["it"], unused)
+        phones._plan_voices(options, phones.ChosenVoices(chosen=["it"], unused={}))
 
 
 def crash_unless_spanish(lang: str, *, num_texts: int, seed: int) -> phones.VoicePlan:

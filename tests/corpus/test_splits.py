@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wenet_hs.corpus.splits import count_shared, hold_out
+from wenet_hs.corpus.output import count_shared
+from wenet_hs.corpus.splits import hold_out
 from wenet_hs.manifest.data_list import Utterance
 
 Pairs = list[tuple[str | None, str]]  # of speaker and sentence

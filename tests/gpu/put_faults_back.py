@@ -35,8 +35,8 @@ FAULTS = {  # what → file, code, the fault, the tests that see it
     ),
     "a softmax of many units in the CPU's blocks": (
         "wenet_hs/heads/softmax.py",
-        "block = len(hidden_ND) if is_gpu(hidden_ND.device) else ",
-        "block = ",
+        "        if is_gpu(hidden_ND.device):",
+        "        if False:",
         "test_heads_on_gpu.py -k softmax",
     ),
     "a search reads the device at each unit": (
@@ -47,14 +47,14 @@ FAULTS = {  # what → file, code, the fault, the tests that see it
     ),
     "a table stays on the CPU": (
         "wenet_hs/heads/hsoftmax.py",
-        "copy_to(targets_N.device, tables[0]), copy_to(targets_N.device, tables[1])",
-        "tables",
+        "(copy_to(device, nodes_VP), copy_to(device, turns_VP))",
+        "(nodes_VP, turns_VP)",
         "test_heads_on_gpu.py -k hsoftmax",
     ),
     "rows of clusters are found one by one": (
         "wenet_hs/heads/adaptive.py",
-        "cluster_N.argsort(stable=True).split(num_rows)[1:]",
-        "[torch.nonzero(cluster_N == cluster)[:, 0] for cluster in range(len(self.cutoffs))]",
+        "torch.split(cluster_N.argsort(stable=True), num_rows)",
+        "[torch.nonzero(cluster_N == cluster)[:, 0] for cluster in range(-1, len(self.cutoffs))]",
         "test_heads_on_gpu.py -k adaptive",
     ),
     "a kernel starts on the current device": (

@@ -12,6 +12,7 @@ from torch import Tensor
 from trees import merge_levels
 
 from wenet_hs.heads import ClassHead, class_softmax
+from wenet_hs.heads.decisions import edges_above
 from wenet_hs.heads.kernels import classes as kernels
 from wenet_hs.tree import NaryTree, Tree
 
@@ -162,3 +163,12 @@ def test_choices_of_a_route_and_a_search() -> None:
     assert head.uses_paths(on_cpu) and not head.uses_paths(on_gpu)
     assert head.uses_search(on_cpu, 5) and not head.uses_search(on_cpu, 500)
     assert not head.uses_search(on_gpu, 5) and not head.uses_search(on_cpu.double(), 5)
+
+
+def test_edges_above_units() -> None:
+    """By hand: unit 0 is the second child of the root, unit 4 the first child of its third one."""
+    above = edges_above(SIX, np.array([0, 4]))
+    assert above.edges.tolist() == [0, 1, 2, 6, 7]
+    assert above.degrees.tolist() == [3, 2]
+    paths = sorted(zip(above.path_units.tolist(), above.path_columns.tolist(), strict=True))
+    assert paths == [(0, 1), (1, 2), (1, 3)]

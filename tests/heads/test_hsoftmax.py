@@ -320,3 +320,11 @@ print(torch.get_num_threads())
     command = [sys.executable, "-c", program]
     found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert found.stdout == "1\n"
+
+
+def test_nodes_above_units() -> None:
+    """By hand: of four units in a balanced tree the first is left, left and the last right, right."""
+    nodes, is_on_path = hsoftmax.nodes_above(Tree.balanced(np.ones(4)), np.array([0, 3]))
+    assert nodes.tolist() == [0, 1, 2]
+    assert is_on_path[0].tolist() == [[True, False], [True, False], [False, False]]
+    assert is_on_path[1].tolist() == [[False, True], [False, False], [False, True]]

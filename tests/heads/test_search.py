@@ -23,6 +23,7 @@ from wenet_hs.heads.kernels.search import (
     is_search_faster,
     topk_lowest_id_first,
 )
+from wenet_hs.heads.kernels.search_result import OpenLimits
 from wenet_hs.tree import Tree
 
 METHODS = ("plain", "best_first", "all")
@@ -155,7 +156,7 @@ def test_rows_beyond_the_limits_are_computed_by_the_dense_route(
 ) -> None:
     head, hidden = random_head("huffman", 500), torch.randn(40, 16)
     expected = topk(head, hidden, 10, "best_first")
-    monkeypatch.setattr(search, "limits", lambda num_units, k: (30, 30))
+    monkeypatch.setattr(search, "limits", lambda num_units, k: OpenLimits(30, 30))
     given_up = head._best_first(hidden, 10)[2]
     assert given_up is not None and 0 < len(given_up) < 40
     values, ids = topk(head, hidden, 10, "best_first")
@@ -176,7 +177,12 @@ def test_few_nodes_are_opened() -> None:
     hidden = torch.randn(50, 16, generator=torch.Generator().manual_seed(0))
     few = int(2.5 * expected_opened(5000, 10))
     found = search_numba.search(
-        hidden, head.inner_vector.weight, None, head.node_children, k=10, limits=(few, 32)
+        hidden,
+        head.inner_vector.weight,
+        None,
+        head.node_children,
+        k=10,
+        limits=OpenLimits(few, 32),
     )
     assert found[2] is None
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from wenet_hs.heads import softmax
+from wenet_hs.heads import base, softmax
 from wenet_hs.heads.softmax import SoftmaxHead
 from wenet_hs.train.optim import matmul_precision
 
@@ -91,9 +91,16 @@ def test_without_gradients_many_rows_are_computed_in_parts(monkeypatch: pytest.M
     sizes = list[int]()
     whole = head._log_probs
     monkeypatch.setattr(head, "_log_probs", lambda rows: (sizes.append(len(rows)), whole(rows))[1])
-    monkeypatch.setattr(softmax, "TOPK_MAX_SCORES", 20)
+    monkeypatch.setattr(base, "TOPK_MAX_SCORES", 20)
     with torch.no_grad():
         found = head.nll(hidden, targets), head.loss(hidden, targets, 0.1)
     assert sizes == [3, 3, 3, 1] * 2
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_metrics_of_log_probs() -> None:
+    log_probs = torch.tensor([[0.25, 0.5, 0.25], [0.4, 0.4, 0.2]]).log()
+    nll, is_best = base.metrics_of_log_probs(log_probs, torch.tensor([1, 1]))
+    torch.testing.assert_close(nll, -torch.tensor([0.5, 0.4]).log())
+    assert is_best.tolist() == [True, False]  # of the equal units the first is ranked first

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check of a corpus's audio files in parallel processes.
+"""Check of a corpus's audio files in parallel processes (`ClipChecker`).
 
-Results are cached, so that a killed run continues.
+Results are cached, so that a killed run continues. `parallel_map` also serves other work on clips.
 """
 
 import ctypes
 import json
+import math
 import os
 import signal
 import sys
@@ -19,7 +20,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
 
@@ -35,7 +38,12 @@ ITEM_LIMIT_S: float = 120
 """A worker that needs longer for one item is killed (a decoder in an endless loop)."""
 _MISSING = "missing: no such file"
 CRASHED = f"crash: the decoder ended its process or took more than {ITEM_LIMIT_S} s"
-_MIN_DURATION_S, _MAX_DURATION_S = 0.1, 600.0
+_MIN_DURATION_S = 0.1
+_MAX_DURATION_S = 600.0
+_PR_SET_PDEATHSIG = 1
+"""Of the C function `prctl`: a signal for this process when its parent ends."""
+_REFRESH_S = 0.2
+"""Between two updates of a progress bar."""
 
 CheckMode = Literal["full", "exists", "none"]
 Item = TypeVar("Item")
@@ -46,6 +54,7 @@ class CheckedClip(NamedTuple):
     """The result of a check."""
 
     duration_s: float | None
+    """None: not known, because the clip cannot be used, or its length was not read."""
     reason: str | None = None
     """Why the clip cannot be used, or None."""
     is_incomplete: bool = False
@@ -68,10 +77,9 @@ class AudioOptions(OutputOptions):
     max_rejected: float = option(0.5, "accepted share of faulty clips, from 0 to 1")
 
     def __post_init__(self) -> None:
+        """Make --corpus absolute: so are paths in the lists. Raises ValueError for another share."""
         super().__post_init__()
-        object.__setattr__(
-            self, "corpus", self.corpus.absolute()
-        )  # paths in the lists are absolute
+        object.__setattr__(self, "corpus", self.corpus.absolute())
         if not 0.0 <= self.max_rejected <= 1.0:
             raise ValueError(f"max_rejected {self.max_rejected:g}: must be from 0 to 1")
 
@@ -89,90 +97,157 @@ class ClipChecker:
     """
 
     def __init__(self, cache: Path, *, mode: CheckMode = "full", num_workers: int = 0) -> None:
-        """Args:
-        cache: file of this class; created if it does not exist. Clips that no decoder could read
-            are checked again, because a later version may read them.
-        mode: `full` decodes every clip, `exists` only checks that the file exists; `none` accepts a
-        clip of known
-            duration without looking for its file. `exists` and `none` read unknown durations from
-            the header.
+        """Read the cache. Raises DataError if it is damaged.
+
+        Args:
+            cache: file of this class; created if it does not exist. Clips that no decoder could
+                read are checked again, because a later version may read them.
+            mode: `full` decodes every clip, `exists` only checks that the file exists; `none`
+                accepts a clip of known duration without looking for its file. `exists` and `none`
+                read unknown durations from the header.
+            num_workers: processes; 0: only this one.
         """
-        self._cache, self._mode, self._num_workers = cache, mode, num_workers
+        self._cache = cache
+        self._mode = mode
+        self._num_workers = num_workers
         self._incomplete: set[str] = set()
+        """Keys of the utterances whose clip lacks a little of the length in its header."""
         self._known: dict[str, CheckedClip] = {}
+        """By the key of the cache, see `_make_cache_key`."""
         try:
             for line in remove_incomplete_line(cache).splitlines():
-                cache_key, *result = json.loads(line)
-                clip = CheckedClip(*result)
+                cache_key, clip = _parse_cache_line(line)
                 if clip.reason is None or NOT_AUDIO not in clip.reason:
                     self._known[cache_key] = clip
         except (ValueError, TypeError) as error:
-            raise DataError(
-                cache, f"damaged ({error})", "delete this file, it only caches earlier runs"
-            ) from error
+            found = f"damaged ({error})"
+            to_do = "delete this file, it only caches earlier runs"
+            raise DataError(cache, found, to_do) from error
 
     def check(
         self, utterances: Sequence[Utterance], description: str, mode: CheckMode | None = None
     ) -> tuple[list[Utterance], list[Rejected]]:
-        """The utterances whose clip is usable, with durations, and the others.
+        """The utterances whose clip is usable, with durations, and the others with the reason.
 
-        `mode` overrides the checker's.
+        New results are added to the cache. With the mode `none`, an utterance of known duration is
+        usable without a check.
+
+        Args:
+            description: text before the progress bar.
+            mode: instead of the mode of the checker.
         """
         mode = mode or self._mode
-        cache_keys = {
+        cache_key_of = {
             u.key: _make_cache_key(u, mode)
             for u in utterances
             if mode != "none" or u.duration is None
         }
-        unknown = [
-            u for u in utterances if u.key in cache_keys and cache_keys[u.key] not in self._known
+        unchecked = [
+            u
+            for u in utterances
+            if u.key in cache_key_of and cache_key_of[u.key] not in self._known
         ]
         results = {
             key: self._known[cache_key]
-            for key, cache_key in cache_keys.items()
+            for key, cache_key in cache_key_of.items()
             if cache_key in self._known
         }
-        if unknown:
-            found = parallel_map(
-                partial(_check_one, mode),
-                unknown,
-                num_workers=self._num_workers,
-                description=description,
-                on_crash=lambda _: CheckedClip(None, CRASHED, is_of_file=False),
-            )
-            self._cache.parent.mkdir(parents=True, exist_ok=True)
-            with self._cache.open("a", encoding="utf-8") as cache:
-                for utterance, result in zip(unknown, found, strict=True):
-                    results[utterance.key] = result
-                    if result.is_of_file:
-                        cache_key = cache_keys[utterance.key]
-                        self._known[cache_key] = result
-                        cache.write(json.dumps([cache_key, *result[:-1]], ensure_ascii=True) + "\n")
-        usable, rejected = [], []
+        if unchecked:
+            results |= self._check_unknown(unchecked, cache_key_of, description, mode)
+        usable = list[Utterance]()
+        rejected = list[Rejected]()
         for utterance in utterances:
             result = results.get(utterance.key, CheckedClip(utterance.duration))
             if result.is_incomplete:
                 self._incomplete.add(utterance.key)
-            if result.reason is None:
-                is_same = utterance.duration == result.duration_s
-                usable.append(
-                    utterance if is_same else replace(utterance, duration=result.duration_s)
-                )
-            else:
+            if result.reason is not None:
                 rejected.append(Rejected.of(utterance, result.reason))
+            elif utterance.duration == result.duration_s:
+                usable.append(utterance)
+            else:
+                usable.append(replace(utterance, duration=result.duration_s))
         return usable, rejected
 
-    def count_incomplete(self, splits: Mapping[str, Sequence[Utterance]]) -> int:
-        """The utterances whose clip lacks a little of the length in its header; `full` finds them."""
-        return sum(
-            utterance.key in self._incomplete
-            for utterances in splits.values()
-            for utterance in utterances
+    def _check_unknown(
+        self,
+        utterances: Sequence[Utterance],
+        cache_key_of: Mapping[str, str],
+        description: str,
+        mode: CheckMode,
+    ) -> dict[str, CheckedClip]:
+        """The results of clips that are not in the cache, by the key of the utterance.
+
+        A result that the file alone decides goes to the cache as soon as it is known.
+        """
+        checked_clips = parallel_map(
+            partial(_check_one, mode),
+            utterances,
+            num_workers=self._num_workers,
+            description=description,
+            on_crash=lambda _: CheckedClip(None, CRASHED, is_of_file=False),
         )
+        results = dict[str, CheckedClip]()
+        self._cache.parent.mkdir(parents=True, exist_ok=True)
+        with self._cache.open("a", encoding="utf-8") as cache:
+            for utterance, clip in zip(utterances, checked_clips, strict=True):
+                results[utterance.key] = clip
+                if clip.is_of_file:
+                    cache_key = cache_key_of[utterance.key]
+                    self._known[cache_key] = clip
+                    cache.write(_format_cache_line(cache_key, clip) + "\n")
+        return results
+
+    def count_incomplete(self, splits: Mapping[str, Sequence[Utterance]]) -> int:
+        """The utterances whose clip lacks a little of the length in its header.
+
+        Only the mode `full` finds them; of other modes the number is 0.
+        """
+        num_incomplete = 0
+        for utterances in splits.values():
+            num_incomplete += sum(utterance.key in self._incomplete for utterance in utterances)
+        return num_incomplete
+
+
+def _parse_cache_line(line: bytes) -> tuple[str, CheckedClip]:
+    """The key and the result of a line of the cache.
+
+    Raises ValueError or TypeError for another line.
+    """
+    cache_key, *values = json.loads(line)
+    return cache_key, CheckedClip(*values)
+
+
+def _format_cache_line(cache_key: str, clip: CheckedClip) -> str:
+    """A JSON list of the key and the values; only clips that the file alone decides are cached."""
+    values = [cache_key, clip.duration_s, clip.reason, clip.is_incomplete]
+    return json.dumps(values, ensure_ascii=True)
+
+
+def _make_cache_key(utterance: Utterance, mode: CheckMode) -> str:
+    """The key of a check in the cache: it changes when the file or the kind of check changes."""
+    try:
+        status = Path(utterance.wav).stat()
+        state = f"{status.st_size} {status.st_mtime_ns}"
+    except OSError:
+        state = "missing"
+    segment = ""
+    if utterance.start is not None or utterance.end is not None:
+        segment = f"{utterance.start} {utterance.end} "
+    channel = "" if utterance.channel is None else f"channel {utterance.channel} "
+    return f"{mode} {utterance.duration} {segment}{channel}{state} {utterance.wav}"
+
+
+# ---- one clip
 
 
 def _check_one(mode: CheckMode, utterance: Utterance) -> CheckedClip:
-    if not os.path.isfile(utterance.wav):  # noqa: PTH113  # False, not an error, for a name that no disk can hold
+    """The result for a clip in this mode.
+
+    `full` decodes the clip. Other modes only look for the file, and read its length from the header
+    if the corpus states no duration.
+    """
+    # `os.path.isfile` is False, not an error, for a name that no disk can hold.
+    if not os.path.isfile(utterance.wav):  # noqa: PTH113
         return CheckedClip(None, _MISSING, is_of_file=False)
     if mode == "full":
         return check_clip(utterance)
@@ -183,42 +258,41 @@ def _check_one(mode: CheckMode, utterance: Utterance) -> CheckedClip:
 
 
 def check_clip(utterance: Utterance) -> CheckedClip:
-    """Whether a clip can be used for training; decodes it.
+    """Whether a clip can be used for training, by its samples; decodes it.
 
-    A duration of the corpus is compared, and returned.
+    If the corpus states a duration, the length is compared with it, and this duration is returned.
     """
     try:
         waveform, rate, missing_s = read_segment(utterance)
     except AudioError as error:
         return CheckedClip(None, error.found, is_of_file=error.is_of_file)
-    expected_s = utterance.duration
     duration_s = len(waveform) / rate
-    reason = None if expected_s is None else length_fault(duration_s, expected_s, "the corpus")
-    if reason is None and duration_s < _MIN_DURATION_S:
-        reason = f"shorter than {_MIN_DURATION_S:g} s: {duration_s:.3f} s"
-    elif reason is None and duration_s > _MAX_DURATION_S:
-        reason = f"longer than {_MAX_DURATION_S:g} s: {duration_s:.1f} s"
-    elif reason is None and is_silent(torch.from_numpy(waveform)):
-        reason = "silent"
+    reason = _find_fault(waveform, duration_s, utterance.duration)
     if reason is not None:
         return CheckedClip(None, reason)
-    return CheckedClip(expected_s or round(duration_s, 3), is_incomplete=missing_s > 0.0)
+    return CheckedClip(utterance.duration or round(duration_s, 3), is_incomplete=missing_s > 0.0)
 
 
-def _make_cache_key(utterance: Utterance, mode: CheckMode) -> str:
-    """Changes when the file or the kind of check changes."""
-    try:
-        status = Path(utterance.wav).stat()
-        state = f"{status.st_size} {status.st_mtime_ns}"
-    except OSError:
-        state = "missing"
-    segment = (
-        ""
-        if utterance.start is None and utterance.end is None
-        else f"{utterance.start} {utterance.end} "
-    )
-    channel = "" if utterance.channel is None else f"channel {utterance.channel} "
-    return f"{mode} {utterance.duration} {segment}{channel}{state} {utterance.wav}"
+def _find_fault(
+    waveform: NDArray[np.float32], duration_s: float, expected_s: float | None
+) -> str | None:
+    """Why samples (N,) cannot be used; None: they can be.
+
+    Args:
+        duration_s: seconds of the samples.
+        expected_s: the duration that the corpus states, if it states one.
+    """
+    if expected_s is not None:
+        reason = length_fault(duration_s, expected_s, "the corpus")
+        if reason is not None:
+            return reason
+    if duration_s < _MIN_DURATION_S:
+        return f"shorter than {_MIN_DURATION_S:g} s: {duration_s:.3f} s"
+    if duration_s > _MAX_DURATION_S:
+        return f"longer than {_MAX_DURATION_S:g} s: {duration_s:.1f} s"
+    if is_silent(torch.from_numpy(waveform)):
+        return "silent"
+    return None
 
 
 # ---- parallel processes
@@ -242,21 +316,20 @@ def parallel_map(
         on_crash: returns the result of an item that ends its process (a segmentation fault, or more
             than 120 s).
     """
-    results = (
-        _map_in_pool(function, items, num_workers, on_crash)
-        if num_workers
-        else map(function, items)
-    )
-    # Without a thread that refreshes it, because the pool may fork meanwhile.
+    if num_workers:
+        results = _map_in_pool(function, items, num_workers, on_crash)
+    else:
+        results = map(function, items)
+    # Without a thread that refreshes the bar, because the pool may fork meanwhile.
     console = Console(stderr=True)
     with Progress(console=console, auto_refresh=False, disable=not console.is_terminal) as progress:
         task = progress.add_task(description, total=len(items))
-        shown_s = 0.0
+        refreshed_s = 0.0
         for result in results:
             progress.advance(task)
-            if time.monotonic() - shown_s > 0.2:
+            if time.monotonic() - refreshed_s > _REFRESH_S:
                 progress.refresh()
-                shown_s = time.monotonic()
+                refreshed_s = time.monotonic()
             yield result
         progress.refresh()
 
@@ -267,44 +340,50 @@ def _map_in_pool(
     num_workers: int,
     on_crash: Callable[[Item], Outcome],
 ) -> Iterator[Outcome]:
-    size = min(64, len(items) // (4 * num_workers) + 1)
+    """Yield `function(item)` for each item, in order, computed by a pool of processes.
+
+    A process that ends breaks the pool. Then a new pool continues after the chunk that was next:
+    the items of this chunk are run one by one, and the item that breaks its own pool gets
+    `on_crash(item)`.
+    """
+    chunk_size = min(64, len(items) // (4 * num_workers) + 1)
     num_done = 0
     while num_done < len(items):
         # Forking takes milliseconds, but is only safe on Linux.
         context = get_context("fork" if sys.platform == "linux" else "spawn")
-        num_processes = min(num_workers, -(-(len(items) - num_done) // size))
+        num_chunks = math.ceil((len(items) - num_done) / chunk_size)
+        num_processes = min(num_workers, num_chunks)
         pool = ProcessPoolExecutor(num_processes, mp_context=context, initializer=_start_worker)
+        run_item = partial(_run_limited, function)
         try:
-            for result in pool.map(
-                partial(_run_limited, function), items[num_done:], chunksize=size
-            ):
+            for result in pool.map(run_item, items[num_done:], chunksize=chunk_size):
                 yield result
                 num_done += 1
         except BrokenProcessPool:
             if len(items) == 1:
                 yield on_crash(items[0])
                 return
-            # Any of the running chunks may have killed its process: run the items of the first one
-            # separately.
-            chunk = items[num_done : num_done + size]
-            for item in chunk:
+            # Any of the running chunks may have killed its process.
+            next_chunk = items[num_done : num_done + chunk_size]
+            for item in next_chunk:
                 yield from _map_in_pool(function, [item], 1, on_crash)
-            num_done += len(chunk)
+            num_done += len(next_chunk)
         finally:
             pool.shutdown(cancel_futures=True)
 
 
 def _start_worker() -> None:
+    """Set the signals of a new process of the pool."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process, also inside C code
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(
-            1, signal.SIGTERM
-        )  # PR_SET_PDEATHSIG: no worker outlives a parent that was killed
+        # No worker outlives a parent that was killed.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _run_limited(function: Callable[[Item], Outcome], item: Item) -> Outcome:
+    """`function(item)`; after `ITEM_LIMIT_S` seconds a signal ends this process."""
     signal.setitimer(signal.ITIMER_REAL, ITEM_LIMIT_S)
     result = function(item)
-    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.setitimer(signal.ITIMER_REAL, 0)  # 0: no signal any more
     return result

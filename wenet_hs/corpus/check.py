@@ -8,7 +8,7 @@ Each `find_…` yields all findings of a group. `KINDS` says which kinds are fau
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,14 +17,14 @@ from typing import NamedTuple
 import numpy as np
 import regex  # type: ignore[import-untyped]
 import torch
+from numpy.typing import NDArray
 
 from wenet_hs.config.encoders import PretrainedConf
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.corpus.audio_check import CRASHED, parallel_map
 from wenet_hs.corpus.edits import fold_speaker
 from wenet_hs.corpus.letters import DIGITS, TAG, Unit, check_letters, name_unit
-from wenet_hs.corpus.output import find_implausible, find_overlaps
-from wenet_hs.corpus.splits import plain_text
+from wenet_hs.corpus.output import find_implausible, find_overlaps, plain_text
 from wenet_hs.data.audio import AudioError, is_silent, length_fault, read_segment
 from wenet_hs.data.decoders import NEEDS_PYAV
 from wenet_hs.data.sampling import ctc_frames_needed, reason_to_reject
@@ -40,7 +40,8 @@ Sets = Mapping[str, Sequence[Utterance]]
 """Name of a set → its utterances."""
 
 
-FAULT_RULE, REMARK_RULE = "training leaves these utterances out", "training uses these utterances"
+FAULT_RULE = "training leaves these utterances out"
+REMARK_RULE = "training uses these utterances"
 
 
 FAULTS = {
@@ -105,79 +106,95 @@ class Checked:
 
     def keys(self, *, is_fault: bool) -> set[str]:
         """The utterances with a fault, or with a remark."""
-        return {
-            one.key
-            for kind, found in self.findings.items()
-            if (kind in FAULTS) == is_fault
-            for one in found
-        }
+        keys = set[str]()
+        for kind, findings in self.findings.items():
+            if (kind in FAULTS) == is_fault:
+                keys |= {finding.key for finding in findings}
+        return keys
 
 
 class Clip(NamedTuple):
     """What the samples of an utterance show."""
 
     fault: str | None = None
+    """Why they cannot be read; then the other values are not known."""
     rate: int = 0
+    """Samples per second."""
     duration_s: float = 0.0
     peak: float = 0.0
+    """Greatest absolute sample, from 0 to 1 (full scale)."""
     clipped: float = 0.0
     """Share of samples in runs at full scale."""
     is_silent: bool = False
     digest: bytes = b""
+    """Of the samples: equal for equal audio."""
+
+
+# ---- lists
 
 
 def read_lists(paths: Sequence[Path]) -> dict[str, list[Utterance]]:
     """The utterances by name of the set: that of the folder of a `data.list`, or of the file.
 
-    Raises DataError with the faults of all lists.
+    Raises DataError with the faults of all lists: folders, unreadable lists, and keys that an
+    earlier list has.
     """
-    sets, faults = dict[str, list[Utterance]](), list[str]()
-    first: dict[str, Path] = {}
+    sets = dict[str, list[Utterance]]()
+    faults = list[str]()
+    path_of_key = dict[str, Path]()
     for name, path in zip(_name_sets(paths), paths, strict=True):
         try:
             if path.is_dir():
-                found = sorted(
-                    path.glob("**/data.list"), key=lambda one: (one.parent.name != "train", one)
-                )
-                lists = " ".join(map(str, found)) or "a data.list; `wenet-hs prepare` makes it"
-                raise DataError(path, "a folder", f"give {lists}")
-            sets[name] = read_data_list(path)
+                raise _make_folder_error(path)
+            utterances = read_data_list(path)
         except DataError as error:
             faults.append(str(error))
             continue
-        same = [u.key for u in sets[name] if first.setdefault(u.key, path) is not path]
-        if same:
-            what = (
-                f"{path}: {len(same)} keys are also in {first[same[0]]}, the first is {same[0]!r}"
+        sets[name] = utterances
+        repeated = [u.key for u in utterances if path_of_key.setdefault(u.key, path) is not path]
+        if repeated:
+            first = repeated[0]
+            faults.append(
+                f"{path}: {len(repeated)} keys are also in {path_of_key[first]}, "
+                f"the first is {first!r}; give each list once, and each utterance a unique key"
             )
-            faults.append(f"{what}; give each list once, and each utterance a unique key")
     if faults:
         raise DataError("\n".join(faults))
     return sets
 
 
+def _make_folder_error(path: Path) -> DataError:
+    """The error for a folder in place of a list; it names the lists in it, that of train first."""
+    lists = sorted(path.glob("**/data.list"), key=lambda file: (file.parent.name != "train", file))
+    listed = " ".join(map(str, lists)) or "a data.list; `wenet-hs prepare` makes it"
+    return DataError(path, "a folder", f"give {listed}")
+
+
 def _name_sets(paths: Sequence[Path]) -> list[str]:
+    """The folder of each data.list, or the stem of another file; if names are equal, the paths."""
     names = [
         path.absolute().parent.name if path.name == "data.list" else path.stem for path in paths
     ]
-    return names if len(set(names)) == len(names) else [str(path) for path in paths]
+    has_equal_names = len(set(names)) < len(names)
+    return [str(path) for path in paths] if has_equal_names else names
 
 
 def read_made_sets(paths: Sequence[Path]) -> dict[str, str]:
-    """Which sets `prepare` held out itself, by the stats.json beside their folder → what it printed
-    about them.
+    """The sets that `prepare` held out itself, by name → what it printed about them.
+
+    The stats.json beside the folder of a data.list says so; a file of another program is ignored.
     """
-    made = dict[str, str]()
+    made_sets = dict[str, str]()
     for name, path in zip(_name_sets(paths), paths, strict=True):
-        stats = path.absolute().parent.parent / "stats.json"
-        if path.name == "data.list" and stats.is_file():
-            with suppress(ValueError):  # of another program
-                content = json.loads(stats.read_text("utf-8"))
-                if isinstance(content, dict) and path.absolute().parent.name in content.get(
-                    "made_sets", ()
-                ):
-                    made[name] = f"{stats}: {content['sets']}"
-    return made
+        folder = path.absolute().parent
+        stats_file = folder.parent / "stats.json"
+        if path.name != "data.list" or not stats_file.is_file():
+            continue
+        with suppress(ValueError):  # no JSON: of another program
+            stats = json.loads(stats_file.read_text("utf-8"))
+            if isinstance(stats, dict) and folder.name in stats.get("made_sets", ()):
+                made_sets[name] = f"{stats_file}: {stats['sets']}"
+    return made_sets
 
 
 def check_lists(
@@ -197,11 +214,12 @@ def check_lists(
         unit: the kind of tokenizer that divides the transcripts.
         table: the units of the training. None: they are those of the transcripts, and none is
             unknown.
-        made_sets: those that `prepare` held out; what speakers they have in common with others it
-            has stated.
+        made_sets: the sets that `prepare` held out. Their speakers are not compared: `prepare` has
+            printed how many speakers are in several sets.
+        num_workers: processes; 0: only this one.
         min_count: a unit that occurs less often is rare.
     """
-    utterances = [u for of_set in sets.values() for u in of_set]
+    utterances = [utterance for _, utterance in _each(sets)]
     measured = parallel_map(
         measure,
         utterances,
@@ -211,37 +229,72 @@ def check_lists(
     )
     clips = {u.key: clip for u, clip in zip(utterances, measured, strict=True)}
     findings = [*find_in_audio(sets, clips, config.dataset_conf.resample_conf.resample_rate)]
-    sets = {
-        name: [_with_duration(u, clips[u.key]) for u in of_set] for name, of_set in sets.items()
-    }
+    sets = _with_durations(sets, clips)
     tokenizer = make_tokenizer(unit, UnitTable.from_units(()) if table is None else table)
-    units = Counter(x for u in utterances for x in tokenizer.split(u.txt))
-    findings += find_lengths(sets, tokenizer, unit, config)
-    findings += find_shared(sets, clips, unit, made_sets)
+    units = Counter[str]()
+    for utterance in utterances:
+        units.update(tokenizer.split(utterance.txt))
+    findings += find_lengths(sets, tokenizer, config)
+    findings += find_speaking_rates(sets, unit)
+    findings += find_shared_sentences(sets, unit)
+    findings += find_shared_speakers(sets, made_sets)
+    findings += find_same_audio(sets, clips)
     findings += find_overlapping(sets)
     findings += find_in_texts(sets, unit)
     findings += find_rare_units(sets, units, tokenizer, min_count)
     if table is not None:
         findings += find_unknown_units(sets, tokenizer)
-    of_letters, remarks = find_letters(sets, unit)
-    findings += of_letters
-    by_kind = {kind: [found for found in findings if found.kind == kind] for kind in KINDS}
-    for found in by_kind.values():
-        found.sort(key=lambda one: -one.amount)
-    rates = Counter(clip.rate for clip in clips.values() if clip.rate)
+    letter_findings, remarks = find_letters(sets, unit)
+    findings += letter_findings
     return Checked(
-        sets, {kind: found for kind, found in by_kind.items() if found}, rates, units, remarks
+        sets=sets,
+        findings=_group_by_kind(findings),
+        rates=_count_rates(clips),
+        units=units,
+        remarks=remarks,
     )
 
 
 def _each(sets: Sets) -> Iterator[tuple[str, Utterance]]:
-    return ((name, u) for name, of_set in sets.items() for u in of_set)
+    """Each utterance with the name of its set, set by set."""
+    for name, utterances in sets.items():
+        for utterance in utterances:
+            yield name, utterance
+
+
+def _with_durations(sets: Sets, clips: Mapping[str, Clip]) -> dict[str, list[Utterance]]:
+    """The sets with the durations of the audio; an utterance that cannot be read keeps its own."""
+    with_durations: dict[str, list[Utterance]] = {name: [] for name in sets}
+    for name, utterance in _each(sets):
+        clip = clips[utterance.key]
+        if clip.fault is None:
+            utterance = replace(utterance, duration=round(clip.duration_s, 3))
+        with_durations[name].append(utterance)
+    return with_durations
+
+
+def _count_rates(clips: Mapping[str, Clip]) -> Counter[int]:
+    """Sample rate in Hz → number of clips; those that cannot be read have none."""
+    return Counter(clip.rate for clip in clips.values() if clip.rate)
+
+
+def _group_by_kind(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
+    """The findings by kind, in the order of `KINDS`, the worst first; no kind without findings."""
+    by_kind: dict[str, list[Finding]] = {kind: [] for kind in KINDS}
+    for finding in findings:
+        by_kind[finding.kind].append(finding)
+    for of_kind in by_kind.values():
+        of_kind.sort(key=lambda finding: -finding.amount)
+    return {kind: of_kind for kind, of_kind in by_kind.items() if of_kind}
 
 
 # ---- audio
 
-_FULL_SCALE, _RUN = 0.999, 3
+_FULL_SCALE = 0.999
+_RUN = 3
+"""So many samples at full scale, one after the other, are clipped."""
 _MAX_CLIPPED = 0.001
+"""Share of clipped samples up to which there is no remark."""
 _MIN_PEAK = 0.01  # -40 dB of full scale
 NO_AUDIO = (
     "missing audio",
@@ -250,16 +303,18 @@ NO_AUDIO = (
     "cut-off audio",
     "outside the audio",
 )
-_OF_REASON = {
+"""Kinds of findings about audio that cannot be read."""
+_KIND_OF_REASON = {
     "missing": "missing audio",
     "cut off": "cut-off audio",
     "damaged": "cut-off audio",
     "outside": "outside the audio",
 }
+"""First words of the reason why audio cannot be read → kind of finding."""
 
 
 def measure(utterance: Utterance) -> Clip:
-    """Decode an utterance.
+    """Decode an utterance and measure its samples; audio that cannot be read is a fault.
 
     A segment is read from its start: libsndfile finds it in milliseconds (MP3: up to 0.1 s).
     """
@@ -267,172 +322,213 @@ def measure(utterance: Utterance) -> Clip:
         samples, rate, _ = read_segment(utterance)
     except AudioError as error:
         return Clip(fault=error.found)
-    loud = np.abs(samples)
-    full = (
-        np.convolve(loud >= _FULL_SCALE, np.ones(_RUN), "valid") == _RUN
-        if len(loud) >= _RUN
-        else np.zeros(1)
+    loudness = np.abs(samples)
+    return Clip(
+        rate=rate,
+        duration_s=len(samples) / rate,
+        peak=float(loudness.max()),
+        clipped=_share_of_clipped(loudness),
+        is_silent=is_silent(torch.from_numpy(samples)),
+        digest=hashlib.blake2b(samples.tobytes(), digest_size=16).digest(),
     )
-    clipped = float((np.convolve(full, np.ones(_RUN)) > 0).mean()) if full.any() else 0.0
-    digest = hashlib.blake2b(samples.tobytes(), digest_size=16).digest()
-    silent = is_silent(torch.from_numpy(samples))
-    return Clip(None, rate, len(samples) / rate, float(loud.max()), clipped, silent, digest)
 
 
-def _with_duration(utterance: Utterance, clip: Clip) -> Utterance:
-    return utterance if clip.fault else replace(utterance, duration=round(clip.duration_s, 3))
+def _share_of_clipped(loudness: NDArray[np.float32]) -> float:
+    """The share of samples in runs of at least three at full scale, from 0 to 1.
+
+    `loudness`: absolute samples (N,).
+    """
+    if len(loudness) < _RUN:
+        return 0.0
+    is_full = loudness >= _FULL_SCALE
+    begins_run = np.convolve(is_full, np.ones(_RUN), "valid") == _RUN
+    if not begins_run.any():
+        return 0.0
+    is_in_run = np.convolve(begins_run, np.ones(_RUN)) > 0
+    return float(is_in_run.mean())
 
 
 def find_in_audio(sets: Sets, clips: Mapping[str, Clip], sample_rate: int) -> Iterator[Finding]:
-    """Findings about the audio of each utterance; `sample_rate` is that of the training."""
-    rates = Counter(clip.rate for clip in clips.values() if clip.rate)
-    usual = max(rates, key=lambda rate: rates[rate], default=0)
+    """Findings about the audio of each utterance; `sample_rate` is that of the training, Hz.
+
+    `amount` orders the findings of one kind: longer silence, quieter clips and lower rates are
+    worse. An utterance whose audio cannot be read has only this finding.
+    """
+    rates = _count_rates(clips)
+    # The most frequent one; 0: no clip can be read.
+    usual_rate = max(rates, key=lambda rate: rates[rate], default=0)
     for name, u in _each(sets):
         clip = clips[u.key]
         if clip.fault:
-            yield Finding(name, u.key, _kind_without_audio(clip.fault), f"{u.wav}: {clip.fault}")
+            kind = _kind_without_audio(clip.fault)
+            yield Finding(name, u.key, kind, details=f"{u.wav}: {clip.fault}")
             continue
-        if u.duration is not None and (
-            reason := length_fault(clip.duration_s, u.duration, "the list")
-        ):
-            yield Finding(name, u.key, "other duration", reason, abs(clip.duration_s - u.duration))
+        if u.duration is not None:
+            reason = length_fault(clip.duration_s, u.duration, "the list")
+            if reason is not None:
+                difference_s = abs(clip.duration_s - u.duration)
+                yield Finding(name, u.key, "other duration", details=reason, amount=difference_s)
         if clip.is_silent:
-            yield Finding(name, u.key, "silent", f"{clip.duration_s:.2f} s", clip.duration_s)
+            details = f"{clip.duration_s:.2f} s"
+            yield Finding(name, u.key, "silent", details=details, amount=clip.duration_s)
         elif clip.peak < _MIN_PEAK:
-            yield Finding(
-                name, u.key, "very quiet", f"peak {20 * np.log10(clip.peak):.0f} dB", -clip.peak
-            )
+            details = f"peak {20 * np.log10(clip.peak):.0f} dB"
+            yield Finding(name, u.key, "very quiet", details=details, amount=-clip.peak)
         if clip.clipped > _MAX_CLIPPED:
-            yield Finding(
-                name, u.key, "clipped", f"{clip.clipped:.2%} of the samples", clip.clipped
-            )
+            details = f"{clip.clipped:.2%} of the samples"
+            yield Finding(name, u.key, "clipped", details=details, amount=clip.clipped)
         if clip.rate < sample_rate:
-            yield Finding(
-                name,
-                u.key,
-                "low sample rate",
-                f"{clip.rate} Hz, below {sample_rate} Hz",
-                -clip.rate,
-            )
-        if clip.rate != usual:
-            yield Finding(
-                name,
-                u.key,
-                "other sample rate",
-                f"{clip.rate} Hz, most have {usual} Hz",
-                -clip.rate,
-            )
+            details = f"{clip.rate} Hz, below {sample_rate} Hz"
+            yield Finding(name, u.key, "low sample rate", details=details, amount=-clip.rate)
+        if clip.rate != usual_rate:
+            details = f"{clip.rate} Hz, most have {usual_rate} Hz"
+            yield Finding(name, u.key, "other sample rate", details=details, amount=-clip.rate)
 
 
 def _kind_without_audio(reason: str) -> str:
     """The kind of finding, one of `NO_AUDIO`, by the reason why an utterance cannot be read."""
     if NEEDS_PYAV in reason:
         return "audio for PyAV"
-    of_reason = (kind for start, kind in _OF_REASON.items() if reason.startswith(start))
-    return next(of_reason, "unreadable audio")
+    for first_words, kind in _KIND_OF_REASON.items():
+        if reason.startswith(first_words):
+            return kind
+    return "unreadable audio"
 
 
 # ---- lengths
 
 
-def find_lengths(
-    sets: Sets, tokenizer: Tokenizer, unit: Unit, config: ExperimentConfig
-) -> Iterator[Finding]:
-    """Transcripts that CTC cannot align, utterances that `filter_conf` leaves out, and implausible
-    speaking rates.
+def find_lengths(sets: Sets, tokenizer: Tokenizer, config: ExperimentConfig) -> Iterator[Finding]:
+    """Transcripts that CTC cannot align, and utterances that `filter_conf` leaves out.
+
+    Utterances without a known duration or without text are not checked.
     """
-    known = [(name, u, u.duration) for name, u in _each(sets) if u.duration and u.txt.strip()]
+    with_lengths = _with_lengths(sets)
+    seconds = [u.duration or 0.0 for _, u in with_lengths]
     number_of_unit = dict[str, int]()
+    for (name, u), num_frames in zip(
+        with_lengths, _count_encoder_frames(seconds, config), strict=True
+    ):
+        # Units outside the table have numbers too: the lengths count, not the table's ids.
+        units = tokenizer.split(u.txt)
+        ids = [number_of_unit.setdefault(unit, len(number_of_unit)) for unit in units]
+        duration_s = u.duration or 0.0
+        num_needed = ctc_frames_needed(ids)
+        if num_frames < num_needed:
+            details = (
+                f"{duration_s:.2f} s are {num_frames} encoder frames, "
+                f"CTC needs {num_needed} for {len(ids)} units"
+            )
+            amount = num_needed / max(num_frames, 1)
+            yield Finding(name, u.key, "too long for CTC", details=details, amount=amount)
+            continue
+        reason = reason_to_reject(ids, duration_s, num_frames, config.dataset_conf.filter_conf)
+        if reason:
+            yield Finding(name, u.key, "length limits", details=reason)
+
+
+def _with_lengths(sets: Sets) -> list[tuple[str, Utterance]]:
+    """The utterances with known duration and text, each with the name of its set."""
+    return [(name, u) for name, u in _each(sets) if u.duration and u.txt.strip()]
+
+
+def _count_encoder_frames(seconds: Sequence[float], config: ExperimentConfig) -> list[int]:
+    """The frames that the encoder gives for so many seconds of audio each."""
     subsampling = Subsampling()
-    if isinstance(
-        config.encoder_conf, PretrainedConf
-    ):  # a frame per 20 ms: its files need not be here
-        all_frames = [int(50 * seconds) for _, _, seconds in known]
+    if isinstance(config.encoder_conf, PretrainedConf):
+        # A frame per 20 ms, without subsampling. The files of the encoder need not be here.
+        nums_features = [int(50 * duration_s) for duration_s in seconds]
     else:
         subsampling.geometry = CONVOLUTIONS.get(config.encoder_conf.input_layer, ())
-        all_frames = (
-            build_frontend(config.dataset_conf)
-            .count_frames(np.array([s for _, _, s in known]))
-            .tolist()
-        )
-    for (name, u, seconds), num_frames in zip(known, all_frames, strict=True):
-        # Units outside the table have numbers too: the lengths count, not the table's ids.
-        ids = [number_of_unit.setdefault(x, len(number_of_unit)) for x in tokenizer.split(u.txt)]
-        num = subsampling.output_length(num_frames)
-        needed = ctc_frames_needed(ids)
-        if num < needed:
-            details = (
-                f"{seconds:.2f} s are {num} encoder frames, CTC needs {needed} for {len(ids)} units"
-            )
-            yield Finding(name, u.key, "too long for CTC", details, needed / max(num, 1))
-        elif reason := reason_to_reject(ids, seconds, num, config.dataset_conf.filter_conf):
-            yield Finding(name, u.key, "length limits", reason)
-    name_of = {u.key: name for name, u, _ in known}
-    for number, (u, num, usual) in enumerate(find_implausible([u for _, u, _ in known], unit)):
-        details = f"{(u.duration or 0.0) / num:.3f} s per unit, the median is {usual:.3f} s"
-        yield Finding(name_of[u.key], u.key, "speaking rate", details, -number)
+        frontend = build_frontend(config.dataset_conf)
+        nums_features = frontend.count_frames(np.array(seconds)).tolist()
+    return [subsampling.output_length(num_features) for num_features in nums_features]
+
+
+def find_speaking_rates(sets: Sets, unit: Unit) -> Iterator[Finding]:
+    """Utterances that are far too long or too short for their transcripts."""
+    with_lengths = _with_lengths(sets)
+    set_of_key = {u.key: name for name, u in with_lengths}
+    for number, clip in enumerate(find_implausible([u for _, u in with_lengths], unit)):
+        key = clip.utterance.key
+        details = f"{clip.seconds_per_unit:.3f} s per unit, the median is {clip.usual_s:.3f} s"
+        amount = -number  # the first one is the farthest from the median
+        yield Finding(set_of_key[key], key, "speaking rate", details=details, amount=amount)
 
 
 # ---- what utterances have in common
 
 
-def find_shared(
-    sets: Sets, clips: Mapping[str, Clip], unit: Unit, made_sets: Collection[str] = ()
-) -> Iterator[Finding]:
-    """Sentences and speakers that an earlier set has too, and audio that an earlier utterance has
-    too.
-
-    Speakers of `made_sets` are not compared.
-    """
-    sentences, speakers, audio = (
-        dict[object, tuple[str, str]](),
-        dict[str, str](),
-        dict[bytes, Utterance](),
-    )
+def find_shared_sentences(sets: Sets, unit: Unit) -> Iterator[Finding]:
+    """Utterances whose sentence an earlier set has too, in the same language."""
+    first_of_sentence = dict[tuple[str | None, str], tuple[str, str]]()
     for name, u in _each(sets):
-        if text := plain_text(u, unit).strip():
-            in_set, key = sentences.setdefault((u.lang, text), (name, u.key))
-            if in_set != name:
-                yield Finding(name, u.key, "sentence in two sets", f"also in {in_set}: {key}")
-        if u.speaker is not None and name not in made_sets:
-            in_set = speakers.setdefault(fold_speaker(u.speaker), name)
-            if in_set != name:
-                yield Finding(
-                    name, u.key, "speaker in two sets", f"{u.speaker} is also in {in_set}"
-                )
+        text = plain_text(u, unit).strip()
+        if not text:
+            continue
+        first_set, first_key = first_of_sentence.setdefault((u.lang, text), (name, u.key))
+        if first_set != name:
+            details = f"also in {first_set}: {first_key}"
+            yield Finding(name, u.key, "sentence in two sets", details=details)
+
+
+def find_shared_speakers(sets: Sets, made_sets: Collection[str] = ()) -> Iterator[Finding]:
+    """Utterances whose speaker an earlier set has too; sets of `made_sets` are not compared."""
+    first_set_of = dict[str, str]()
+    for name, u in _each(sets):
+        if u.speaker is None or name in made_sets:
+            continue
+        first_set = first_set_of.setdefault(fold_speaker(u.speaker), name)
+        if first_set != name:
+            details = f"{u.speaker} is also in {first_set}"
+            yield Finding(name, u.key, "speaker in two sets", details=details)
+
+
+def find_same_audio(sets: Sets, clips: Mapping[str, Clip]) -> Iterator[Finding]:
+    """Utterances whose samples an earlier utterance has too; silence is not compared.
+
+    Those with another transcript than the earlier one are worse.
+    """
+    first_of_digest = dict[bytes, Utterance]()
+    for name, u in _each(sets):
         clip = clips[u.key]
-        if (
-            clip.digest
-            and not clip.is_silent
-            and (same := audio.setdefault(clip.digest, u)) is not u
-        ):
-            what = "same" if same.txt == u.txt else "another"
-            yield Finding(
-                name,
-                u.key,
-                "same audio",
-                f"the samples of {same.key}, {what} transcript",
-                what == "another",
-            )
+        if clip.is_silent or not clip.digest:  # no digest: it cannot be read
+            continue
+        first = first_of_digest.setdefault(clip.digest, u)
+        if first is u:
+            continue
+        has_same_text = first.txt == u.txt
+        which = "same" if has_same_text else "another"
+        details = f"the samples of {first.key}, {which} transcript"
+        yield Finding(name, u.key, "same audio", details=details, amount=float(not has_same_text))
 
 
 def find_overlapping(sets: Sets) -> Iterator[Finding]:
-    """Segments of one recording and one speaker that overlap by more than 0.1 s; equal ones are the
-    same audio.
+    """Segments of one recording and one speaker that overlap by more than 0.1 s.
+
+    Segments with equal times are left out: they are found as the same audio.
     """
-    name_of = {u.key: name for name, u in _each(sets)}
-    for earlier, later, start, end in find_overlaps([u for _, u in _each(sets)], by_speaker=True):
-        if (earlier.start, earlier.end) != (later.start, later.end):
-            details = f"{end - start:.2f} s of it are also in {earlier.key}"
-            yield Finding(
-                name_of[later.key], later.key, "overlapping segments", details, end - start
-            )
+    set_of_key = {u.key: name for name, u in _each(sets)}
+    utterances = [u for _, u in _each(sets)]
+    for earlier, later, start, end in find_overlaps(utterances, by_speaker=True):
+        if (earlier.start, earlier.end) == (later.start, later.end):
+            continue
+        details = f"{end - start:.2f} s of it are also in {earlier.key}"
+        yield Finding(
+            set_of_key[later.key],
+            later.key,
+            "overlapping segments",
+            details=details,
+            amount=end - start,
+        )
 
 
 # ---- transcripts
 
 _INVISIBLE = regex.compile(r"(?V1)[[\p{Cc}\p{Cf}\p{Co}\p{Cn}\uFFFD]--[\u200C\u200D]]")
+"""Characters without a picture; the joiners of Indic and Persian scripts are letters."""
 _NO_PHONE = regex.compile(r"[\p{Lu}\p{P}]")
+"""What is in no transcript of phones: upper case and punctuation."""
 
 
 def find_in_texts(sets: Sets, unit: Unit) -> Iterator[Finding]:
@@ -440,31 +536,47 @@ def find_in_texts(sets: Sets, unit: Unit) -> Iterator[Finding]:
     for name, u in _each(sets):
         if not u.txt.strip():
             yield Finding(name, u.key, "empty transcript")
-        text = TAG.sub(" ", u.txt)
-        found = {"tags": TAG.findall(u.txt), "digits": DIGITS.findall(text)}
-        found["invisible characters"] = [f"U+{ord(c):04X}" for c in _INVISIBLE.findall(u.txt)]
-        for kind, pieces in found.items():
+        without_tags = TAG.sub(" ", u.txt)
+        code_points = [f"U+{ord(character):04X}" for character in _INVISIBLE.findall(u.txt)]
+        for kind, pieces in (
+            ("tags", TAG.findall(u.txt)),
+            ("digits", DIGITS.findall(without_tags)),
+            ("invisible characters", code_points),
+        ):
             if pieces:
-                yield Finding(name, u.key, kind, " ".join(dict.fromkeys(pieces)), len(pieces))
-        normal = _NO_PHONE.sub("", text) if unit == "phone" else normalize(text, u.lang)
-        has_spaces = unit == "char" and u.txt != " ".join(u.txt.split())
-        if normal.split() != text.split() or has_spaces:
-            changed = [c for c in dict.fromkeys(text) if c not in normal and not c.isspace()]
-            details = (
-                f"{' '.join(changed) or 'white space'}; normalised: {' '.join(normal.split())}"
-            )
-            yield Finding(name, u.key, "not normalised", details, len(changed))
+                different = " ".join(dict.fromkeys(pieces))
+                yield Finding(name, u.key, kind, details=different, amount=len(pieces))
+        if unit == "phone":
+            normal = _NO_PHONE.sub("", without_tags)
+        else:
+            normal = normalize(without_tags, u.lang)
+        has_other_words = normal.split() != without_tags.split()
+        has_other_spaces = unit == "char" and u.txt != " ".join(u.txt.split())
+        if has_other_words or has_other_spaces:
+            changed = [c for c in _visible_characters(without_tags) if c not in normal]
+            shown = " ".join(changed) or "white space"
+            details = f"{shown}; normalised: {' '.join(normal.split())}"
+            yield Finding(name, u.key, "not normalised", details=details, amount=len(changed))
+
+
+def _visible_characters(text: str) -> list[str]:
+    """The different characters of a text without white space, in their order."""
+    return [character for character in dict.fromkeys(text) if not character.isspace()]
 
 
 def find_rare_units(
     sets: Sets, units: Counter[str], tokenizer: Tokenizer, min_count: int
 ) -> Iterator[Finding]:
-    """Utterances with units that all lists together have fewer than `min_count` times."""
+    """Utterances with units that all lists together have fewer than `min_count` times.
+
+    `units`: the number of each unit in all lists.
+    """
     for name, u in _each(sets):
-        rare = {x: units[x] for x in tokenizer.split(u.txt) if units[x] < min_count}
+        rare = {unit: units[unit] for unit in tokenizer.split(u.txt) if units[unit] < min_count}
         if rare:
-            details = ", ".join(f"{name_unit(x)}: {count} in all" for x, count in rare.items())
-            yield Finding(name, u.key, "rare unit", details, -min(rare.values()))
+            details = ", ".join(f"{name_unit(unit)}: {num} in all" for unit, num in rare.items())
+            amount = -min(rare.values())
+            yield Finding(name, u.key, "rare unit", details=details, amount=amount)
 
 
 def find_unknown_units(sets: Sets, tokenizer: Tokenizer) -> Iterator[Finding]:
@@ -472,24 +584,32 @@ def find_unknown_units(sets: Sets, tokenizer: Tokenizer) -> Iterator[Finding]:
     for name, u in _each(sets):
         unknown = tokenizer.count_unknown(u.txt)
         if unknown:
-            yield Finding(
-                name, u.key, "unknown unit", ", ".join(map(name_unit, unknown)), unknown.total()
-            )
+            details = ", ".join(map(name_unit, unknown))
+            amount = unknown.total()
+            yield Finding(name, u.key, "unknown unit", details=details, amount=amount)
 
 
 def find_letters(sets: Sets, unit: Unit) -> tuple[list[Finding], list[str]]:
-    """Wrong letters, and a remark per language.
+    """Wrong letters, and a remark per language on all of its transcripts.
 
     The usual letters are those of a language; of all lists for phones.
     """
-    by_lang = defaultdict[str, dict[str, str]](dict)
+    texts_of_lang = defaultdict[str, dict[str, str]](dict)
     for _, u in _each(sets):
-        by_lang["" if unit == "phone" else u.lang or ""][u.key] = u.txt
-    checked = {lang: check_letters(texts, unit) for lang, texts in by_lang.items()}
-    wrong = {key: details for of_lang, _ in checked.values() for key, details in of_lang.items()}
-    found = [
-        Finding(name, u.key, "unusual letters", "; ".join(d), len(d))
-        for name, u in _each(sets)
-        if (d := wrong.get(u.key))
-    ]
-    return found, [f"{lang or 'all'}: {remark}" for lang, (_, remark) in checked.items() if remark]
+        lang = "" if unit == "phone" else u.lang or ""
+        texts_of_lang[lang][u.key] = u.txt
+    wrong_letters = dict[str, list[str]]()
+    remarks = list[str]()
+    for lang, texts in texts_of_lang.items():
+        wrong_of_lang, remark = check_letters(texts, unit)
+        wrong_letters |= wrong_of_lang
+        if remark:
+            remarks.append(f"{lang or 'all'}: {remark}")
+    findings = list[Finding]()
+    for name, u in _each(sets):
+        if u.key in wrong_letters:
+            wrong = wrong_letters[u.key]
+            findings.append(
+                Finding(name, u.key, "unusual letters", details="; ".join(wrong), amount=len(wrong))
+            )
+    return findings, remarks

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Common Voice, prepared as in the paper (section 3.1): a test set per language, then downsampling
-by λ_i.
+"""Common Voice as in the paper (section 3.1): a test set per language, then downsampling by λ_i.
 
 Example: wenet-hs prepare commonvoice --corpus cv-corpus-11.0 --langs "ca es fr it pt" --out data
 
@@ -45,8 +44,15 @@ logger = logging.getLogger(__name__)
 COLUMNS = ("client_id", "path", "sentence")
 """Found by their exact names: from release 17 on, `sentence_id` precedes `sentence`."""
 _MAX_SENTENCE = 1000
-_DEV_SHARE, _DEV_LIMIT = 0.05, 1000
+"""Characters of a sentence; a longer one is a fault of the table."""
+_DEV_SHARE = 0.05
+_DEV_LIMIT = 1000
+"""The dev set has this share of the training utterances, and at most so many."""
+_MAX_LOSS_TEST = 0.5
+_MAX_LOSS_DEV = 0.1
+"""Share of the training pool that may be given up so that a set shares no sentence with train."""
 _MOST_REMOVED = 30
+"""Removed characters that `stats.json` has of a language, the most frequent ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,14 +76,13 @@ class CommonVoiceOptions(AudioOptions):
     )
 
     def __post_init__(self) -> None:
+        """Raises ValueError for values out of range, and for no or repeated languages."""
         super().__post_init__()
         check_langs(self.langs)
-        for name, value, least in (
-            ("max_test", self.max_test, 1),
-            ("dev_utterances", self.dev_utterances or 0, 0),
-        ):
-            if value < least:
-                raise ValueError(f"{name} {value}: must be at least {least}")
+        if self.max_test < 1:
+            raise ValueError(f"max_test {self.max_test}: must be at least 1")
+        if self.dev_utterances is not None and self.dev_utterances < 0:
+            raise ValueError(f"dev_utterances {self.dev_utterances}: must be at least 0")
         if not 0.0 < self.test_fraction < 1.0 and self.split == "paper":
             raise ValueError(
                 f"test_fraction {self.test_fraction:g}: must be between 0 and 1; the paper uses 0.1"
@@ -101,7 +106,15 @@ class Language:
 
     def reject(self, utterance: Utterance, reason: str, *, is_fault: bool = True) -> None:
         """Leave an utterance out."""
-        self.rejected.append(Rejected(utterance.key, utterance.wav, reason, self.lang, is_fault))
+        self.rejected.append(
+            Rejected(
+                key=utterance.key,
+                path=utterance.wav,
+                reason=reason,
+                lang=self.lang,
+                is_fault=is_fault,
+            )
+        )
 
 
 def prepare(options: CommonVoiceOptions) -> dict[str, Any]:
@@ -120,36 +133,42 @@ def prepare(options: CommonVoiceOptions) -> dict[str, Any]:
         nums_clips = [len(language.splits["train"]) for language in languages.values()]
         _check_test_fraction(options.test_fraction, most=max(nums_clips))
     hours = {lang: hours_of(language.splits["train"]) for lang, language in languages.items()}
-    ratio = (
-        options.ratio if options.hours is None else ratio_for(sum(hours.values()), options.hours)
-    )
+    ratio = options.ratio
+    if options.hours is not None:
+        ratio = ratio_for(sum(hours.values()), options.hours)
     ratios = sampling_ratios(hours, alpha=options.alpha, ratio=ratio)
     splits: dict[str, list[Utterance]] = {name: [] for name in SPLITS}
     rejected: list[Rejected] = []
-    langs: dict[str, dict[str, Any]] = {}
+    facts_of_lang: dict[str, dict[str, Any]] = {}
     for lang, language in languages.items():
         wanted_h = ratios[lang] * hours[lang]
-        test_wanted = _divide(language, wanted_h, options, checker)
-        sizes = {"hours_before": hours[lang], "lambda": ratios[lang], "hours_wanted": wanted_h}
-        langs[lang] = {name: round(value, 6) for name, value in sizes.items()}
-        langs[lang]["test_wanted"] = test_wanted
-        langs[lang]["removed_characters"] = most_frequent(language.removed, _MOST_REMOVED)
+        num_test_wanted = _divide(language, wanted_h, options, checker)
+        facts_of_lang[lang] = {
+            "hours_before": round(hours[lang], 6),
+            "lambda": round(ratios[lang], 6),
+            "hours_wanted": round(wanted_h, 6),
+            "test_wanted": num_test_wanted,
+            "removed_characters": most_frequent(language.removed, _MOST_REMOVED),
+        }
         for name, utterances in language.splits.items():
             splits[name] += sorted(utterances, key=lambda utterance: utterance.key)
         rejected += language.rejected
     if options.dev_utterances == 0 and not splits["dev"]:
         del splits["dev"]
-    for name in splits:
-        if not splits[name]:
+    for name, utterances in splits.items():
+        if not utterances:
             _refuse_tables_without_rows(name, languages.values())
-    num_incomplete = checker.count_incomplete(splits)
-    facts = {
-        "corpus": "commonvoice",
-        "options": recorded_options(options),
-        "num_incomplete": num_incomplete,
-    }
     return write_corpus(
-        options.out, splits, rejected, facts, langs, max_rejected=options.max_rejected
+        options.out,
+        splits,
+        rejected,
+        facts={
+            "corpus": "commonvoice",
+            "options": recorded_options(options),
+            "num_incomplete": checker.count_incomplete(splits),
+        },
+        langs=facts_of_lang,
+        max_rejected=options.max_rejected,
     )
 
 
@@ -166,13 +185,17 @@ def _check_test_fraction(test_fraction: float, *, most: int) -> None:
 
 def _refuse_tables_without_rows(name: str, languages: Iterable[Language]) -> None:
     """Raise DataError if tables of a release without rows are the reason why a set is empty."""
-    of_languages = (language.without_rows.get(name) for language in languages)
-    tables = [table for table in of_languages if table]
+    tables = [
+        language.without_rows[name] for language in languages if name in language.without_rows
+    ]
     if tables:
         without_dev = "leave the dev set out with --dev_utterances 0, or " if name == "dev" else ""
         to_do = f"{without_dev}divide validated.tsv with --split paper"
         names = list_names([*map(str, tables)])
         raise DataError(names, f"no row, so no utterance is left for the {name} set", to_do)
+
+
+# ---- the tables of a release
 
 
 def find_language_folders(corpus: Path, langs: Sequence[str]) -> dict[str, Path]:
@@ -182,42 +205,90 @@ def find_language_folders(corpus: Path, langs: Sequence[str]) -> dict[str, Path]
     """
     if not corpus.is_dir():
         layout = "one folder per language that contains validated.tsv and clips/"
-        raise DataError(
-            corpus,
-            "no such folder",
-            f"--corpus is the folder of a Common Voice release, with {layout}",
-        )
+        to_do = f"--corpus is the folder of a Common Voice release, with {layout}"
+        raise DataError(corpus, "no such folder", to_do)
     if (corpus / "validated.tsv").is_file():
         to_do = f"give the folder above: --corpus {corpus.parent} --langs {corpus.name}"
         raise DataError(corpus, "the folder of one language", to_do)
-    folders, faults = {}, []
+    folders = {}
+    faults = []
     for lang in langs:
         candidates = [corpus / lang, *sorted(corpus.glob(f"cv-corpus-*/{lang}"))]
-        found = [folder for folder in candidates if folder.is_dir()]
-        if len(found) == 1:
-            folders[lang] = found[0]
-        elif found:
-            names = [folder.name for folder in found]
-            faults.append(
-                f"{corpus}: language {lang!r} is there {len(found)} times ({names}); keep one release"
-            )
+        existing = [folder for folder in candidates if folder.is_dir()]
+        if len(existing) == 1:
+            folders[lang] = existing[0]
+        elif existing:
+            names = [folder.name for folder in existing]
+            found = f"language {lang!r} is there {len(existing)} times ({names})"
+            faults.append(f"{corpus}: {found}; keep one release")
         else:
-            names = [folder.parent.name for folder in sorted(corpus.glob("*/validated.tsv"))]
-            names = names or [path.name for path in sorted(corpus.iterdir())]
-            found_names = list_names(names) or "nothing"
-            faults.append(
-                f"{corpus}: no folder {lang!r} of a Common Voice release; found: {found_names}"
-            )
+            listed = list_names(_list_languages(corpus)) or "nothing"
+            found = f"no folder {lang!r} of a Common Voice release"
+            faults.append(f"{corpus}: {found}; found: {listed}")
     if faults:
         raise DataError("\n".join(faults))
     return folders
 
 
-def read_release_table(path: Path, language: Language) -> list[Utterance]:
-    """The rows of one table with normalised transcripts; unusable rows are rejected with a reason.
+def _list_languages(corpus: Path) -> list[str]:
+    """The names of folders with a validated.tsv; if there is none, of all files and folders."""
+    languages = [table.parent.name for table in sorted(corpus.glob("*/validated.tsv"))]
+    return languages or [path.name for path in sorted(corpus.iterdir())]
 
-    Durations are None if the release does not give them. Raises DataError when the table is
-    missing, or lacks a column.
+
+def _read_language(folder: Path, lang: str, split: str, checker: ClipChecker) -> Language:
+    """All utterances of a language, with durations: all in `train`, or in the sets of the release.
+
+    Args:
+        split: `paper`: the rows of validated.tsv are `train`; `released`: test.tsv, dev.tsv and
+            train.tsv are the sets. A clip in two of them is rejected in the later one.
+    Raises DataError when a table is missing, or no clip can be used to train.
+    """
+    table_of_set = {"train": "validated"}
+    if split == "released":
+        table_of_set = {name: name for name in ("test", "dev", "train")}
+    language = Language(lang)
+    used_keys: set[str] = set()
+    for name, table in table_of_set.items():
+        path = folder / f"{table}.tsv"
+        if split == "released" and not path.exists() and (folder / "validated.tsv").is_file():
+            raise DataError(path, "no such file", "divide validated.tsv with --split paper")
+        num_rejected = len(language.rejected)
+        rows = read_release_table(path, language)
+        if not rows and len(language.rejected) == num_rejected:
+            language.without_rows[name] = path
+        utterances, rejected = checker.check(rows, f"{lang}: durations", mode="none")
+        language.rejected += rejected
+        for utterance in utterances:
+            if utterance.key in used_keys:
+                tables = ", ".join(sorted(table_of_set))
+                language.reject(utterance, f"repeated: this clip is in two of {tables}")
+            else:
+                language.splits[name].append(utterance)
+        used_keys.update(utterance.key for utterance in language.splits[name])
+    if not language.splits["train"]:
+        if split == "released":
+            _refuse_tables_without_rows("train", [language])
+        raise _make_no_usable_clip_error(folder, language)
+    return language
+
+
+def _make_no_usable_clip_error(folder: Path, language: Language) -> DataError:
+    """The error for a language without a usable clip, by the reasons why they cannot be used."""
+    kinds = count_kinds(language.rejected)
+    listed = ", ".join(f"{kind} {count}" for kind, count in kinds.items()) or "it has none"
+    to_do = f"leave {language.lang} out of --langs"
+    if list(kinds) == ["missing"]:
+        to_do = f"unpack the clips of the release into {folder / 'clips'}, or {to_do}"
+    return DataError(folder, f"no clip of this language can be used ({listed})", to_do)
+
+
+def read_release_table(path: Path, language: Language) -> list[Utterance]:
+    """The rows of one table with normalised transcripts.
+
+    Unusable rows are added to the rejected clips of the language with a reason, removed characters
+    to its count. Durations are None if the release does not give them. Raises DataError when the
+    table is missing, or lacks a column.
     """
     clips = path.parent / "clips"
     durations = _read_durations(path.parent / "clip_durations.tsv")
@@ -227,49 +298,58 @@ def read_release_table(path: Path, language: Language) -> list[Utterance]:
         found = f"no column {missing[0]!r} (has: {', '.join(header)})"
         raise DataError(f"{path}:1", found, "check that --corpus is a Common Voice release")
     utterances: dict[str, Utterance] = {}
-    lang, rejected = language.lang, language.rejected
+    lang = language.lang
     for number, row in enumerate(rows, start=2):
         where = f"{lang}:{path.name}:{number}"
-        if isinstance(row, str):
-            rejected.append(Rejected(where, "", row, lang))
+        if isinstance(row, str):  # why the row cannot be read
+            language.rejected.append(Rejected(key=where, path="", reason=row, lang=lang))
             continue
         client_id, name, sentence = (row[header.index(column)] for column in COLUMNS)
-        name = (
-            name if "." in name or not name else f"{name}.mp3"
-        )  # the first releases omit the suffix
+        if name and "." not in name:  # the first releases omit the suffix
+            name += ".mp3"
+        wav = str(clips / name) if name else ""
         text, removed = normalize_counted(sentence, lang)
         language.removed += removed
         key = _make_key(name, lang)
-        reason = _row_fault(name, sentence, text)
-        if reason is None and key in utterances:
+        is_repeated = key in utterances
+        reason = _find_row_fault(name, sentence, text)
+        if reason is None and is_repeated:
             reason = "repeated: this clip is on an earlier line"
         if reason is not None:
-            own_key = key if name and key not in utterances else where
-            rejected.append(Rejected(own_key, str(clips / name) if name else "", reason, lang))
+            is_unique = bool(name) and not is_repeated
+            language.rejected.append(
+                Rejected(key=key if is_unique else where, path=wav, reason=reason, lang=lang)
+            )
             continue
-        wav, seconds, speaker = str(clips / name), durations.get(name), client_id or None
         utterances[key] = Utterance(
-            key=key, wav=wav, txt=text, lang=lang, duration=seconds, speaker=speaker
+            key=key,
+            wav=wav,
+            txt=text,
+            lang=lang,
+            duration=durations.get(name),
+            speaker=client_id or None,
         )
     return [*utterances.values()]
 
 
 def _read_tsv(path: Path) -> tuple[list[str], Iterator[list[str] | str]]:
-    """The names of the columns, and the values of each row or why the row cannot be read."""
+    """The names of the columns, and the rows.
+
+    A row is the list of its values, or a text that says why it cannot be read.
+
+    Raises DataError when the file is missing or no text.
+    """
     try:
         with path.open("rb") as file:
             lines = [raw.removesuffix(b"\n").removesuffix(b"\r") for raw in file] or [b""]
     except OSError as error:
         fault = f"cannot be read ({error.strerror})"
         raise DataError(path, fault, "check that --corpus is a Common Voice release") from error
-    if found := describe_binary(lines[0]):
-        raise DataError(path, found)
-    header = (
-        lines[0]
-        .removeprefix(b"\xef\xbb\xbf")
-        .decode("utf-8", errors="backslashreplace")
-        .split("\t")
-    )
+    binary_kind = describe_binary(lines[0])
+    if binary_kind:
+        raise DataError(path, binary_kind)
+    first_line = lines[0].removeprefix(b"\xef\xbb\xbf").decode("utf-8", errors="backslashreplace")
+    header = first_line.split("\t")
 
     def read_row(raw: bytes) -> list[str] | str:
         try:
@@ -283,17 +363,26 @@ def _read_tsv(path: Path) -> tuple[list[str], Iterator[list[str] | str]]:
     return header, map(read_row, lines[1:])
 
 
-def _row_fault(name: str, sentence: str, text: str) -> str | None:
-    """Why a row cannot be used, apart from its audio."""
+def _find_row_fault(name: str, sentence: str, text: str) -> str | None:
+    """Why a row cannot be used, apart from its audio; None: it can be.
+
+    Args:
+        name: file name of the clip.
+        sentence: the transcript as it is in the row.
+        text: the transcript after normalisation.
+    """
     if not name:
         return "no path"
-    if "/" in name or "\\" in name or "\0" in name or name.startswith("."):
+    has_folder = any(separator in name for separator in "/\\")
+    if has_folder or "\0" in name or name.startswith("."):
         return "path is not a file name"
     if len(sentence) > _MAX_SENTENCE:
         return f"transcript too long: {len(sentence)} characters, at most {_MAX_SENTENCE}"
     if not sentence.strip():
         return "empty transcript"
-    return None if text else f"empty transcript after normalisation: {sentence!r}"
+    if not text:
+        return f"empty transcript after normalisation: {sentence!r}"
+    return None
 
 
 def _make_key(name: str, lang: str) -> str:
@@ -315,58 +404,19 @@ def _read_durations(path: Path) -> dict[str, float]:
         raise DataError(f"{path}:1", found, to_do)
     durations: dict[str, float] = {}
     for row in rows:
+        if isinstance(row, str):  # why the row cannot be read
+            continue
+        name, duration_ms = row
         try:
-            seconds = round(float(row[1]) / 1000.0, 3) if isinstance(row, list) else math.nan
+            seconds = round(float(duration_ms) / 1000.0, 3)
         except ValueError:
             continue
-        if math.isfinite(seconds) and seconds > 0.0:
-            durations[row[0]] = seconds
+        if 0.0 < seconds < math.inf:  # False for NaN
+            durations[name] = seconds
     return durations
 
 
-def _read_language(folder: Path, lang: str, split: str, checker: ClipChecker) -> Language:
-    """All utterances of the tables, with durations: in `train` for `paper`, in the three sets for
-    `released`.
-    """
-    files = (
-        {"train": "validated"}
-        if split == "paper"
-        else {name: name for name in ("test", "dev", "train")}
-    )
-    language = Language(lang)
-    seen: set[str] = set()
-    for name, file in files.items():
-        path = folder / f"{file}.tsv"
-        if split == "released" and not path.exists() and (folder / "validated.tsv").is_file():
-            raise DataError(path, "no such file", "divide validated.tsv with --split paper")
-        num_rejected = len(language.rejected)
-        found = read_release_table(path, language)
-        if not found and len(language.rejected) == num_rejected:
-            language.without_rows[name] = path
-        utterances, rejected = checker.check(found, f"{lang}: durations", mode="none")
-        language.rejected += rejected
-        for utterance in utterances:
-            if utterance.key in seen:
-                language.reject(
-                    utterance, f"repeated: this clip is in two of {', '.join(sorted(files))}"
-                )
-            else:
-                language.splits[name].append(utterance)
-        seen.update(utterance.key for utterance in language.splits[name])
-    if not language.splits["train"]:
-        if split == "released":
-            _refuse_tables_without_rows("train", [language])
-        raise _make_no_usable_clip_error(folder, language)
-    return language
-
-
-def _make_no_usable_clip_error(folder: Path, language: Language) -> DataError:
-    kinds = count_kinds(language.rejected)
-    shown = ", ".join(f"{kind} {count}" for kind, count in kinds.items()) or "it has none"
-    to_do = f"leave {language.lang} out of --langs"
-    if [*kinds] == ["missing"]:
-        to_do = f"unpack the clips of the release into {folder / 'clips'}, or {to_do}"
-    return DataError(folder, f"no clip of this language can be used ({shown})", to_do)
+# ---- the sets
 
 
 def _divide(
@@ -374,32 +424,51 @@ def _divide(
 ) -> int:
     """Make the three sets of a language: clips checked, `wanted_h` hours in train.
 
+    The sets of a release stay as they are, apart from these hours. Changes `language`.
+
     Returns: how many test clips were wanted. Fewer are a warning.
     """
     splits = language.splits
-    num_wanted = len(splits["test"])
+    num_test_wanted = len(splits["test"])
     if options.split == "paper":
-        num_wanted = min(int(len(splits["train"]) * options.test_fraction), options.max_test)
-        _hold_out(language, "test", num_wanted, options.seed, max_loss=0.5)
-        share = min(1.0, wanted_h / hours_of(splits["train"])) if splits["train"] else 0.0
-        size = min(_DEV_LIMIT, max(1, round(_DEV_SHARE * share * len(splits["train"]))))
-        size = size if options.dev_utterances is None else options.dev_utterances
-        # At most 10 % of the training pool are given up so that dev shares no sentence with train.
-        _hold_out(language, "dev", size, options.seed, max_loss=0.1)
+        num_pool = len(splits["train"])
+        num_test_wanted = min(int(num_pool * options.test_fraction), options.max_test)
+        _hold_out(language, "test", num_test_wanted, options.seed, max_loss=_MAX_LOSS_TEST)
+        num_dev = options.dev_utterances
+        if num_dev is None:
+            num_dev = _choose_dev_size(splits["train"], wanted_h)
+        _hold_out(language, "dev", num_dev, options.seed, max_loss=_MAX_LOSS_DEV)
     for name in ("test", "dev"):
         splits[name], rejected = checker.check(splits[name], f"{language.lang}: {name} clips")
         language.rejected += rejected
     ordered = shuffled(splits["train"], options.seed, "train")
     splits["train"] = _take_hours(ordered, wanted_h, language, checker)
-    if len(splits["test"]) < num_wanted:
-        message = "%s: %d of %d test clips; the others would put their sentence into the training set, or are faulty"
-        logger.warning(f"{message} (rejected.tsv)", language.lang, len(splits["test"]), num_wanted)
-    return num_wanted
+    num_test = len(splits["test"])
+    if num_test < num_test_wanted:
+        message = (
+            "%s: %d of %d test clips; the others would put their sentence into the training set, "
+            "or are faulty (rejected.tsv)"
+        )
+        logger.warning(message, language.lang, num_test, num_test_wanted)
+    return num_test_wanted
+
+
+def _choose_dev_size(pool: Sequence[Utterance], wanted_h: float) -> int:
+    """The utterances of the dev set: 5 % of those of `wanted_h` hours of the pool, 1 to 1000."""
+    share = min(1.0, wanted_h / hours_of(pool)) if pool else 0.0
+    return min(_DEV_LIMIT, max(1, round(_DEV_SHARE * share * len(pool))))
 
 
 def _hold_out(language: Language, name: str, size: int, seed: int, *, max_loss: float) -> None:
-    found = hold_out(language.splits["train"], size, seed=seed, purpose=name, max_loss=max_loss)
-    language.splits[name], language.splits["train"], left_out = found
+    """Move at most `size` utterances from `train` to the set `name`; see `hold_out`.
+
+    Others are rejected, because they would put a speaker or sentence of this set into `train`.
+    """
+    held, rest, left_out = hold_out(
+        language.splits["train"], size, seed=seed, purpose=name, max_loss=max_loss
+    )
+    language.splits[name] = held
+    language.splits["train"] = rest
     for utterance, reason in left_out:
         language.reject(utterance, reason, is_fault=False)
 
@@ -407,25 +476,30 @@ def _hold_out(language: Language, name: str, size: int, seed: int, *, max_loss: 
 def _take_hours(
     ordered: Sequence[Utterance], wanted_h: float, language: Language, checker: ClipChecker
 ) -> list[Utterance]:
-    """The first usable utterances up to the hours, to the nearest utterance; faulty ones are
-    replaced.
+    """The first usable utterances up to the hours, to the nearest utterance.
+
+    For faulty clips the next ones are taken. Faulty ones, and those after the hours are reached, are
+    rejected.
     """
     taken: list[Utterance] = []
     position = 0
     while True:
         wanted_s = (wanted_h - hours_of(taken)) * 3600.0
         batch = []
-        while position < len(ordered) and wanted_s >= (ordered[position].duration or 0.0) / 2:
-            batch.append(ordered[position])
-            wanted_s -= ordered[position].duration or 0.0
+        while position < len(ordered):
+            utterance = ordered[position]
+            duration_s = utterance.duration or 0.0
+            if wanted_s < duration_s / 2:  # without it the sum is nearer to the hours
+                break
+            batch.append(utterance)
+            wanted_s -= duration_s
             position += 1
         if not batch:
             break
         usable, rejected = checker.check(batch, f"{language.lang}: train clips")
         taken += usable
         language.rejected += rejected
+    reason = "not sampled: the hours of this language are reached"
     for utterance in ordered[position:]:
-        language.reject(
-            utterance, "not sampled: the hours of this language are reached", is_fault=False
-        )
+        language.reject(utterance, reason, is_fault=False)
     return taken

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Consent and access per recording: the file consent.tsv of a project, which people and programs
-write.
+"""Consent and access per recording: the file consent.tsv of a project.
 
-It has a header and one line per recording: the recording, `yes`, `no` or nothing, and a note. A
-recording is the path of its audio file as in the data lists, or the end of that path, such as
-`talk.wav` or `2019/talk.wav`.
+People and programs write it. It has a header and one line per recording: the recording, `yes`, `no`
+or nothing, and a note. A recording is the path of its audio file as in the data lists, or the end of
+that path, such as `talk.wav` or `2019/talk.wav`.
 """
 
 from collections import Counter
@@ -32,46 +31,72 @@ class Consent:
     note: str = ""
 
 
+_NOTHING_STATED = Consent()
+
+
+# ---- the file
+
+
 def read_consent(path: Path) -> dict[str, Consent]:
-    """Recording → its consent, of several lines that which is not allowed; empty if there is no
-    file.
+    """Recording → its consent, of several lines as `join_consents`; empty if there is no file.
 
     Raises DataError for a line of another form.
     """
-    found = list[tuple[str, Consent]]()
-    for number, line in enumerate(read_lines(path) if path.is_file() else [], 1):
+    if not path.is_file():
+        return {}
+    consents = list[tuple[str, Consent]]()
+    for number, line in enumerate(read_lines(path), start=1):
         cells = [cell.strip() for cell in line.split("\t")]
-        if number == 1 and cells == [*HEADER] or not any(cells):
+        is_header = number == 1 and cells == [*HEADER]
+        if is_header or not any(cells):
             continue
-        recording, allowed, note = [*cells, "", ""][:3]
-        if len(cells) > 3 or not recording or allowed.lower() not in _ALLOWED:
+        recording, word, note = [*cells, "", ""][:3]  # cells at the end may be absent
+        if len(cells) > 3 or not recording or word.lower() not in _ALLOWED:
             to_do = "write the recording, yes, no or nothing, and a note, with tabs between them"
             raise DataError(f"{path}:{number}", "not a line of consent", to_do)
-        found.append((recording, Consent(_ALLOWED[allowed.lower()], note)))
-    return join_consents(found)
+        consents.append((recording, Consent(_ALLOWED[word.lower()], note)))
+    return join_consents(consents)
+
+
+def join_consents(consents: Iterable[tuple[str, Consent]]) -> dict[str, Consent]:
+    """Name → its consent; of several with one name the last one.
+
+    But one that is not allowed stays: later ones do not replace it.
+    """
+    joined = dict[str, Consent]()
+    for name, consent in consents:
+        earlier = joined.get(name)
+        if earlier is None or earlier.is_allowed is not False:
+            joined[name] = consent
+    return joined
 
 
 def parse_allowed(word: str) -> bool | None:
-    """yes, no or nothing. Raises DataError for another word."""
+    """True for yes, False for no, None for nothing. Raises DataError for another word."""
     if word.lower() not in _ALLOWED:
-        raise DataError(
-            f"allowed {one_field(word)[:40]!r}", "not yes, no or nothing", "write one of them"
-        )
+        where = f"allowed {one_field(word)[:40]!r}"
+        raise DataError(where, "not yes, no or nothing", "write one of them")
     return _ALLOWED[word.lower()]
 
 
 def set_consents(path: Path, consents: Mapping[str, Consent]) -> None:
-    """Write the consent of these recordings; without note and decision a line is removed."""
-    new = {
-        one_field(name): Consent(one.is_allowed, one_field(one.note.strip()))
-        for name, one in consents.items()
-    }
-    found = read_consent(path) | new
-    names = {value: name for name, value in _ALLOWED.items()}
-    rows = [
-        (name, names[one.is_allowed], one.note) for name, one in found.items() if one != Consent()
-    ]
-    write_atomic(path, "".join("\t".join(row) + "\n" for row in (HEADER, *rows)))
+    """Write the consent of these recordings; the lines of others stay.
+
+    A recording without a decision and a note gets no line, and its earlier line is removed.
+    """
+    consent_of = read_consent(path)
+    for name, consent in consents.items():
+        note = one_field(consent.note.strip())
+        consent_of[one_field(name)] = Consent(consent.is_allowed, note)
+    word_of = {is_allowed: word for word, is_allowed in _ALLOWED.items()}
+    rows = [HEADER]
+    for name, consent in consent_of.items():
+        if consent != _NOTHING_STATED:
+            rows.append((name, word_of[consent.is_allowed], consent.note))
+    write_atomic(path, "".join("\t".join(row) + "\n" for row in rows))
+
+
+# ---- recordings of lists
 
 
 def match_consent(
@@ -82,51 +107,63 @@ def match_consent(
     Composed and decomposed letters are equal, and upper and lower case of the file name, unless a
     line has its case.
     """
-    exact = join_consents((normalize("NFC", name), one) for name, one in consents.items())
-    folded = join_consents((_fold_name(name), one) for name, one in consents.items())
+    exact = join_consents((normalize("NFC", name), consent) for name, consent in consents.items())
+    folded = join_consents((_fold_name(name), consent) for name, consent in consents.items())
     for recording in recordings:
-        parts = PurePath(normalize("NFC", one_field(recording))).parts  # as the file has it
-        ends = [str(PurePath(*parts[start:])) for start in range(len(parts))]
-        known = (exact.get(end) or folded.get(_fold_name(end)) for end in ends)
-        yield recording, next(filter(None, known), Consent())
+        yield recording, _match_one(recording, exact, folded)
+
+
+def _match_one(
+    recording: str, exact: Mapping[str, Consent], folded: Mapping[str, Consent]
+) -> Consent:
+    """The consent of the longest end of a path that has one; nothing stated if no end has one.
+
+    Args:
+        exact: consents by name in NFC.
+        folded: consents by name as `_fold_name` gives it.
+    """
+    for end in _ends_of_path(recording):
+        consent = exact.get(end) or folded.get(_fold_name(end))
+        if consent is not None:
+            return consent
+    return _NOTHING_STATED
 
 
 def find_unmatched(consents: Mapping[str, Consent], recordings: Iterable[str]) -> list[str]:
-    """The names that are not allowed and match no recording: misspelt, or of one that is not there."""
-    names = [PurePath(normalize("NFC", one_field(one))).parts for one in recordings]
-    ends = {
-        _fold_name(str(PurePath(*parts[start:]))) for parts in names for start in range(len(parts))
-    }
-    return [
-        name
-        for name, one in consents.items()
-        if one.is_allowed is False and _fold_name(name) not in ends
-    ]
+    """The names that are not allowed and match no recording.
+
+    They are misspelt, or their recording is in no list.
+    """
+    known_ends = set[str]()
+    for recording in recordings:
+        known_ends |= {_fold_name(end) for end in _ends_of_path(recording)}
+    not_allowed = [name for name, consent in consents.items() if consent.is_allowed is False]
+    return [name for name in not_allowed if _fold_name(name) not in known_ends]
 
 
-def join_consents(consents: Iterable[tuple[str, Consent]]) -> dict[str, Consent]:
-    """By name; of several with one name that which is not allowed, or the last one."""
-    found = dict[str, Consent]()
-    for name, one in consents:
-        if found.setdefault(name, one).is_allowed is not False:
-            found[name] = one
-    return found
+def _ends_of_path(recording: str) -> list[str]:
+    """The path in NFC, and each end of it: `/a/b.wav`, `a/b.wav` and `b.wav`, the longest first."""
+    parts = PurePath(normalize("NFC", one_field(recording))).parts  # as consent.tsv has it
+    return [str(PurePath(*parts[start:])) for start in range(len(parts))]
 
 
 def _fold_name(path: str) -> str:
-    """A path in NFC whose file name is folded."""
-    found = PurePath(normalize("NFC", path))
-    return str(found.with_name(fold_name(found.name))) if found.name else str(found)
+    """A path in NFC whose file name is without case; the empty path stays."""
+    composed = PurePath(normalize("NFC", path))
+    if not composed.name:
+        return str(composed)
+    return str(composed.with_name(fold_name(composed.name)))
 
 
 def summarise_consent(consents: Iterable[Consent]) -> list[str]:
     """Sentences for a card: how many of the recordings are allowed, and each note with its number
-    of recordings.
+    of recordings. None if nothing is stated of any recording.
     """
-    found = list(consents)
-    if all(one == Consent() for one in found):
+    consents = list(consents)
+    if all(consent == _NOTHING_STATED for consent in consents):
         return []
-    num_allowed = sum(one.is_allowed is True for one in found)
-    notes = Counter(one.note for one in found if one.note)
-    lines = [f"Recordings in the training: {len(found):,}. Stated as allowed: {num_allowed:,}."]
+    num_allowed = sum(consent.is_allowed is True for consent in consents)
+    notes = Counter(consent.note for consent in consents if consent.note)
+    total = f"Recordings in the training: {len(consents):,}."
+    lines = [f"{total} Stated as allowed: {num_allowed:,}."]
     return lines + [f"{number:,} of them: {note}" for note, number in notes.most_common()]

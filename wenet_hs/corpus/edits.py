@@ -27,56 +27,73 @@ logger = logging.getLogger(__name__)
 EXCLUDED = "exclude.txt"
 """A file in the output folder: keys of utterances to leave out, one per line."""
 ADDED = "added.tsv"
-"""Name of the file in the output folder of `prepare`."""
+"""A file in the output folder of `prepare`: utterances to train with too, one per line."""
 COLUMNS = ("audio", "text", "start", "end", "speaker", "lang", "channel")
 _NEEDED = COLUMNS[:2]
 
 
-def read_added(path: Path) -> list[tuple[int, dict[str, str]]]:
-    """Line number and values by column of each row; none without the file.
+# ---- added.tsv
 
-    Raises DataError for another form.
+
+def read_added(path: Path) -> list[tuple[int, dict[str, str]]]:
+    """Line number and values by column of each row; empty lines have none, nor has an absent file.
+
+    Raises DataError for unknown columns, and for a row with another number of cells than the first.
     """
-    header, *lines = [
-        line.split("\t") for line in (read_lines(path) if path.is_file() else [])
-    ] or [list(_NEEDED)]
-    unknown = [name for name in header if name not in COLUMNS]
-    if unknown or len({*header}) < len(header) or not {*_NEEDED} <= {*header}:
-        found = f"has the columns {' '.join(header)}"
-        to_do = f"write audio and text, and any of {' '.join(COLUMNS[2:])}"
-        raise DataError(f"{path}:1", one_field(found)[:200], to_do)
+    if not path.is_file():
+        return []
+    table = [line.split("\t") for line in read_lines(path)]
+    if not table:
+        return []
+    header, *lines = table
+    _check_header(path, header)
     rows = list[tuple[int, dict[str, str]]]()
-    for number, cells in enumerate(lines, start=2):
-        if not any(map(str.strip, cells)):
+    for number, line in enumerate(lines, start=2):
+        cells = [cell.strip() for cell in line]
+        if not any(cells):
             continue
         if len(cells) != len(header):
             found = f"{len(cells)} cells, the first line has {len(header)}"
             raise DataError(f"{path}:{number}", found, "separate the cells by tabs")
-        rows.append((number, dict(zip(header, map(str.strip, cells), strict=True))))
+        rows.append((number, dict(zip(header, cells, strict=True))))
     return rows
+
+
+def _check_header(path: Path, header: Sequence[str]) -> None:
+    """Raise DataError if a needed column is absent, or one is unknown or repeated."""
+    is_known = set(header) <= set(COLUMNS)
+    is_repeated = len(set(header)) < len(header)
+    has_needed = set(_NEEDED) <= set(header)
+    if is_known and has_needed and not is_repeated:
+        return
+    found = f"has the columns {' '.join(header)}"
+    to_do = f"write audio and text, and any of {' '.join(COLUMNS[2:])}"
+    raise DataError(f"{path}:1", one_field(found)[:200], to_do)
 
 
 def write_added(
     path: Path, rows: Sequence[Mapping[str, str]], *, recordings: Collection[str] | None = None
 ) -> None:
-    """Write the file from rows of values by column.
+    """Write the file from rows of values by column; other keys of a row are ignored.
 
-    `recordings`: their rows are replaced, and those of other audio files stay; None: all rows are
-    replaced.
+    Args:
+        recordings: values of `audio` whose earlier rows are replaced; those of other audio files
+            stay, before the new ones. None: all rows are replaced.
     """
-    kept = (
-        []
-        if recordings is None
-        else [row for _, row in read_added(path) if row["audio"] not in recordings]
-    )
-    lines = (
-        "\t".join(one_field(row.get(name, "")) for name in COLUMNS) + "\n" for row in (*kept, *rows)
-    )
-    write_atomic(path, "\t".join(COLUMNS) + "\n" + "".join(lines))
+    kept = list[Mapping[str, str]]()
+    if recordings is not None:
+        kept = [row for _, row in read_added(path) if row["audio"] not in recordings]
+    lines = ["\t".join(COLUMNS)]
+    for row in (*kept, *rows):
+        lines.append("\t".join(one_field(row.get(name, "")) for name in COLUMNS))
+    write_atomic(path, "".join(f"{line}\n" for line in lines))
 
 
 def utterances_of(rows: Iterable[Mapping[str, str]]) -> list[Utterance]:
-    """An utterance per row, without a look at its audio."""
+    """An utterance per row with its audio, text and speaker, without a look at the audio.
+
+    Times, language and channel are left out: `leave_out_held` needs only these values.
+    """
     return [
         Utterance(
             key=f"added-{number}",
@@ -91,93 +108,132 @@ def utterances_of(rows: Iterable[Mapping[str, str]]) -> list[Utterance]:
 def leave_out_held(
     added: Sequence[Utterance], splits: Mapping[str, Sequence[Utterance]]
 ) -> tuple[list[Utterance], list[Rejected]]:
-    """The utterances that may be trained with, and those whose recording or speaker is or may be in
-    dev or test.
+    """The added utterances that may be trained with, and the others with the reason.
 
-    A copy of a recording counts as the recording, and so does a file of the same name in another
-    form or folder. Upper and lower case of names are equal. Where speakers of dev or test are
-    named, an utterance without a speaker is left out. Those whose name is in a list already are
-    left out too.
+    The first of these reasons is stated; none of them is a fault:
+    1. Its recording is in dev or test: the same file, a copy, or a file of the same name in another
+       form or folder.
+    2. Its speaker is in dev or test. Upper and lower case of names are equal.
+    3. Speakers of dev or test are named, and it has no speaker.
+    4. Its name is in a list already, or an earlier added utterance has it.
     """
-    held = {name: splits.get(name, ()) for name in ("test", "dev")}
     if not added:
         return [], []
-    recordings = {
-        Path(wav).resolve(): name for name, us in held.items() for wav in {u.wav for u in us}
+    held_out = {name: splits.get(name, ()) for name in ("test", "dev")}
+    recordings = _HeldOutRecordings(held_out)
+    set_of_speaker = {
+        fold_speaker(u.speaker): name
+        for name, utterances in held_out.items()
+        for u in utterances
+        if u.speaker
     }
-    stems = {fold_name(path.stem): name for path, name in recordings.items()}
-    speakers = {fold_speaker(u.speaker): name for name, us in held.items() for u in us if u.speaker}
-    by_size = dict[int, list[Path]]()
-    for path in filter(Path.is_file, recordings):
-        by_size.setdefault(path.stat().st_size, []).append(path)
-    sha256 = cache(file_sha256)
-
-    @cache
-    def find_set(wav: str) -> str | None:
-        path = Path(wav).resolve()
-        if found := stems.get(fold_name(path.stem)):
-            return found
-        alike = by_size.get(path.stat().st_size, [])
-        same = next((one for one in alike if one == path or sha256(one) == sha256(path)), None)
-        return recordings[same] if same else None
-
-    kept, rejected = list[Utterance](), list[Rejected]()
-    known = {u.key for us in splits.values() for u in us}
-    for u in added:
-        reason = f"its recording is in the {name} set" if (name := find_set(u.wav)) else ""
-        if not reason and u.speaker and (name := speakers.get(fold_speaker(u.speaker))):
-            reason = f"its speaker is in the {name} set"
-        if not reason and speakers and not u.speaker:
+    known_keys = {u.key for utterances in splits.values() for u in utterances}
+    kept = list[Utterance]()
+    rejected = list[Rejected]()
+    for utterance in added:
+        set_of_recording = recordings.find_set(utterance.wav)
+        speaker = utterance.speaker
+        reason = None
+        if set_of_recording is not None:
+            reason = f"its recording is in the {set_of_recording} set"
+        elif speaker and fold_speaker(speaker) in set_of_speaker:
+            reason = f"its speaker is in the {set_of_speaker[fold_speaker(speaker)]} set"
+        elif set_of_speaker and not speaker:
             reason = "no speaker: it may be one of dev or test, which have names; name who speaks"
-        if not reason and u.key in known:
+        elif utterance.key in known_keys:
             reason = "repeated: the lists have an utterance of this name already"
-        known.add(u.key)
-        if reason:
-            rejected.append(Rejected(u.key, u.wav, reason, u.lang or "", is_fault=False))
+        known_keys.add(utterance.key)
+        if reason is None:
+            kept.append(utterance)
         else:
-            kept.append(u)
+            rejected.append(
+                Rejected(
+                    key=utterance.key,
+                    path=utterance.wav,
+                    reason=reason,
+                    lang=utterance.lang or "",
+                    is_fault=False,
+                )
+            )
     return kept, rejected
 
 
+class _HeldOutRecordings:
+    """The recordings of dev and test, to find whether a file is one of them or a copy."""
+
+    def __init__(self, held_out: Mapping[str, Sequence[Utterance]]) -> None:
+        """Find the files of the recordings. `held_out`: name of a set → its utterances."""
+        self._set_of_path: dict[Path, str] = {}
+        """Real path of a recording → its set."""
+        for name, utterances in held_out.items():
+            for wav in {utterance.wav for utterance in utterances}:
+                self._set_of_path[Path(wav).resolve()] = name
+        self._set_of_stem = {fold_name(path.stem): name for path, name in self._set_of_path.items()}
+        self._paths_of_size: dict[int, list[Path]] = {}
+        """Size in bytes → recordings: only files of equal size can be copies."""
+        for path in filter(Path.is_file, self._set_of_path):
+            self._paths_of_size.setdefault(path.stat().st_size, []).append(path)
+        # Many utterances have one recording: each file is hashed and looked for once.
+        self._sha256 = cache(file_sha256)
+        self.find_set = cache(self._find_set)
+
+    def _find_set(self, wav: str) -> str | None:
+        """The set that has a file of this name, in any folder and form, or one of equal content."""
+        path = Path(wav).resolve()
+        set_of_name = self._set_of_stem.get(fold_name(path.stem))
+        if set_of_name is not None:
+            return set_of_name
+        for other in self._paths_of_size.get(path.stat().st_size, []):
+            if other == path or self._sha256(other) == self._sha256(path):
+                return self._set_of_path[other]
+        return None
+
+
+# ---- names of speakers
+
+
 def fold_speaker(name: str) -> str:
-    """The name of a person to compare: composed letters, without case (Weiß is WEISS), single
-    spaces.
+    """The name of a person to compare: composed letters, without case, single spaces.
+
+    So Weiß is WEISS.
     """
-    return " ".join(
-        unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold()).split()
-    )
+    folded = unicodedata.normalize("NFC", name).casefold()
+    return " ".join(unicodedata.normalize("NFC", folded).split())
 
 
 def join_names(names: Iterable[str | None]) -> dict[str, str]:
-    """Each name → the first one that differs only in case or in the form of Unicode (macOS writes
-    another one).
+    """Each name → the first one that differs only in case or in the form of Unicode.
+
+    The second name is in NFC: macOS writes another form. None and empty names are left out. Names
+    that differ in case are logged.
     """
-    first, found = dict[str, str](), dict[str, str]()
+    first_spelling = dict[str, str]()
+    spelling_of = dict[str, str]()
+    joined = set[str]()
     for name in filter(None, names):
         normal = normalize_phones(name)
-        found[name] = first.setdefault(fold_speaker(normal), normal)
-    if joined := sorted(
-        {f"{name!r} as {one!r}" for name, one in found.items() if normalize_phones(name) != one}
-    ):
-        logger.info(
-            "speakers whose names differ only in case are one: %s", list_names(joined, most=8)
-        )
-    return found
+        spelling = first_spelling.setdefault(fold_speaker(normal), normal)
+        spelling_of[name] = spelling
+        if normal != spelling:
+            joined.add(f"{name!r} as {spelling!r}")
+    if joined:
+        listed = list_names(sorted(joined), most=8)
+        logger.info("speakers whose names differ only in case are one: %s", listed)
+    return spelling_of
 
 
-def leave_out_excluded(
-    utterances: Sequence[Utterance], path: Path
-) -> tuple[list[Utterance], list[Rejected]]:
-    """The utterances that are used, and those whose key is in the file."""
-    keys = {*map(str.strip, read_lines(path))} - {""} if path.is_file() else set[str]()
+# ---- exclude.txt
+
+
+def reject_excluded(utterances: Sequence[Utterance], path: Path) -> list[Rejected]:
+    """The utterances whose key is in the file, as lines of rejected.tsv; logs their number."""
+    if not path.is_file():
+        return []
+    keys = {line.strip() for line in read_lines(path)} - {""}
     reason = f"excluded: listed in {path.name}"
     excluded = [Rejected.of(u, reason, is_fault=False) for u in utterances if u.key in keys]
     if keys:
-        unknown = len(keys) - len(excluded)
-        logger.info(
-            "%s: %d utterances left out; %d of its keys are not in the data",
-            path,
-            len(excluded),
-            unknown,
-        )
-    return [u for u in utterances if u.key not in keys], excluded
+        num_unknown = len(keys) - len(excluded)
+        message = "%s: %d utterances left out; %d of its keys are not in the data"
+        logger.info(message, path, len(excluded), num_unknown)
+    return excluded

@@ -1,64 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data lists of a user's own recordings, from the annotations of any form.
+"""Annotations of a user's own recordings in one form (`Entry`), and utterances made of them.
 
-A reader gives one `Entry` per annotation. `prepare_entries` finds the audio, normalises the text,
-names and checks the utterances, divides them into sets and writes the lists. So the same content
-gives the same lists in every form.
+A reader (ELAN, Praat, tables, folders, Kaldi) gives one `Entry` per annotation. `make_utterances`
+reads their transcripts (`transcripts.py`), finds their audio files and channels, and names the
+utterances. Entries that cannot be used are rejected with a reason. So the same content gives the
+same utterances, whatever the form.
 """
 
 import logging
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from os.path import normpath
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from unicodedata import normalize as normalize_unicode
 
-from wenet_hs.base.files import one_field
-from wenet_hs.base.options import option, recorded_options
-from wenet_hs.corpus.audio_check import AudioOptions, ClipChecker
-from wenet_hs.corpus.channels import resolve_channels
-from wenet_hs.corpus.edits import (
-    ADDED,
-    EXCLUDED,
-    join_names,
-    leave_out_excluded,
-    leave_out_held,
-    read_added,
-)
-from wenet_hs.corpus.korean import KoreanMarks, read_korean_marks
+from wenet_hs.base.options import option
+from wenet_hs.corpus.audio_check import AudioOptions
+from wenet_hs.corpus.channels import UnusableChannel, resolve_channels
+from wenet_hs.corpus.edits import join_names
 from wenet_hs.corpus.languages import UNDETERMINED, resolve_languages
 from wenet_hs.corpus.letters import DIGITS, TAG
-from wenet_hs.corpus.output import (
-    SPLITS,
-    Rejected,
-    count_kinds,
-    find_overlaps,
-    name_recordings,
-    record_corpus,
-    write_corpus,
-    write_rejected,
-)
-from wenet_hs.corpus.own_sets import MAX_LOSS, SplitBy, describe_common, hold_out_sets
+from wenet_hs.corpus.output import Rejected, name_recordings
+from wenet_hs.corpus.own_sets import MAX_LOSS, SplitBy
 from wenet_hs.corpus.pauses import (
     ALIGNER_LABELS,
     AUTO,
     PauseLabels,
     TimedLabel,
     find_pause_labels,
-    is_ignored,
     may_be_pause,
-    remove_pauses,
 )
-from wenet_hs.corpus.splits import plain_text
+from wenet_hs.corpus.transcripts import TranscriptReader, UnusableText, report_left_out
 from wenet_hs.data.media import MediaFinder
 from wenet_hs.manifest.data_list import Utterance
-from wenet_hs.text.normalize import APOSTROPHES, normalize_counted, normalize_phones
-from wenet_hs.text.units import show_unit
-from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import DataError, list_names
 
 logger = logging.getLogger(__name__)
@@ -68,15 +45,20 @@ _SPLIT_NAMES = {
     **dict.fromkeys(("dev", "valid", "validation", "val", "development"), "dev"),
     **dict.fromkeys(("test", "eval", "evaluation", "testing"), "test"),
 }
-_OF_EQUAL_TEXTS = {
-    "table": 'name the column of the transcripts: --columns "text=…"',
-    **dict.fromkeys(("elan", "praat"), "name the tier of the transcripts with --tier"),
-}
-"""What to do if all transcripts are equal, by the form of the data."""
+"""Usual names of sets → the name in the output."""
+_FIRST_WORD = re.compile(r"([a-z]+)(?:[-_.\d].*)?")
+"""A word, alone or before a digit or sign: `test`, `test1`, `train-clean-100`, but not `testament`."""
+_NOTES = (
+    (
+        "notes in brackets",
+        TAG,
+        "what is in them is trained as speech; remove from the transcripts what is not spoken",
+    ),
+    ("digits", DIGITS, "write numbers as they are spoken; digits that mark tones are right"),
+)
+"""What may be in a transcript and not spoken so: its name, its pattern, and what to do."""
 _NO_SET = ("", "unassigned", "none", "null", "nan", "n/a", "-")
 """Values of a set that say that there is none, as in Common Voice's spontaneous speech."""
-_MAX_QUESTION_MARKS = 3
-"""Of an annotation of them that is left out as a sign; more are letters that were lost."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +68,9 @@ class Entry:
     where: str
     """File and line, or file, tier and time: for messages and rejected.tsv."""
     audio: tuple[str, ...]
-    """Paths as they are written in the file, the first that is found counts; also without suffix,
-    or of Windows.
+    """Paths of the audio as they are written in the file; the first one that exists is used.
+
+    They may be without suffix, or paths of Windows.
     """
     folder: Path
     """Where relative paths begin."""
@@ -104,13 +87,29 @@ class Entry:
     split: str | None = None
     """The set it was given to, by any usual name."""
 
+    @property
+    def is_part(self) -> bool:
+        """Whether it is a part of a recording, because it has a start or an end."""
+        return self.start is not None or self.end is not None
+
+    def reject(self, reason: str, *, is_fault: bool = True) -> Rejected:
+        """The line of rejected.tsv that says why this entry is in none of the lists."""
+        return Rejected(
+            key=self.key or self.where,
+            path=self.audio[0] if self.audio else "",
+            reason=reason,
+            lang=self.lang or "",
+            is_fault=is_fault,
+            start=self.start,
+            end=self.end,
+            text=self.txt,
+        )
+
 
 def find_split(name: str) -> str | None:
-    """The set of a name such as `test`, `test1`, `train-clean-100` or `dev_other`; None for another
-    name.
-    """
-    found = re.match(r"([a-z]+)(?:[-_.\d].*)?$", name.strip().lower())
-    return _SPLIT_NAMES.get(found[1]) if found else None
+    """The set of a name such as `test`, `test1`, `train-clean-100` or `dev_other`, or None."""
+    match = _FIRST_WORD.fullmatch(name.strip().lower())
+    return _SPLIT_NAMES.get(match[1]) if match else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +162,7 @@ class RecordingOptions(AudioOptions):
     )
 
     def __post_init__(self) -> None:
+        """Make the path of the audio absolute. Raises ValueError for a share out of range."""
         super().__post_init__()
         if self.audio_dir is not None:
             object.__setattr__(self, "audio_dir", self.audio_dir.absolute())
@@ -173,158 +173,102 @@ class RecordingOptions(AudioOptions):
                 )
 
     def make_finder(self) -> MediaFinder:
-        """Finds audio below the folder of the audio, or else of the corpus; of a table, below its
-        own folder.
+        """A finder of audio below --audio_dir, or below --corpus if that is a folder.
+
+        If --corpus is a file, a table, the finder searches the folder of each entry.
         """
-        return MediaFinder(self.audio_dir or (self.corpus if self.corpus.is_dir() else None))
+        if self.audio_dir is not None:
+            return MediaFinder(self.audio_dir)
+        return MediaFinder(self.corpus if self.corpus.is_dir() else None)
 
 
-def prepare_entries(
-    options: RecordingOptions,
-    form: str,
-    entries: Iterable[Entry | Rejected],
-    facts: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Write the lists of the entries. Returns the content of `stats.json`; `facts` are in it.
-
-    Raises DataError when all transcripts are equal, too few utterances are left, or `--out` has
-        another corpus.
-    """
-    source = normpath(options.corpus)
-    facts = {
-        "corpus": form,
-        "source": source,
-        **facts,
-        "options": recorded_options(options, RecordingOptions),
-    }
-    record_corpus(options.out, f"{form} {source}")
-    entries = list(entries)
-    asked = {find_split(one.split) for one in entries if isinstance(one, Entry) and one.split}
-    (utterances, given, rejected), checker = (
-        _make_utterances(options, entries),
-        options.make_checker(),
-    )
-    usable, faulty = checker.check(utterances, "clips")
-    added, of_added = _make_added(options, checker)
-    _, excluded = leave_out_excluded([*usable, *added], options.out / EXCLUDED)
-    left = {one.key for one in excluded}
-    usable, added = ([u for u in us if u.key not in left] for us in (usable, added))
-    usable, overlaps = _overlapping(usable, options)
-    rejected += faulty + of_added + excluded + overlaps
-    write_rejected(options.out, rejected)  # the reasons, also if the next steps refuse the rest
-    texts = {u.txt for u in usable}
-    if len(usable) > 1 and len(texts) == 1:
-        found = f"all {len(usable)} transcripts are {texts.pop()!r}"
-        to_do = _OF_EQUAL_TEXTS.get(form, "give the transcript of each clip")
-        raise DataError(source, found, to_do)
-    for name in () if options.ignore_sets else ("test", "dev"):
-        if name in asked and not any(given.get(u.key) == name for u in usable):
-            found = f"no utterance of the {name} set of the data can be used"
-            raise DataError(
-                source,
-                found,
-                f"see {options.out / 'rejected.tsv'}, or make sets with --ignore_sets",
-            )
-    splits, left_out, made, sets = _make_splits(options, usable, given, rejected)
-    more, held = leave_out_held(added, splits)
-    if (options.out / ADDED).is_file():
-        facts |= {"num_added": len(more)}
-        line = "%s: %d utterances are added to the training set; the others are in rejected.tsv"
-        logger.info(line, options.out / ADDED, len(more))
-        splits["train"] += more
-        plain = _with_plain_texts(splits, options.unit)
-        sets += (
-            f"; with the {len(more)} added: {describe_common(plain)} in several sets"
-            if more
-            else ""
-        )
-    rejected += left_out + held
-    facts |= {"sets": sets, "made_sets": made, "num_incomplete": checker.count_incomplete(splits)}
-    langs: dict[str, dict[str, Any]] = {u.lang or "": {} for u in (*usable, *utterances, *more)}
-    langs |= {clip.lang: {} for clip in rejected}
-    limit = options.max_rejected
-    return write_corpus(
-        options.out, splits, rejected, facts, langs, max_rejected=limit, unit=options.unit
-    )
-
-
-def _make_added(
-    options: RecordingOptions, checker: ClipChecker
-) -> tuple[list[Utterance], list[Rejected]]:
-    """The usable utterances of OUT/added.tsv, and the others."""
-    entries = list[Entry | Rejected]()
-    for number, row in read_added(options.out / ADDED):
-        where, given = f"{ADDED}:{number}", {name: value for name, value in row.items() if value}
-        try:
-            start, end = (
-                float(given[name]) if name in given else None for name in ("start", "end")
-            )
-        except ValueError:
-            found = "times: start and end must be numbers of seconds"
-            entries.append(Rejected(where, row["audio"], found, row.get("lang", "")))
-            continue
-        one = Entry(
-            where=where,
-            audio=(row["audio"],),
-            folder=options.out,
-            txt=row["text"],
-            start=start,
-            end=end,
-        )
-        speaker, lang, channel = (given.get(name) for name in ("speaker", "lang", "channel"))
-        entries.append(replace(one, speaker=speaker, lang=lang, channel=channel))
-    utterances, _, rejected = _make_utterances(options, entries)
-    usable, faulty = checker.check(
-        [replace(u, key=f"added-{u.key}") for u in utterances], "added clips"
-    )
-    return usable, rejected + faulty
-
-
-# ---- entries → utterances
+# ---- utterances
 
 
 @dataclass(frozen=True)
-class _LeftOut:
-    """What the texts have that is not spoken, with its frequency."""
+class NamedUtterances:
+    """The utterances of some entries, and the entries that cannot be used."""
 
-    pauses: Counter[str] = field(default_factory=Counter)
-    """Labels of annotations that are pauses."""
-    ignored: Counter[str] = field(default_factory=Counter)
-    """Labels of annotations that are marked as not to be used."""
-    signs: Counter[str] = field(default_factory=Counter)
-    """Annotations of signs that normalisation removes."""
-    inside: Counter[str] = field(default_factory=Counter)
-    """Pauses that were written inside a transcript."""
-    korean: KoreanMarks = field(default_factory=KoreanMarks)
-    punctuation: Counter[str] = field(default_factory=Counter)
-    """Characters that normalisation removed."""
-
-    def report(self) -> None:
-        """State all of it, with the most frequent ones: a sign may be a letter of the language."""
-        for what, counts in (
-            ("annotations left out as pauses", self.pauses),
-            ("annotations left out because they are marked as not to be used", self.ignored),
-            ("annotations left out because they have only signs", self.signs),
-            ("removed from the transcripts as pauses", self.inside),
-            ("of two Korean spellings the second is used, as it is spoken", self.korean.spellings),
-            ("removed from the transcripts as letters of noise in Korean", self.korean.noises),
-        ):
-            if counts:
-                shown = list_names(
-                    [f"{text!r:.40} ({num})" for text, num in counts.most_common()], most=8
-                )
-                logger.info("%s: %s", what, shown)
-        _report_removed(self.punctuation)
+    utterances: list[Utterance]
+    """Without durations: their audio is not yet opened."""
+    set_of_key: dict[str, str]
+    """Key of an utterance → train, dev or test, where the data give it."""
+    rejected: list[Rejected]
 
 
-def _find_audio(
-    options: RecordingOptions, entries: Iterable[Entry | Rejected]
-) -> tuple[list[tuple[Entry, Path, str]], list[Rejected]]:
-    """The entries with their audio files, channels as numbers and normalised text, and those that
-    cannot be used.
+@dataclass(frozen=True)
+class _LocatedEntry:
+    """An entry that can be used, with its audio file and its text for training."""
 
-    Annotations of pauses are among the latter, and are no faults. What was left out of the texts is
-    logged.
+    entry: Entry
+    path: Path
+    txt: str
+
+
+def make_utterances(
+    options: RecordingOptions, entries: Sequence[Entry | Rejected]
+) -> NamedUtterances:
+    """The utterances of entries, with audio file, text and a unique key.
+
+    Entries that cannot be used are rejected, and so is an entry whose key an earlier one has. Logs
+    what is left out of the texts, notes in them, and names of speakers that are joined. Raises
+    DataError when --audio_dir is no folder, or a language of the data is unknown.
+    """
+    located_entries, rejected = _locate_entries(options, entries)
+    _report_notes([located.entry for located in located_entries])
+    speaker_names = join_names(located.entry.speaker for located in located_entries)
+    utterances = list[Utterance]()
+    set_of_key = dict[str, str]()
+    where_of_key = dict[str, str]()
+    for key, located in zip(_make_keys(located_entries), located_entries, strict=True):
+        entry = located.entry
+        if key in where_of_key:
+            rejected.append(_reject_repeated(located, key, where_of_key[key]))
+            continue
+        where_of_key[key] = entry.where
+        if entry.split is not None:
+            split = find_split(entry.split)
+            assert split is not None  # entries with other sets are rejected
+            set_of_key[key] = split
+        speaker = entry.speaker
+        if speaker:
+            speaker = speaker_names[speaker]  # one spelling per person
+        assert not isinstance(entry.channel, str)  # names are resolved to numbers
+        utterances.append(
+            Utterance(
+                key=key,
+                wav=str(located.path),
+                txt=located.txt,
+                lang=entry.lang or "",
+                speaker=speaker,
+                start=entry.start,
+                end=entry.end,
+                channel=entry.channel,
+            )
+        )
+    return NamedUtterances(utterances, set_of_key, rejected)
+
+
+def _reject_repeated(located: _LocatedEntry, key: str, first_where: str) -> Rejected:
+    """The line of rejected.tsv for an entry whose key an earlier one has; it is named by its place."""
+    reason = f"repeated: {first_where} has the name {key} too; rename or remove one"
+    rejected = located.entry.reject(reason)
+    return replace(rejected, key=located.entry.where, path=str(located.path))
+
+
+# ---- audio and text
+
+
+def _locate_entries(
+    options: RecordingOptions, entries: Sequence[Entry | Rejected]
+) -> tuple[list[_LocatedEntry], list[Rejected]]:
+    """The entries that can be used, with their audio files, and all others as rejected.
+
+    A usable entry has the code of its language, its channel as a number, and a set only if sets of
+    the data are used. Its text has neither pauses nor Korean marks. Annotations of pauses are
+    rejected, but are no faults. Logs what was left out of the texts.
+
+    Raises DataError when --audio_dir is no folder, or a language of the data is unknown.
     """
     if options.audio_dir is not None and not options.audio_dir.is_dir():
         raise DataError(
@@ -333,397 +277,198 @@ def _find_audio(
             "give the folder of the recordings",
         )
     finder = options.make_finder()
-    found = list[tuple[Entry, Path, str]]()
-    rejected = list[Rejected]()
-    left_out = _LeftOut()
-    entries = list(entries)
-    labels = _find_pauses(options, entries)
-    places = [one.where if isinstance(one, Entry) else one.key for one in entries]
-    langs = resolve_languages(
-        [*zip((one.lang for one in entries), places, strict=True)], options.lang
+    reader = TranscriptReader(
+        has_phones=options.unit == "phone",
+        should_normalize=not options.no_normalize,
+        has_letter_apostrophe=options.letter_apostrophe,
+        pause_labels=_find_pauses(
+            options, [entry for entry in entries if isinstance(entry, Entry)]
+        ),
     )
-    for entry, lang in zip(entries, langs, strict=True):
+    located_entries = list[_LocatedEntry]()
+    rejected = list[Rejected]()
+    for entry, lang in zip(entries, _find_languages(options, entries), strict=True):
+        entry = replace(entry, lang=lang)
         if isinstance(entry, Rejected):
-            rejected.append(replace(entry, lang=lang))
+            rejected.append(entry)
             continue
-        has_set = (
-            entry.split is not None
-            and entry.split.strip().lower() not in _NO_SET
-            and not options.ignore_sets
-        )
-        entry = replace(entry, lang=lang, split=entry.split if has_set else None)
-        if reason := _count_without_speech(entry.txt, labels, left_out):
-            rejected.append(_rejected(entry, reason, is_fault=False))
+        if options.ignore_sets or not _has_set(entry):
+            entry = replace(entry, split=None)
+        transcript = reader.read(entry.txt, lang, is_part=entry.is_part)
+        entry = replace(entry, txt=transcript.spoken)
+        if isinstance(transcript, UnusableText):
+            rejected.append(entry.reject(transcript.reason, is_fault=transcript.is_fault))
             continue
-        entry, txt = _clean_text(options, entry, left_out)
-        fault = _find_fault(entry, txt)
+        fault = _find_fault(entry)
         if fault is not None:
-            rejected.append(_rejected(entry, fault.reason, fault.is_of_data))
+            rejected.append(entry.reject(fault))
             continue
-        path = finder.find(entry.audio, entry.folder)
-        if isinstance(path, Path):
-            found.append((entry, path, txt))
+        path_or_reason = finder.find(entry.audio, entry.folder)
+        if isinstance(path_or_reason, Path):
+            located = _LocatedEntry(entry, path=path_or_reason, txt=transcript.normalized)
+            located_entries.append(located)
         else:
-            rejected.append(_rejected(entry, path))
-    left_out.report()
-    used = list[tuple[Entry, Path, str]]()
-    channels = resolve_channels([(entry.channel, path) for entry, path, _ in found])
-    for (entry, path, txt), channel in zip(found, channels, strict=True):
-        if reason := finder.describe_doubt(entry.audio, path) or (
-            channel if isinstance(channel, str) else None
-        ):
-            rejected.append(_rejected(entry, reason))
-        else:
-            used.append((replace(entry, channel=channel), path, txt))
-    return used, rejected
+            rejected.append(entry.reject(path_or_reason))
+    report_left_out(reader.left_out)
+    usable, doubtful = _resolve_audio(located_entries, finder)
+    return usable, rejected + doubtful
 
 
-def _find_pauses(options: RecordingOptions, entries: Sequence[Entry | Rejected]) -> PauseLabels:
-    """The labels of pauses in these data.
+def _find_pauses(options: RecordingOptions, entries: Sequence[Entry]) -> PauseLabels:
+    """The labels of pauses in these data, by --pauses or by how the data use them.
 
-    A line names those that may be pauses and are kept as text.
+    Logs the labels that may be pauses and are kept as text.
     """
-    annotations = [entry for entry in entries if isinstance(entry, Entry)]
-    timed = list[TimedLabel]()
-    if any(may_be_pause(entry.txt) for entry in annotations):  # otherwise their times tell nothing
-        timed = [
-            TimedLabel(" ".join(one.audio[:1]), one.start, one.end, one.txt) for one in annotations
-        ]
-    labels, doubtful = find_pause_labels(timed, options.pauses, options.unit)
-    if doubtful:
-        counts = list_names([f"{text!r} ({num})" for text, num in doubtful.most_common()])
-        hint = f'--pauses "{" ".join([*sorted(labels.letters), *doubtful])}" leaves them out'
-        logger.info(
-            "transcripts that may be labels of pauses are kept as text: %s; %s", counts, hint
-        )
+    timed_labels = list[TimedLabel]()
+    if any(may_be_pause(entry.txt) for entry in entries):  # otherwise the times tell nothing
+        timed_labels = [_make_timed_label(entry) for entry in entries]
+    labels, kept_as_text = find_pause_labels(timed_labels, options.pauses, options.unit)
+    if kept_as_text:
+        _report_possible_pauses(labels, kept_as_text)
     return labels
 
 
-def _count_without_speech(text: str, labels: PauseLabels, left_out: _LeftOut) -> str | None:
-    """Why an annotation is no speech to train with, counted in `left_out`; None: it may be speech."""
-    if labels.is_pause(text):
-        left_out.pauses[text.strip()] += 1
-        return f"pause: {one_field(text.strip())!r}"
-    if is_ignored(text):
-        left_out.ignored[text.strip()] += 1
-        return f"marked as not to be used: {text.strip()!r}"
-    return None
+def _make_timed_label(entry: Entry) -> TimedLabel:
+    """The text and times of an entry; its recording is the first path as it is written."""
+    recording = entry.audio[0] if entry.audio else ""
+    return TimedLabel(recording=recording, start=entry.start, end=entry.end, text=entry.txt)
 
 
-def _clean_text(options: RecordingOptions, entry: Entry, left_out: _LeftOut) -> tuple[Entry, str]:
-    """The entry without pauses and Korean marks in its text, and its normalised text.
+def _report_possible_pauses(labels: PauseLabels, kept_as_text: Counter[str]) -> None:
+    """Log labels that stay in the lists as text, and the flag that leaves them out.
 
-    Counts what was removed.
-
-    Without normalisation, and between phones, these are kept: the user asked for the text as it is.
+    The flag replaces all labels, so it names those that are left out anyway too.
     """
-    if options.unit == "char" and not options.no_normalize:
-        text = read_korean_marks(entry.txt, entry.lang or "", left_out.korean)
-        text, pauses = remove_pauses(text)
-        left_out.inside.update(pauses)
-        if text != entry.txt:
-            entry = replace(entry, txt=text)
-    txt, punctuation = _normalize(options, entry.txt, entry.lang or "")
-    if not txt and _has_times(entry) and not _has_lost_letters(entry.txt):
-        left_out.signs.update(filter(None, [entry.txt.strip()]))
-    else:
-        left_out.punctuation.update(punctuation)
-    return entry, txt
+    counts = list_names([f"{text!r} ({num})" for text, num in kept_as_text.most_common()])
+    all_labels = " ".join([*sorted(labels.letters), *kept_as_text])
+    hint = f'--pauses "{all_labels}" leaves them out'
+    logger.info("transcripts that may be labels of pauses are kept as text: %s; %s", counts, hint)
 
 
-def _has_times(entry: Entry) -> bool:
-    """Whether it is a part of a recording."""
-    return entry.start is not None or entry.end is not None
+def _find_languages(options: RecordingOptions, entries: Sequence[Entry | Rejected]) -> list[str]:
+    """The code of the language of each entry; --lang where the data name none."""
+    written_langs = list[tuple[str | None, str]]()
+    for entry in entries:
+        where = entry.where if isinstance(entry, Entry) else entry.key
+        written_langs.append((entry.lang, where))
+    return resolve_languages(written_langs, options.lang)
 
 
-def _report_removed(removed: Counter[str]) -> None:
-    """State what normalisation took away: it may be a letter of the language."""
-    if removed:
-        shown = list_names(
-            [f"{show_unit(one)} ({num})" for one, num in removed.most_common()], most=8
-        )
-        hint = (
-            "; are apostrophes letters? --letter_apostrophe keeps them"
-            if removed.keys() & {*APOSTROPHES}
-            else ""
-        )
-        logger.info("removed from the transcripts as punctuation: %s%s", shown, hint)
+def _has_set(entry: Entry) -> bool:
+    """Whether the data give the entry a set; `unassigned` and similar values say that it has none."""
+    return entry.split is not None and entry.split.strip().lower() not in _NO_SET
 
 
-def _rejected(entry: Entry, reason: str, is_fault: bool = True) -> Rejected:
-    path = " ".join(entry.audio[:1])
-    return Rejected(
-        entry.key or entry.where,
-        path,
-        reason,
-        entry.lang or "",
-        is_fault,
-        entry.start,
-        entry.end,
-        entry.txt,
-    )
-
-
-def _make_utterances(
-    options: RecordingOptions, entries: Iterable[Entry | Rejected]
-) -> tuple[list[Utterance], dict[str, str], list[Rejected]]:
-    """The utterances with audio and text, the set that each key was given to, and all others."""
-    found, rejected = _find_audio(options, entries)
-    _report_notes([entry for entry, _, _ in found])
-    utterances, given, seen = list[Utterance](), dict[str, str](), dict[str, str]()
-    speakers = join_names(entry.speaker for entry, _, _ in found)
-    for key, (entry, path, txt) in zip(_make_keys(found), found, strict=True):
-        lang = entry.lang or ""
-        if key in seen:
-            reason = f"repeated: {seen[key]} has the name {key} too; rename or remove one"
-            rejected.append(
-                Rejected(
-                    entry.where, str(path), reason, lang, True, entry.start, entry.end, entry.txt
-                )
-            )
-            continue
-        seen[key] = entry.where
-        if entry.split is not None:
-            given[key] = find_split(entry.split) or ""
-        selected = {name: getattr(entry, name) for name in ("start", "end", "channel")}
-        speaker = entry.speaker and speakers[entry.speaker]
-        utterances.append(
-            Utterance(key=key, wav=str(path), txt=txt, lang=lang, speaker=speaker, **selected)
-        )
-    return utterances, given, rejected
-
-
-def _normalize(options: RecordingOptions, text: str, lang: str) -> tuple[str, Counter[str]]:
-    """The text for training, and the characters that were removed. ʼ (U+02BC) is a letter, which is
-    never removed.
-    """
-    if options.letter_apostrophe:
-        text = "".join("ʼ" if one in APOSTROPHES else one for one in text)
-    if options.unit == "phone" or options.no_normalize:
-        return normalize_phones(text), Counter()
-    return normalize_counted(text, lang)
-
-
-_NOTES = (
-    (
-        "notes in brackets",
-        TAG,
-        "what is in them is trained as speech; remove from the transcripts what is not spoken",
-    ),
-    ("digits", DIGITS, "write numbers as they are spoken; digits that mark tones are right"),
-)
-
-
-def _report_notes(entries: Sequence[Entry]) -> None:
-    """State what normalisation would hide: it removes the brackets and keeps their content."""
-    for what, pattern, advice in _NOTES:
-        found = [
-            (match.group(), entry.where)
-            for entry in entries
-            if (match := pattern.search(entry.txt))
-        ]
-        if found:
-            logger.info(
-                "%d transcripts have %s, such as %r in %s; %s", len(found), what, *found[0], advice
-            )
-
-
-@dataclass(frozen=True)
-class _Fault:
-    """Why an entry cannot be used."""
-
-    reason: str
-    is_of_data: bool = True
-    """False: it is left out as in healthy data, such as an annotation without a transcript."""
-
-
-def _find_fault(entry: Entry, txt: str) -> _Fault | None:
-    """Why an entry cannot be used, apart from its audio; None: it can be.
-
-    txt: its transcript after normalisation.
-    """
-    if not entry.txt.strip():
-        return _Fault("empty transcript", is_of_data=False)
-    if not txt:
-        written = one_field(entry.txt)
-        if _has_lost_letters(entry.txt):
-            return _Fault(f"lost letters: {written!r}; write the text again, in UTF-8")
-        # A part of a recording may have signs for what is no speech, such as laughter.
-        is_sign = _has_times(entry)
-        return _Fault(f"empty transcript after normalisation: {written!r}", is_of_data=not is_sign)
-    start = entry.start or 0.0
-    end = math.inf if entry.end is None else entry.end
-    if not 0.0 <= start < end or entry.end == math.inf:  # NaN too
+def _find_fault(entry: Entry) -> str | None:
+    """Why an entry cannot be used because of its times or its set; None: it can be."""
+    if not _has_possible_times(entry):
+        start = entry.start or 0.0
+        end = math.inf if entry.end is None else entry.end
         rule = "the start must be before the end, and not below 0"
-        return _Fault(f"times: from {start:g} to {end:g} s; {rule}")
+        return f"times: from {start:g} to {end:g} s; {rule}"
     if entry.split is not None and not find_split(entry.split):
-        return _Fault(f"unknown set: {entry.split!r} is not train, dev or test")
+        return f"unknown set: {entry.split!r} is not train, dev or test"
     return None
 
 
-def _has_lost_letters(text: str) -> bool:
-    """Whether a text without letters had some before it was saved in another encoding.
+def _has_possible_times(entry: Entry) -> bool:
+    """Whether the start is before the end and not below 0, and no written time is infinite or NaN.
 
-    Programs write U+FFFD or `?` for each letter that they cannot save. Up to three `?` may be an
-    annotator's mark of words that are not understood.
+    Without a start a recording is used from its beginning, without an end to its end.
     """
-    has_marks_only = not text.replace("?", "").strip()
-    return "\ufffd" in text or (has_marks_only and text.count("?") > _MAX_QUESTION_MARKS)
+    start = entry.start or 0.0
+    if entry.end is None:
+        return 0.0 <= start < math.inf  # False for NaN
+    return 0.0 <= start < entry.end < math.inf
 
 
-def _make_keys(found: Sequence[tuple[Entry, Path, str]]) -> list[str]:
-    """Names that do not depend on the form: the recording's name, the channel, and the times in
-    milliseconds.
+def _resolve_audio(
+    located_entries: Sequence[_LocatedEntry], finder: MediaFinder
+) -> tuple[list[_LocatedEntry], list[Rejected]]:
+    """The entries with channels as numbers, and those whose file is doubtful or lacks the channel.
 
-    Recordings of one name in different folders are told apart by their folders, utterances of one
-    time by the speaker.
+    A file is doubtful if paths with different folders lead to it. `finder` must have found the
+    files of all entries before, because it compares their paths.
     """
-    names = name_recordings({path for _, path, _ in found})
-    bases = []
-    for entry, path, _ in found:
-        begin, end = (
-            None if value is None else f"{round(value * 1000):07d}"
-            for value in (entry.start, entry.end)
-        )
-        times = "" if begin is None and end is None else f"-{begin or '0' * 7}-{end or 'end'}"
-        channel = "" if entry.channel is None else f"-ch{entry.channel}"
-        bases.append(entry.key or f"{names[path]}{channel}{times}")
-    speakers = defaultdict(set)
-    for base, (entry, _, _) in zip(bases, found, strict=True):
-        speakers[base].add(entry.speaker)
+    channels = resolve_channels(
+        [(located.entry.channel, located.path) for located in located_entries]
+    )
+    usable = list[_LocatedEntry]()
+    rejected = list[Rejected]()
+    for located, channel in zip(located_entries, channels, strict=True):
+        doubt = finder.describe_doubt(located.entry.audio, located.path)
+        if doubt is not None:
+            rejected.append(located.entry.reject(doubt))
+        elif isinstance(channel, UnusableChannel):
+            rejected.append(located.entry.reject(channel.reason))
+        else:
+            usable.append(replace(located, entry=replace(located.entry, channel=channel)))
+    return usable, rejected
+
+
+# ---- names
+
+
+def _make_keys(located_entries: Sequence[_LocatedEntry]) -> list[str]:
+    """The name of each utterance, which does not depend on the form of the data.
+
+    It is the key of the form, or else the name of the recording, the channel and the times.
+    Recordings of one name in different folders are told apart by their folders. Different speakers
+    at one time are told apart by their names.
+    """
+    recording_names = name_recordings({located.path for located in located_entries})
+    base_keys = [
+        located.entry.key or recording_names[located.path] + _describe_part(located.entry)
+        for located in located_entries
+    ]
+    speakers_of = defaultdict[str, set[str | None]](set)
+    for base_key, located in zip(base_keys, located_entries, strict=True):
+        speakers_of[base_key].add(located.entry.speaker)
     keys = []
-    for base, (entry, _, _) in zip(bases, found, strict=True):
-        speaker = (
-            f"-{entry.speaker}"
-            if len(speakers[base]) > 1 and not entry.key and entry.speaker
-            else ""
-        )
-        keys.append(
-            "_".join(normalize_unicode("NFC", f"{base}{speaker}").split())
-        )  # macOS writes names in NFD
+    for base_key, located in zip(base_keys, located_entries, strict=True):
+        key = base_key
+        has_several_speakers = len(speakers_of[base_key]) > 1
+        is_made_here = not located.entry.key  # keys of the form are not changed
+        if has_several_speakers and is_made_here and located.entry.speaker:
+            key += f"-{located.entry.speaker}"
+        key = normalize_unicode("NFC", key)  # macOS writes names in NFD
+        keys.append("_".join(key.split()))
     return keys
 
 
-# ---- checks of all utterances together
+def _describe_part(entry: Entry) -> str:
+    """The channel and the times in milliseconds: `-ch1-0001500-0002750`; empty for a whole file.
 
-
-def _overlapping(
-    utterances: Sequence[Utterance], options: RecordingOptions
-) -> tuple[list[Utterance], list[Rejected]]:
-    """Write overlapping.tsv.
-
-    Returns the utterances to use and, with --drop_overlaps, those to leave out.
+    A part without an end is `-0001500-end`, one without a start begins at 0.
     """
-    found = list(find_overlaps(utterances))
-    keys = {u.key for pair in found for u in pair[:2]}
-    lines = (
-        f"{earlier.key}\t{later.key}\t{start:.3f}\t{end:.3f}\n"
-        for earlier, later, start, end in found
-    )
-    write_atomic(options.out / "overlapping.tsv", "key\tother\tfrom\tto\n" + "".join(lines))
-    if keys:
-        done = (
-            "they are left out"
-            if options.drop_overlaps
-            else "they are kept; --drop_overlaps leaves them out"
-        )
-        message = "%s: %d annotations overlap others of their recording; %s"
-        logger.info(message, options.out / "overlapping.tsv", len(keys), done)
-    dropped = {u.key: u for u in utterances if options.drop_overlaps and u.key in keys}
-    rejected = [
-        Rejected.of(u, "overlaps another annotation", is_fault=False) for u in dropped.values()
-    ]
-    return [u for u in utterances if u.key not in dropped], rejected
+    channel = "" if entry.channel is None else f"-ch{entry.channel}"
+    if not entry.is_part:
+        return channel
+    start = _format_ms(entry.start or 0.0)
+    end = "end" if entry.end is None else _format_ms(entry.end)
+    return f"{channel}-{start}-{end}"
 
 
-# ---- sets
+def _format_ms(seconds: float) -> str:
+    """Whole milliseconds with at least seven digits, so that names sort by time up to 2.7 hours."""
+    return f"{round(seconds * 1000):07d}"
 
 
-def _make_splits(
-    options: RecordingOptions,
-    utterances: Sequence[Utterance],
-    given: Mapping[str, str],
-    rejected: Sequence[Rejected],
-) -> tuple[dict[str, list[Utterance]], list[Rejected], list[str], str]:
-    """The sets, the utterances in none, the names of the sets that were made, and how and what they
-    have in common.
+# ---- notes
 
-    Given sets are kept; test and dev are held out from train where they are absent. With
-    `--split_by off` there is one list, train.
+
+def _report_notes(entries: Sequence[Entry]) -> None:
+    """Log how many transcripts have notes in brackets or digits, and the first one of each.
+
+    Normalisation would hide them: it removes the brackets and keeps their content.
     """
-    if options.split_by == "off":
-        return _make_one_list(options, utterances, given)
-    splits = {name: [u for u in utterances if given.get(u.key) == name] for name in SPLITS}
-    without = [u for u in utterances if u.key not in given]
-    if not given:
-        splits["train"], without = without, []
-    reason = "no set: other utterances have one; give each a set, or none"
-    left_out = [Rejected.of(u, reason, is_fault=False) for u in without]
-    if left_out:
-        what = "utterances have no set, others have one: they are left out"
-        logger.info("%d %s; --ignore_sets makes sets of all", len(left_out), what)
-    absent = [name for name in ("test", "dev") if not splits[name]]
-    if len(splits["train"]) < 1 + len(absent):
-        found = f"{len(splits['train'])} usable utterances for {', '.join(['train', *absent])}"
-        write_rejected(options.out, [*rejected, *left_out])
-        kinds = ", ".join(
-            f"{kind} {count}" for kind, count in count_kinds([*rejected, *left_out]).items()
-        )
-        if given:
-            of_sets = ", ".join(f"{name} {len(us)}" for name, us in splits.items())
-            found = f"the data give sets ({of_sets}); --ignore_sets makes others; {found}"
-        why = (
-            f"left out: {kinds}, see {options.out / 'rejected.tsv'}; repair these, or "
-            if kinds
-            else ""
-        )
-        if any(one.reason.startswith("missing") for one in rejected):
-            why = f"name the folder of the audio with --audio_dir; {why}"
-        raise DataError(
-            normpath(options.corpus), f"{found}: too few for a recogniser", f"{why}give more data"
-        )
-    rule, lost = "given", list[Rejected]()
-    as_written = {u.key: u for u in utterances}
-    splits = _with_plain_texts(splits, options.unit)
-    if absent:
-        shares = {"test": options.test_share, "dev": options.dev_share}
-        shares = {name: shares[name] for name in absent}
-        made, lost, rule = hold_out_sets(
-            splits["train"], shares, split_by=options.split_by, seed=options.seed
-        )
-        splits |= made
-    line = f"sets ({rule}): {describe_common(splits)} in several sets; {len(lost)} utterances left out for that"
-    logger.info(line)
-    splits = {
-        name: [as_written[key] for key in sorted(u.key for u in chosen)]
-        for name, chosen in splits.items()
-    }
-    return splits, left_out + lost, absent, line
-
-
-def _make_one_list(
-    options: RecordingOptions, utterances: Sequence[Utterance], given: Mapping[str, str]
-) -> tuple[dict[str, list[Utterance]], list[Rejected], list[str], str]:
-    """All utterances as train, and no other set; the other values are as those of `_make_splits`.
-
-    Raises DataError if the data give sets: utterances to test on would be trained on.
-    """
-    if given:
-        of_sets = ", ".join(
-            f"{name} {count}" for name, count in sorted(Counter(given.values()).items())
-        )
-        found = f"--split_by off: the data give sets ({of_sets})"
-        raise DataError(
-            normpath(options.corpus),
-            found,
-            "leave it out, or add --ignore_sets for one list of all",
-        )
-    line = "sets (off): one list of all utterances"
-    logger.info(line)
-    return {"train": sorted(utterances, key=lambda utterance: utterance.key)}, [], [], line
-
-
-def _with_plain_texts(
-    splits: Mapping[str, Sequence[Utterance]], unit: str
-) -> dict[str, list[Utterance]]:
-    return {name: [replace(u, txt=plain_text(u, unit)) for u in us] for name, us in splits.items()}
+    for what, pattern, advice in _NOTES:
+        examples = []
+        for entry in entries:
+            match = pattern.search(entry.txt)
+            if match is not None:
+                examples.append((match.group(), entry.where))
+        if examples:
+            note, where = examples[0]
+            message = "%d transcripts have %s, such as %r in %s; %s"
+            logger.info(message, len(examples), what, note, where, advice)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clips spoken by espeak-ng: the engine, the sound of a request, and its file.
+"""Clips spoken by espeak-ng: a request, its sound, its file, and the engine.
 
 The same request gives the same samples, whatever was spoken before. The library comes from PyPI's
 `espeakng-loader` (an extra: espeak-ng is GPL). It keeps flutter, wave phase and noise from one
@@ -14,6 +14,7 @@ import difflib
 import hashlib
 import io
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -23,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import soundfile
@@ -35,31 +36,56 @@ from wenet_hs.data.audio import AudioError, read_duration
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import DataError
 
-SAMPLE_RATE = 16000  # Hz, of the clips
+SAMPLE_RATE = 16000
+"""Hz, of the clips."""
 ClipFormat = Literal["flac", "wav", "mp3"]
 SUBTYPES: dict[ClipFormat, str] = {"flac": "PCM_16", "wav": "PCM_16", "mp3": "MPEG_LAYER_III"}
-_RENDERING = 2  # part of a clip's name: increase it when the same request sounds different, so that clips are made anew
-_RENEW = 2000  # clips per process: espeak-ng leaks 0.2 MB per sentence in two alphabets
+_RENDERING = 2
+"""Part of a clip's name: increase it when the same request sounds different, so that clips are made
+anew.
+"""
+_CLIPS_PER_PROCESS = 2000
+"""espeak-ng leaks 0.2 MB per sentence in two alphabets, so processes are renewed."""
+_SILENT_PEAK = 1e-3
+"""A sentence whose samples are all below it has no sound."""
+_AUDIBLE = 3e-3
+"""Share of the highest sample from which on a sample is audible: -50 dB, below the softest
+consonant.
+"""
+_FFT_STEP = 2048
+"""Lengths of FFTs are its multiples: a large prime factor makes the FFT ten times slower."""
 
-ENGINE_RATE = 22050  # Hz, of every voice of the engine
+ENGINE_RATE = 22050
+"""Hz, of every voice of the engine."""
 _INSTALL = "`pip install 'wenet_hs[synthetic]'`"
-_SYNCHRONOUS, _DONT_EXIT = 2, 0x8000  # espeak_AUDIO_OUTPUT, espeakINITIALIZE_DONT_EXIT
+
+# Constants of the header speak_lib.h of espeak-ng.
+_SYNCHRONOUS = 2  # AUDIO_OUTPUT_SYNCHRONOUS: samples go to a callback
+_DONT_EXIT = 0x8000  # espeakINITIALIZE_DONT_EXIT: a fault of the data does not end the process
 _RATE, _VOLUME, _PITCH, _RANGE = 1, 2, 3, 4  # espeak_PARAMETER
 _IPA = 2  # phoneme mode of espeak_TextToPhonemes; bits 8 to 23 are the separator
-_LOCK = threading.Lock()  # one engine at a time: two threads would share the library's globals
+_UTF_8 = 1  # espeakCHARS_UTF8
+_CHARACTERS = 1  # POS_CHARACTER: the position 0, where it begins, is a number of characters
+
+_MAX_DATA_PATH = 120
+"""Bytes of the path of the engine's data, so that those of the files in it are below 160."""
+_LOCK = threading.Lock()
+"""One engine at a time: two threads would share the library's globals."""
 
 _SynthCallback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
 
-
-# espeak-ng variants that sound like different people. Of its 104, those are left out that whisper,
-# croak, have an echo, clip inside the engine, are muffled (spectral centroid < 400 Hz) or nearly
-# repeat another one; `tests/corpus/test_synthetic.py` measures the rest.
 VOICES: dict[str, str] = {
     **{f"m{number}": "male" for number in range(1, 9)},
     **{name: "male" for name in ("Alex", "Mario", "max", "pablo", "rob")},
     **{f"f{number}": "female" for number in range(1, 6)},
     **{name: "female" for name in ("Alicia", "Annie", "aunty", "belinda", "grandma", "shelby")},
 }
+"""espeak-ng variants that sound like different people → gender.
+
+Of its 104, those are left out that whisper, croak, have an echo, clip inside the engine, are
+muffled (spectral centroid < 400 Hz) or nearly repeat another one; `tests/corpus/test_synthetic.py`
+measures the rest.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,39 +149,55 @@ class ClipMaker:
         path = self.corpus / request.lang / "clips" / name
         duration_s = _read_duration(path)
         if duration_s is None:
-            samples = (self.renderer or render_clip)(request)
+            render = self.renderer or render_clip
+            samples = render(request)
             if samples is None:
-                return SpokenClip(request, name, None, "silent: espeak-ng gives no sound for it")
-            encoded = io.BytesIO()
-            subtype = SUBTYPES[self.audio_format]
-            soundfile.write(
-                encoded, samples, SAMPLE_RATE, format=self.audio_format.upper(), subtype=subtype
-            )
-            write_atomic(path, encoded.getvalue())
+                reason = "silent: espeak-ng gives no sound for it"
+                return SpokenClip(request, name, duration_s=None, reason=reason)
+            write_atomic(path, self._encode(samples))
             duration_s = _read_duration(path)
         return SpokenClip(request, name, duration_s)
 
+    def _encode(self, samples: NDArray[np.float32]) -> bytes:
+        """The content of the file of samples (N,)."""
+        encoded = io.BytesIO()
+        soundfile.write(
+            encoded,
+            samples,
+            SAMPLE_RATE,
+            format=self.audio_format.upper(),
+            subtype=SUBTYPES[self.audio_format],
+        )
+        return encoded.getvalue()
+
     def make(self, requests: Sequence[ClipRequest], description: str) -> Iterator[SpokenClip]:
-        """A clip for each request, in the order of the requests, with a progress bar."""
+        """A clip for each request, in the order of the requests, with a progress bar.
+
+        A clip whose process ends has no file. `description` is the text before the progress bar.
+        """
 
         def report_crash(request: ClipRequest) -> SpokenClip:
+            name = clip_name(request, self.audio_format)
             reason = "crash: espeak-ng ended its process on this sentence"
-            return SpokenClip(request, clip_name(request, self.audio_format), None, reason)
+            return SpokenClip(request, name, duration_s=None, reason=reason)
 
-        batch = _RENEW * max(1, self.num_workers)
-        for start in range(0, len(requests), batch):
-            some, workers = requests[start : start + batch], self.num_workers
+        # Each batch has new processes, because espeak-ng leaks memory.
+        batch_size = _CLIPS_PER_PROCESS * max(1, self.num_workers)
+        for start in range(0, len(requests), batch_size):
             yield from parallel_map(
-                self, some, num_workers=workers, description=description, on_crash=report_crash
+                self,
+                requests[start : start + batch_size],
+                num_workers=self.num_workers,
+                description=description,
+                on_crash=report_crash,
             )
 
 
 def clip_name(request: ClipRequest, audio_format: str) -> str:
     """`simulated_<digest>.<format>`: another request, engine or rendering has another name."""
-    fields = [_RENDERING, installed_voices()[0], SAMPLE_RATE, asdict(request)]
-    digest = hashlib.sha256(
-        json.dumps(fields, sort_keys=True, ensure_ascii=False).encode("utf-8")
-    ).hexdigest()[:16]
+    identity = [_RENDERING, installed_voices().version, SAMPLE_RATE, asdict(request)]
+    content = json.dumps(identity, sort_keys=True, ensure_ascii=False)
+    digest = hashlib.sha256(content.encode("utf-8")).hexdigest()[:16]
     return f"simulated_{digest}.{audio_format}"
 
 
@@ -169,9 +211,13 @@ def _read_duration(path: Path) -> float | None:
         return None
 
 
+# ---- sound
+
+
 def render_clip(request: ClipRequest) -> NDArray[np.float32] | None:
-    """Samples (num_samples,) at 16,000 Hz in [-1, 1], or None when espeak-ng gives no sound for the
-    sentence.
+    """Samples (N,) at 16,000 Hz in [-1, 1]: speech with silence at its ends and noise.
+
+    None when espeak-ng gives no sound for the sentence.
     """
     speech = render_speech(request)
     if speech is None:
@@ -179,19 +225,20 @@ def render_clip(request: ClipRequest) -> NDArray[np.float32] | None:
     padding = request.padding
     noise = make_noise(request.noise, len(speech) + sum(padding), seed=request.noise_seed)
     loudness = float(np.sqrt(np.mean(np.square(speech))))
-    mixture = np.pad(speech, padding) + noise * np.float32(loudness * 10 ** (-request.snr_db / 20))
+    noise_gain = np.float32(loudness * 10 ** (-request.snr_db / 20))
+    mixture = np.pad(speech, padding) + noise * noise_gain
     return scale_to_peak(mixture, request.peak_db)
 
 
 def scale_to_peak(wave: NDArray[np.float32], peak_db: float) -> NDArray[np.float32]:
-    """The wave (num_samples,) whose highest sample has `peak_db` dB of full scale."""
+    """The wave (N,) whose highest sample has `peak_db` dB of full scale."""
     scaled: NDArray[np.float32] = wave * np.float32(10 ** (peak_db / 20) / np.abs(wave).max())
     return scaled
 
 
 def render_speech(request: ClipRequest) -> NDArray[np.float32] | None:
-    """The speech of a request (num_samples,) at 16,000 Hz, without silence at its ends; None if
-    there is no sound.
+    """The speech of a request (N,) at 16,000 Hz, without silence at its ends; None if there is no
+    sound.
     """
     spoken = speak(
         request.sentence,
@@ -201,45 +248,56 @@ def render_speech(request: ClipRequest) -> NDArray[np.float32] | None:
         pitch_range=request.pitch_range,
     )
     peak = float(np.abs(spoken).max(initial=0.0))
-    if peak < 1e-3:
+    if peak < _SILENT_PEAK:
         return None
-    audible = np.flatnonzero(np.abs(spoken) > 3e-3 * peak)  # −50 dB, below the softest consonant
-    speech: NDArray[np.float32] = soxr.resample(
-        spoken[audible[0] : audible[-1] + 1], ENGINE_RATE * request.tract, SAMPLE_RATE
-    )
+    audible = np.flatnonzero(np.abs(spoken) > _AUDIBLE * peak)
+    without_silence = spoken[audible[0] : audible[-1] + 1]
+    # As if it were recorded at a higher rate: formants, pitch and pace change by this factor.
+    pretended_rate = ENGINE_RATE * request.tract
+    speech: NDArray[np.float32] = soxr.resample(without_silence, pretended_rate, SAMPLE_RATE)
     return speech
 
 
 def make_noise(
     kind: Literal["white", "pink"], num_samples: int, *, seed: int
 ) -> NDArray[np.float32]:
-    """Noise (num_samples,) of unit energy; "pink" has equal energy in each octave."""
+    """Noise (N,) of unit energy; "pink" has equal energy in each octave."""
     draw = np.random.default_rng(seed)
     if kind == "white":
         noise = draw.standard_normal(num_samples, dtype=np.float32)
     else:
-        period = (
-            -(-num_samples // 2048) * 2048
-        )  # a length with a large prime factor makes the FFT ten times slower
-        real, imaginary = draw.standard_normal((2, period // 2), dtype=np.float32)
-        spectrum = np.zeros(period // 2 + 1, dtype=np.complex64)
-        spectrum[1:] = (real + 1j * imaginary) / np.sqrt(
-            np.arange(1, period // 2 + 1, dtype=np.float32)
-        )
-        noise = np.fft.irfft(spectrum, period)[:num_samples].astype(np.float32)
+        noise = _draw_pink_noise(num_samples, draw)
     unit: NDArray[np.float32] = noise / np.sqrt(np.mean(np.square(noise)))
     return unit
 
 
+def _draw_pink_noise(num_samples: int, draw: np.random.Generator) -> NDArray[np.float32]:
+    """Noise (N,) whose power is 1 / frequency, so that octaves have equal energy.
+
+    Its spectrum is drawn; the bin of 0 Hz stays 0.
+    """
+    fft_length = math.ceil(num_samples / _FFT_STEP) * _FFT_STEP
+    num_bins = fft_length // 2
+    real, imaginary = draw.standard_normal((2, num_bins), dtype=np.float32)
+    frequencies = np.arange(1, num_bins + 1, dtype=np.float32)
+    spectrum = np.zeros(num_bins + 1, dtype=np.complex64)
+    spectrum[1:] = (real + 1j * imaginary) / np.sqrt(frequencies)
+    return np.fft.irfft(spectrum, fft_length)[:num_samples].astype(np.float32)
+
+
+# ---- many clips
+
+
 def check_sound(clips: Sequence[SpokenClip]) -> None:
+    """Raise DataError if none of the clips has a sound."""
     if not total_seconds(clips):
         request = clips[0].request
-        raise DataError(
-            request.lang, f"espeak-ng gives no sound for any sentence, such as {request.sentence!r}"
-        )
+        found = f"espeak-ng gives no sound for any sentence, such as {request.sentence!r}"
+        raise DataError(request.lang, found)
 
 
 def total_seconds(clips: Iterable[SpokenClip]) -> float:
+    """Seconds of all clips; clips without a sound have none."""
     return sum(clip.duration_s or 0.0 for clip in clips)
 
 
@@ -250,22 +308,26 @@ def speak_training(
     pace: float,
     num_sentences: int,
 ) -> list[SpokenClip]:
-    """Clips of the first requests that have `target_s` seconds in total; the result does not depend
-    on `pace`.
+    """Clips of the first requests that have `target_s` seconds in total.
+
+    They are made in rounds: each has so many requests as are expected to be enough. The result does
+    not depend on this number: clips after the target is reached are left out.
 
     Args:
         pace: expected seconds per letter, which sets the number of requests per round.
-        num_sentences: after so many clips without a sound it raises DataError.
+        num_sentences: number of different sentences. Raises DataError if none of so many clips has
+            a sound.
     """
     clips: list[SpokenClip] = []
     total_s = 0.0
     while total_s < target_s:
-        wanted: list[ClipRequest] = []
-        planned_s = total_s
-        while planned_s < target_s:
-            wanted.append(next(requests))
-            planned_s += pace * len(wanted[-1].sentence)
-        for clip in maker.make(wanted, f"{wanted[0].lang}: speak train"):
+        batch: list[ClipRequest] = []
+        expected_s = total_s
+        while expected_s < target_s:
+            request = next(requests)
+            batch.append(request)
+            expected_s += pace * len(request.sentence)
+        for clip in maker.make(batch, f"{batch[0].lang}: speak train"):
             if total_s < target_s:
                 clips.append(clip)
                 total_s += clip.duration_s or 0.0
@@ -275,7 +337,7 @@ def speak_training(
 
 
 def remove_other_clips(folders: Iterable[Path], names: Collection[str]) -> None:
-    """Remove all files but these that a `ClipMaker` made in the folders."""
+    """Remove all files that a `ClipMaker` made in the folders, except those of these names."""
     for folder in folders:
         for path in (*folder.glob("simulated_*"), *folder.glob(".simulated_*.tmp")):
             if path.name not in names:
@@ -288,8 +350,8 @@ def remove_other_clips(folders: Iterable[Path], names: Collection[str]) -> None:
 def speak(
     text: str, *, voice: str, rate_wpm: int = 175, pitch: int = 50, pitch_range: int = 50
 ) -> NDArray[np.float32]:
-    """One sentence, plain text, as samples (samples,) at 22,050 Hz in [-1, 1]; empty when there is
-    nothing to say.
+    """One sentence, plain text, as samples (N,) at 22,050 Hz in [-1, 1]; empty when there is nothing
+    to say.
 
     `voice` is the engine's name of a speaker, see `voice_name`; the ranges of the others are those
     of `ClipRequest`.
@@ -298,29 +360,27 @@ def speak(
     chunks: list[bytes] = []
 
     def collect(samples: int | None, num_samples: int, _events: int | None) -> int:
+        """Keep the 16-bit samples at this address; 0: the engine is to continue."""
         if samples and num_samples:
             chunks.append(ctypes.string_at(samples, 2 * num_samples))
         return 0
 
-    callback = _SynthCallback(collect)
+    parameters = {_RATE: rate_wpm, _VOLUME: 100, _PITCH: pitch, _RANGE: pitch_range}
+    encoded = text.encode("utf-8")
+    callback = _SynthCallback(collect)  # must live until the end of speech
     with _load_engine() as engine:
         engine.espeak_SetSynthCallback(callback)
         _check(engine.espeak_SetVoiceByName(voice.encode()), f"voice {voice}")
-        for parameter, value in (
-            (_RATE, rate_wpm),
-            (_VOLUME, 100),
-            (_PITCH, pitch),
-            (_RANGE, pitch_range),
-        ):
-            _check(
-                engine.espeak_SetParameter(parameter, value, 0), f"parameter {parameter} = {value}"
-            )
-        encoded = text.encode("utf-8")
-        _check(
-            engine.espeak_Synth(encoded, len(encoded) + 1, 0, 1, 0, 1, None, None), f"text {text!r}"
-        )  # UTF-8
+        for parameter, value in parameters.items():
+            is_relative = 0
+            status = engine.espeak_SetParameter(parameter, value, is_relative)
+            _check(status, f"parameter {parameter} = {value}")
+        size = len(encoded) + 1  # with the zero at the end
+        status = engine.espeak_Synth(encoded, size, 0, _CHARACTERS, 0, _UTF_8, None, None)
+        _check(status, f"text {text!r}")
         _check(engine.espeak_Synchronize(), "end of speech")
-    return np.frombuffer(b"".join(chunks), dtype=np.int16).astype(np.float32) / np.float32(32768)
+    samples = np.frombuffer(b"".join(chunks), dtype=np.int16)
+    return samples.astype(np.float32) / np.float32(32768)
 
 
 def phonemize(texts: Sequence[str], *, voice: str) -> list[str]:
@@ -330,23 +390,23 @@ def phonemize(texts: Sequence[str], *, voice: str) -> list[str]:
     It has stress marks, and "(en)" where another voice begins. Raises DataError when espeak-ng is
     missing.
     """
+    phoneme_mode = _IPA | ord("_") << 8
     labels = []
     with _load_engine() as engine:
         engine.espeak_TextToPhonemes.restype = ctypes.c_char_p
         _check(engine.espeak_SetVoiceByName(voice.encode()), f"voice {voice}")
         for text in texts:
-            rest, clauses = ctypes.c_char_p(text.encode("utf-8")), []
-            while rest.value is not None:  # each call reads one clause
-                clauses.append(
-                    engine.espeak_TextToPhonemes(
-                        ctypes.byref(rest), 1, _IPA | ord("_") << 8
-                    ).decode()
-                )
+            clauses = []
+            rest = ctypes.c_char_p(text.encode("utf-8"))
+            while rest.value is not None:  # each call reads one clause and moves `rest` behind it
+                label = engine.espeak_TextToPhonemes(ctypes.byref(rest), _UTF_8, phoneme_mode)
+                clauses.append(label.decode())
             labels.append(" ".join(clauses))
     return labels
 
 
 def _check(status: int, what: str) -> None:
+    """Raise RuntimeError if a function of the engine returned a fault, which is not 0."""
     if status != 0:
         raise RuntimeError(f"espeak-ng refused {what} (status {status})")
 
@@ -359,56 +419,69 @@ def voice_name(lang: str, variant: str | None = None) -> str:
     version, voices = installed_voices()
     if lang not in voices:
         similar = difflib.get_close_matches(lang, voices, n=5, cutoff=0.3) or sorted(voices)
-        raise DataError(
-            f"espeak-ng {version}", f"it has no language {lang!r}", f"it has {' '.join(similar)}"
-        )
+        found = f"it has no language {lang!r}"
+        raise DataError(f"espeak-ng {version}", found, f"it has {' '.join(similar)}")
     return voices[lang] + (f"+{variant}" if variant else "")
 
 
-@cache
-def installed_voices() -> tuple[str, Mapping[str, str]]:
-    """The version of espeak-ng, and its voices: language code → the engine's name, such as "es" →
-    "roa/es".
+class InstalledVoices(NamedTuple):
+    """The voices of the installed espeak-ng."""
 
-    Raises DataError when it is not installed.
+    version: str
+    """Of espeak-ng."""
+    name_of: Mapping[str, str]
+    """Language code → the engine's name of its voice: "es" → "roa/es"."""
+
+
+@cache
+def installed_voices() -> InstalledVoices:
+    """The version of espeak-ng and its voices, read once.
+
+    A code that several voices have is the one with the lowest priority. Raises DataError when
+    espeak-ng is not installed.
     """
     with _load_engine() as engine:
         version = engine.espeak_Info(None).decode()
-    ranked: dict[str, tuple[int, str]] = {}
-    folder = Path(_find_library()[1]) / "lang"
+    best: dict[str, tuple[int, str]] = {}  # code → the priority of its voice, and the voice
+    _, data = _find_library()
+    folder = Path(data) / "lang"
     for path in filter(Path.is_file, folder.rglob("*")):
-        for line in path.read_text("utf-8").splitlines():
-            if line.startswith("language "):
-                code, priority = [*line.split()[1:], "5"][
-                    :2
-                ]  # the lowest priority is the best voice
-                voice = int(priority), path.relative_to(folder).as_posix()
-                ranked[code] = min(ranked.get(code, voice), voice)
-    return version, {code: name for code, (_, name) in sorted(ranked.items())}
+        name = path.relative_to(folder).as_posix()
+        for code, priority in _read_voice_codes(path):
+            best[code] = min(best.get(code, (priority, name)), (priority, name))
+    return InstalledVoices(version, {code: name for code, (_, name) in sorted(best.items())})
+
+
+def _read_voice_codes(path: Path) -> Iterator[tuple[str, int]]:
+    """The language codes in the file of a voice, with their priorities, 5 where none is written.
+
+    The lines are `language CODE` or `language CODE PRIORITY`.
+    """
+    for line in path.read_text("utf-8").splitlines():
+        if line.startswith("language "):
+            _, code, *rest = line.split()
+            yield code, int(rest[0]) if rest else 5
 
 
 @contextmanager
 def _load_engine() -> Iterator[ctypes.CDLL]:
-    """A newly loaded library; unloaded at the end of the block."""
+    """A newly loaded library; unloaded at the end of the block.
+
+    Its random numbers begin with the same seed each time. Raises DataError if it is loaded already,
+    or its data cannot be read.
+    """
     library, data = _find_library()
     with _LOCK:
-        try:
-            loaded = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-        except OSError:  # not loaded, as it should be
-            engine = ctypes.CDLL(library)
-        else:
-            _ctypes.dlclose(loaded._handle)
-            fault = "already loaded in this process, so that speech would not be reproducible"
-            raise DataError(library, fault, "run `prepare synthetic` in a process of its own")
+        _refuse_loaded(library)
+        engine = ctypes.CDLL(library)
         try:
             engine.espeak_Info.restype = ctypes.c_char_p
             rate = engine.espeak_Initialize(_SYNCHRONOUS, 0, data.encode(), _DONT_EXIT)
-            found = ctypes.c_char_p()
-            engine.espeak_Info(ctypes.byref(found))
-            if rate != ENGINE_RATE or found.value != data.encode():
-                raise DataError(
-                    data, "espeak-ng cannot read its data there", f"reinstall with {_INSTALL}"
-                )
+            used_data = ctypes.c_char_p()
+            engine.espeak_Info(ctypes.byref(used_data))
+            if rate != ENGINE_RATE or used_data.value != data.encode():
+                found = "espeak-ng cannot read its data there"
+                raise DataError(data, found, f"reinstall with {_INSTALL}")
             engine.espeak_ng_SetRandSeed(ctypes.c_long(1))
             ctypes.CDLL(None).srand(1)  # the C library's random numbers, which some variants use
             yield engine
@@ -417,17 +490,30 @@ def _load_engine() -> Iterator[ctypes.CDLL]:
             _ctypes.dlclose(engine._handle)
 
 
+def _refuse_loaded(library: str) -> None:
+    """Raise DataError if the library is loaded in this process: it then has a state."""
+    try:  # RTLD_NOLOAD: an error unless it is loaded already
+        loaded = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    except OSError:  # not loaded, as it should be
+        return
+    _ctypes.dlclose(loaded._handle)
+    fault = "already loaded in this process, so that speech would not be reproducible"
+    raise DataError(library, fault, "run `prepare synthetic` in a process of its own")
+
+
 @cache
 def _find_library() -> tuple[str, str]:
-    """Paths of the library and of its data. Raises DataError when they are not installed."""
+    """Paths of the library and of its data. Raises DataError when they are not installed.
+
+    The library cuts the paths of its files at 160 bytes. So a long path of the data gets a link in
+    the temporary folder, which is removed when this process ends.
+    """
     try:
         import espeakng_loader
     except ImportError as error:
         raise DataError("espeak-ng", "not installed", f"run {_INSTALL}") from error
     data: str = espeakng_loader.get_data_path()
-    # The library cuts the paths of its files at 160 bytes: a long folder gets a link in the
-    # temporary folder.
-    if len(os.fsencode(data)) > 120:
+    if len(os.fsencode(data)) > _MAX_DATA_PATH:
         folder = Path(tempfile.mkdtemp(prefix="espeak-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         link = folder / "espeak-ng-data"

@@ -29,34 +29,68 @@ UNUSABLE = {
 """Languages whose voices or labels cannot be used, with the reason."""
 VOWELS = "aeiouyɑɐɒæɔɘəɚɛɜɝɤɨɪɯøœɵɶʉʊʌʏᵻ"
 
-_LETTERS: dict[str, dict[int, str]] = {
-    "ko": str.maketrans({"q": "k"}),
-    "mk": str.maketrans({"æ": "a"}),
-    "ru": str.maketrans({"y": "ɨ"}),
-    "vi": str.maketrans({"y": "ɯ"}),
-    **dict.fromkeys(("bg", "chr", "cs", "hy", "ka", "lt", "si"), str.maketrans({"e": "ɛ"})),
-    **dict.fromkeys(
-        ("bpy", "gu", "hi", "ne", "pa", "sd", "ur"), str.maketrans({"c": "tʃ", "ɟ": "dʒ"})
-    ),
+_LETTERS_AS_HEARD: dict[str, dict[str, str]] = {
+    "ko": {"q": "k"},
+    "mk": {"æ": "a"},
+    "ru": {"y": "ɨ"},
+    "vi": {"y": "ɯ"},
+    **dict.fromkeys(("bg", "chr", "cs", "hy", "ka", "lt", "si"), {"e": "ɛ"}),
+    **dict.fromkeys(("bpy", "gu", "hi", "ne", "pa", "sd", "ur"), {"c": "tʃ", "ɟ": "dʒ"}),
 }
-"""Letters that the labels of a language use for another phone than the one that is heard (formants,
-friction).
+"""Language → letters that its labels use for another phone than the one that is heard (formants,
+friction) → that phone.
 """
-_RULES = [(regex.compile(pattern), written) for pattern, written in (
-    ("[ˈˌ]", ""), ("(?<=.)[ɜ0-9]$", ""),  # stress, tone: the IPA output writes the digit 3 as ɜ
-    ("nɡ$", "ŋ"), (":", "ː"), ("(?<=[ptkcqsɕ.])h$", "ʰ"),
-    (r"ts\.", "ʈʂ"), (r"s\.", "ʂ"), (r"r\.", "ɽ"), ("i[.\u032a]", "ɨ"), ("^o-$", "ɤ"),  # Mandarin, Hindi
-    ('^u"$', "ʉ"), (r"^k\^$", "c"), ("#$", "\u0325"),  # Russian, Macedonian, Icelandic
-    ("^sx$", "x"), ("^cr$", "ʈ"), ("(?<=[ptkʃ])`", "ʼ"), ("`", ""),  # Swedish, Vietnamese, Oromo, Latvian
-    ("^g$", "ɡ"), ("ʦ", "ts"),
-    ("ᵻ", "ɪ"), ("ɚ", "ə˞"), ("ɝ", "ɜ˞"), ("ᵝ", ""), ("a\u0308", "a"), ("ε", "ɛ"), ("ɫ", "l"),
-    ("ʲʲ", "ʲ"), ("ːː", "ː"), (r"^(.+)\1$", r"\1ː"),
-    (rf"(?<=[{VOWELS}]ː?)ɪ", "i"), (rf"(?<=[{VOWELS}]ː?)ʊ", "u"),  # the ends of diphthongs
-    ("([tʈ])([sʃɕʂ])", "\\1\u0361\\2"), ("([dɖ])([zʒʑʐ])", "\\1\u0361\\2"), ("pf", "p\u0361f"),
-)]  # fmt: skip
-"""Replacements in a name in NFD, one after the other; the result is IPA."""
+_REPLACEMENTS = (
+    # Stress and tone. The IPA output writes the digit 3 as ɜ.
+    ("[ˈˌ]", ""),
+    ("(?<=.)[ɜ0-9]$", ""),
+    # Mnemonics of several languages.
+    ("nɡ$", "ŋ"),
+    (":", "ː"),
+    ("(?<=[ptkcqsɕ.])h$", "ʰ"),
+    # Mandarin, Hindi.
+    (r"ts\.", "ʈʂ"),
+    (r"s\.", "ʂ"),
+    (r"r\.", "ɽ"),
+    ("i[.\u032a]", "ɨ"),
+    ("^o-$", "ɤ"),
+    # Russian, Macedonian, Icelandic.
+    ('^u"$', "ʉ"),
+    (r"^k\^$", "c"),
+    ("#$", "\u0325"),
+    # Swedish, Vietnamese, Oromo, Latvian.
+    ("^sx$", "x"),
+    ("^cr$", "ʈ"),
+    ("(?<=[ptkʃ])`", "ʼ"),
+    ("`", ""),
+    # One letter per phone.
+    ("^g$", "ɡ"),
+    ("ʦ", "ts"),
+    ("ᵻ", "ɪ"),
+    ("ɚ", "ə˞"),
+    ("ɝ", "ɜ˞"),
+    ("ᵝ", ""),
+    ("a\u0308", "a"),
+    ("ε", "ɛ"),
+    ("ɫ", "l"),
+    # Repeated signs, and letters that are written twice for a long phone.
+    ("ʲʲ", "ʲ"),
+    ("ːː", "ː"),
+    (r"^(.+)\1$", r"\1ː"),
+    # The ends of diphthongs.
+    (rf"(?<=[{VOWELS}]ː?)ɪ", "i"),
+    (rf"(?<=[{VOWELS}]ː?)ʊ", "u"),
+    # Affricates get a tie.
+    ("([tʈ])([sʃɕʂ])", "\\1\u0361\\2"),
+    ("([dɖ])([zʒʑʐ])", "\\1\u0361\\2"),
+    ("pf", "p\u0361f"),
+)
+"""Patterns in a name in NFD, and what replaces them, one after the other; the result is IPA."""
+_RULES = [(regex.compile(pattern), replacement) for pattern, replacement in _REPLACEMENTS]
 _SIGNS = r"[\p{Mn}\p{Lm}\p{Sk}]*"
+"""Marks and modifier letters after the letter of a phone."""
 _PHONE = regex.compile(rf"[\p{{Ll}}\p{{Lo}}]{_SIGNS}(?:(?<=\u0361)[\p{{Ll}}\p{{Lo}}]{_SIGNS})*")
+"""A letter with its signs, and further ones that a tie joins to it."""
 _SPELLINGS = {"ɡ": ("ɡ", "q\u0320"), "ɐ": ("ɐ", "a")}
 """Phones with another spelling in some corpora. UCLA's lists have q̠ for most ɡ."""
 
@@ -68,21 +102,22 @@ def split_label(label: str, lang: str) -> list[str]:
     """
     if "(" in label:
         raise ValueError("another language: espeak-ng reads a part of it with another voice")
-    letters = _LETTERS.get(lang.partition("-")[0], {})
-    return [
-        phone
-        for name in regex.split("[_ ]+", label)
-        for phone in _split_name(name.translate(letters))
-    ]
+    letters_as_heard = str.maketrans(_LETTERS_AS_HEARD.get(lang.partition("-")[0], {}))
+    phones = list[str]()
+    for name in regex.split("[_ ]+", label):
+        phones += _split_name(name.translate(letters_as_heard))
+    return phones
 
 
 @cache
 def _split_name(name: str) -> tuple[str, ...]:
+    """The phones of the name of a phoneme, in NFD. Raises ValueError if one of them is unknown."""
     ipa = unicodedata.normalize("NFD", name)
-    for pattern, written in _RULES:
-        ipa = pattern.sub(written, ipa)
+    for pattern, replacement in _RULES:
+        ipa = pattern.sub(replacement, ipa)
     phones = _PHONE.findall(ipa)
-    if "".join(phones) != ipa or np.isnan(phone_features(phones)[0]).any():
+    has_other_signs = "".join(phones) != ipa
+    if has_other_signs or np.isnan(phone_features(phones)[0]).any():
         raise ValueError(f"unknown phone: {name!r}")
     return tuple(phones)
 
@@ -95,23 +130,26 @@ class PhoneSpelling:
 
         If there are none, every phone keeps its IPA.
         """
-        phones = [unicodedata.normalize("NFD", text).split() for text in transcripts]
-        self._counts = Counter[tuple[str, ...]]((phone,) for of_one in phones for phone in of_one)
-        self._counts.update(
-            pair for of_one in phones for pair in zip(of_one, of_one[1:], strict=False)
-        )
+        self._counts = Counter[tuple[str, ...]]()
+        """How often each phone, and each pair of phones that follow each other, is in them."""
+        for text in transcripts:
+            phones = unicodedata.normalize("NFD", text).split()
+            self._counts.update((phone,) for phone in phones)
+            self._counts.update(zip(phones, phones[1:], strict=False))
 
     def spell(self, phones: Iterable[str]) -> str:
         """The transcript, NFC.
 
-        A phone that the corpus lacks loses its signs, the last one first, until it has it.
-
-        If the corpus lacks the letter too, the phone keeps all signs but the length.
+        A phone that the corpus lacks loses its signs, the last one first, until the corpus has it.
+        If the corpus lacks its letter too, the phone keeps all signs except the length.
         """
-        spelled = (spelling for phone in phones for spelling in self._spell_phone(phone))
+        spelled = list[str]()
+        for phone in phones:
+            spelled += self._spell_phone(phone)
         return unicodedata.normalize("NFC", " ".join(spelled))
 
     def _spell_phone(self, phone: str) -> tuple[str, ...]:
+        """The most frequent spelling of a phone, one or two phones of the corpus."""
         if not self._counts:
             return (phone,)
         shorter = phone
@@ -119,16 +157,21 @@ class PhoneSpelling:
             best = max(_spellings(shorter), key=lambda spelling: self._counts[spelling])
             if self._counts[best]:
                 return best
-            shorter = shorter[:-1].removesuffix("\u0361")
+            shorter = shorter[:-1].removesuffix("\u0361")  # a tie without its second letter
         return (phone.replace("ː", ""),)
 
 
 def _spellings(phone: str) -> list[tuple[str, ...]]:
-    """The ways to write a phone: an affricate and a long consonant may also be two phones."""
+    """The ways to write a phone: an affricate and a long consonant may also be two phones.
+
+    An affricate with a tie (U+0361) may be `t` and `ʃ`, or `t` with U+0320 and `ʃ`. A long `kː` may
+    be `k` and `k`.
+    """
     spellings: list[tuple[str, ...]] = [(spelling,) for spelling in _SPELLINGS.get(phone, (phone,))]
     first, tie, second = phone.partition("\u0361")
+    is_long_consonant = phone.endswith("ː") and phone[0] not in VOWELS
     if tie and second:
         spellings += [(first, second), (f"{first}\u0320", second)]
-    elif phone.endswith("ː") and phone[0] not in VOWELS:
+    elif is_long_consonant:
         spellings.append((phone[:-1], phone[:-1]))
     return spellings

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What so many minutes of training speech can give, by our own results, and the least that they
-cover.
-"""
+"""Error rates by minutes of training speech, from our own results, and the least that they cover."""
 
 import math
 from typing import NamedTuple
@@ -32,26 +30,35 @@ MIN_MINUTES = min(result.minutes for result in RESULTS)
 
 
 def describe_results(hours: float) -> str:
-    """The results with the most similar amount of simulated speech and of real speech, in one line."""
-    shown = []
+    """The results with the most similar amount of simulated speech and of real speech, in one line.
+
+    Similar is the amount with the smallest ratio to `hours`, the hours of training speech.
+    """
+    minutes = 60 * hours
+    nearest_results = []
     for is_real in (False, True):
         results = [result for result in RESULTS if result.is_real == is_real]
-        nearest = min(
-            results, key=lambda result: abs(math.log(result.minutes / max(60 * hours, 0.1)))
+        nearest = min(results, key=lambda result: _distance(result.minutes, minutes))
+        nearest_results.append(
+            f"{nearest.cer:.1f} % with {nearest.minutes:g} minutes of {nearest.speech}"
         )
-        shown.append(f"{nearest.cer:.1f} % with {nearest.minutes:g} minutes of {nearest.speech}")
-    measured = (
-        f"character error rates that we measured: {'; '.join(shown)}; nothing else was measured"
+    measured = "; ".join(nearest_results)
+    return (
+        f"{minutes:.1f} minutes of training speech; character error rates that we measured: "
+        f"{measured}; nothing else was measured (examples/own/s0/RESULTS.md)"
     )
-    return f"{60 * hours:.1f} minutes of training speech; {measured} (examples/own/s0/RESULTS.md)"
+
+
+def _distance(minutes: float, other_minutes: float) -> float:
+    """How far two amounts of speech are apart: the logarithm of their ratio, 0 for equal ones."""
+    return abs(math.log(minutes / max(other_minutes, 0.1)))  # at least 0.1, because 0 has no ratio
 
 
 def find_too_little(hours: float, min_minutes: float) -> str:
     """One line if there is less training speech than `min_minutes`, else the empty string."""
-    if round(60 * hours, 1) >= min_minutes:
+    minutes = 60 * hours
+    if round(minutes, 1) >= min_minutes:
         return ""
-    found = (
-        f"{60 * hours:.1f} minutes of training speech are less than --min_minutes {min_minutes:g}"
-    )
+    found = f"{minutes:.1f} minutes of training speech are less than --min_minutes {min_minutes:g}"
     why = f"the least in our results is {MIN_MINUTES:g}; with a few minutes a model memorizes its sentences"
     return f"{found} ({why}); add transcribed speech, or give --min_minutes 0"

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A folder of audio files: Hugging Face's AudioFolder, or each recording with its transcript beside
-it.
+"""A folder of audio files with their transcripts beside them, or Hugging Face's AudioFolder.
 
 Example: wenet-hs prepare folder --corpus recordings --lang mdw --out data
 
@@ -17,8 +16,8 @@ writes them) are one utterance per label, TIMIT's .TXT, .WRD and .PHN (with `--t
 import logging
 import re
 import unicodedata
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -26,9 +25,10 @@ from typing import Any, Literal
 from wenet_hs.base.files import describe_binary
 from wenet_hs.base.options import REQUIRED, option
 from wenet_hs.corpus.cue_names import CueNames
-from wenet_hs.corpus.entries import Entry, find_split, prepare_entries
+from wenet_hs.corpus.entries import Entry, find_split
 from wenet_hs.corpus.labels import Label, read_labels
 from wenet_hs.corpus.output import Rejected
+from wenet_hs.corpus.own_recordings import prepare_entries
 from wenet_hs.corpus.speakers import SPEAKER_HELP, name_speakers
 from wenet_hs.corpus.table import ColumnOptions, read_entries
 from wenet_hs.corpus.table_files import decode_text
@@ -63,6 +63,7 @@ class RecordingFolderOptions(ColumnOptions):
     )
 
     def __post_init__(self) -> None:
+        """Put a dot before the suffix. Raises ValueError for flags that exclude each other."""
         super().__post_init__()
         if self.keep_names and self.take_names:
             raise ValueError("keep_names excludes --take_names: give one of them")
@@ -76,120 +77,283 @@ def prepare(options: RecordingFolderOptions) -> dict[str, Any]:
 
 
 def read_folder(options: RecordingFolderOptions) -> tuple[Iterator[Entry | Rejected], str]:
-    """The annotations of a folder, and whether they are `metadata` or `pairs` of files."""
+    """The annotations of a folder, and its layout: `metadata` (tables) or `pairs` of files.
+
+    The first of these rules that finds tables decides; otherwise the files are pairs:
+    1. Files named metadata.csv or metadata.jsonl are the tables.
+    2. Text files that list the transcripts of several audio files are the tables.
+    """
     files = [path for path in find_files(options.corpus) if path.is_file()]
     audio = choose_audio(files)
-    metadata = [path for path in files if path.name in ("metadata.csv", "metadata.jsonl")]
-    metadata = metadata or _find_listings(files, audio, options)
-    rows = (
-        _read_metadata(metadata, audio, options) if metadata else _read_pairs(files, audio, options)
-    )
-    return rows, "metadata" if metadata else "pairs"
+    tables = [path for path in files if path.name in ("metadata.csv", "metadata.jsonl")]
+    if not tables:
+        tables = _find_listings(files, audio, options)
+    if tables:
+        return _read_tables(tables, audio, options), "metadata"
+    return _read_pairs(files, audio, options), "pairs"
+
+
+# ---- tables
 
 
 def _find_listings(
     files: Sequence[Path], audio: Sequence[Path], options: RecordingFolderOptions
 ) -> list[Path]:
-    """Text files whose first line names an audio file, where no audio file has a transcript of its
-    own name.
+    """Text files whose first line names an audio file, such as `84-121123.trans.txt` (LibriSpeech).
+
+    Empty if an audio file has a text file of its own name: then the files are pairs.
     """
-    names = {_stem(Path(path.name), path.suffix) for path in audio}
-    texts = [
-        path
-        for path in files
-        if path.suffix.lower() in (".txt", ".tsv", ".csv", options.text_suffix.lower())
-    ]
-    if any(_stem(Path(path.name), path.suffix) in names for path in texts):
+    stems = {_stem(Path(path.name), path.suffix) for path in audio}
+    suffixes = (".txt", ".tsv", ".csv", options.text_suffix.lower())
+    texts = [path for path in files if path.suffix.lower() in suffixes]
+    if any(_stem(Path(path.name), path.suffix) in stems for path in texts):
         return []
-
-    def names_audio(path: Path) -> bool:
-        try:
-            with path.open("rb") as file:
-                line = file.readline(4096).decode("utf-8-sig", "ignore").strip()
-        except OSError:  # read_table says so if it is used
-            return False
-        cells = [
-            Path(Path(cell.strip()).name)
-            for cell in (*re.split(r"[\t,;|]", line), *line.split(maxsplit=1)[:1])
-        ]
-        return any(cell.name in names or _stem(cell, cell.suffix) in names for cell in cells)
-
-    return [path for path in texts if names_audio(path)]
+    return [path for path in texts if _names_audio(path, stems)]
 
 
-def _read_metadata(
-    metadata: Sequence[Path], audio: Sequence[Path], options: RecordingFolderOptions
+def _names_audio(text: Path, stems: Collection[str]) -> bool:
+    """Whether a cell of the first line is one of the stems, with or without suffix and folders.
+
+    Cells are separated by tabs, commas, semicolons or bars. The first word counts as a cell too.
+    """
+    try:
+        with text.open("rb") as file:
+            line = file.readline(4096).decode("utf-8-sig", "ignore").strip()
+    except OSError:  # read_table says so if it is used
+        return False
+    cells = [*re.split(r"[\t,;|]", line), *line.split(maxsplit=1)[:1]]
+    for cell in cells:
+        name = Path(Path(cell.strip()).name)
+        if name.name in stems or (name.suffix and _stem(name, name.suffix) in stems):
+            return True
+    return False
+
+
+def _read_tables(
+    tables: Sequence[Path], audio: Sequence[Path], options: RecordingFolderOptions
 ) -> Iterator[Entry | Rejected]:
-    """The rows of all tables, with the sets of their audio, and the audio files that no row names."""
+    """The rows of all tables, then the audio files that no row names.
+
+    A row without set or speaker gets those of its audio file, by its folders and --speaker_from; a
+    row without set then that of the table.
+    """
+    corpus = options.corpus
     finder = options.make_finder()
-    sets = {real_path(path): _split_of(options.corpus, path) for path in audio}
-    named = set[Path | str]()
-    speakers: dict[Path | str, str | None] = {
-        real_path(path): name
-        for path, name in name_speakers(audio, options.corpus, options.speaker_from).items()
-    }
-    for path in metadata:
-        for row in read_entries(path, options, finder):
+    set_of_audio = {real_path(path): _find_set_folder(corpus, path) for path in audio}
+    names = name_speakers(audio, corpus, options.speaker_from)
+    speaker_of_audio = {real_path(path): name for path, name in names.items()}
+    named_audio = set[Path]()
+    for table in tables:
+        for row in read_entries(table, options, finder):
             if isinstance(row, Entry):
-                found = finder.find(row.audio, row.folder)
-                named.add(found)
-                of_audio = sets.get(found) if isinstance(found, Path) else None
-                split, speaker = of_audio or _split_of(options.corpus, path), speakers.get(found)
-                row = replace(row, split=row.split or split, speaker=row.speaker or speaker)
+                path_or_reason = finder.find(row.audio, row.folder)
+                split = None
+                speaker = None
+                if isinstance(path_or_reason, Path):
+                    named_audio.add(path_or_reason)
+                    split = set_of_audio.get(path_or_reason)
+                    speaker = speaker_of_audio.get(path_or_reason)
+                row = replace(
+                    row,
+                    split=row.split or split or _find_set_folder(corpus, table),
+                    speaker=row.speaker or speaker,
+                )
             yield row
     for path in audio:
-        if real_path(path) not in named:
-            yield _without_partner(path, options.corpus, "no transcript: no table names it")
+        if real_path(path) not in named_audio:
+            yield _reject_file(path, corpus, "no transcript: no table names it")
 
 
-def _make_no_audio_error(corpus: Path, files: Sequence[Path]) -> DataError:
-    """The error for a folder without audio files, which may have them in tables or archives."""
-    if not corpus.is_dir():
-        is_archive = "a file, not a folder; unpack it if it is an archive"
-        found = is_archive if corpus.is_file() else "no such folder"
-        return DataError(corpus, found, "--corpus is the folder with the recordings")
-    if packed := [path for path in files if path.suffix in (".arrow", ".parquet")]:
-        kind = describe_binary(packed[0].read_bytes()[:512])
-        found = f"no audio file, but {packed[0].name}: {kind}"
-        return DataError(corpus, found, "audio inside of it goes to files, which the table names")
-    if archives := [path.name for path in files if path.name.lower().endswith(_ARCHIVES)]:
-        found = f"no audio file, but {list_names(archives)}"
-        return DataError(corpus, found, "unpack it there, if it has the recordings")
-    if raw := [path for path in files if path.suffix.lower() in RAW_SUFFIXES]:
-        return DataError(corpus, f"no audio file, but {raw[0].name}: {RAW_SAMPLES}", ADD_HEADER)
-    found = f"no audio file ({list_names(ALL_SUFFIXES)})"
-    return DataError(corpus, found, "--corpus is the folder with the recordings")
+# ---- pairs of files
 
 
-def _make_transcript_error(
-    options: RecordingFolderOptions, files: Sequence[Path], audio: Sequence[Path]
-) -> DataError:
-    """The error for audio files without transcripts, which may be in other files.
+def _read_pairs(
+    files: Sequence[Path], audio: Sequence[Path], options: RecordingFolderOptions
+) -> Iterator[Entry | Rejected]:
+    """The annotations of audio files with one transcript each, and the files that are not used.
 
-    The remedy is that of a form beside the audio, first of those that this command reads. Otherwise
-    it names tables, or the suffixes of the other files.
+    Not used are other forms of a recording, audio without transcript, transcripts that cannot be
+    read (with a warning), and transcripts without audio. Raises DataError when there is no audio,
+    no transcript, or none that can be read.
     """
-    corpus, suffix = options.corpus, options.text_suffix
-    others = sorted(set(files).difference(audio))
-    beside = _find_beside(others, audio)
-    found = f"no metadata.csv, and no x{suffix} beside x{audio[0].suffix}"
-    if beside:
-        found += f", but {list_names([f'x{group.suffix} ({group.count})' for group in beside])}"
-    if group := next((group for group in beside if group.is_read_here), None):
-        return DataError(corpus, found, f"add --text_suffix {group.suffix}")
-    if group := next((group for group in beside if group.is_annotation), None):
-        assert group.form is not None
-        return DataError(
-            corpus, found, f"x{group.suffix} is {group.form.name}; {group.form.remedy}"
+    corpus = options.corpus
+    suffix = options.text_suffix
+    if not audio:
+        raise _make_no_audio_error(corpus, files)
+    texts = [path for path in files if path.name.lower().endswith(suffix.lower())]
+    if not texts:
+        raise _make_transcript_error(options, files, audio)
+    audio, other_forms = _choose_forms(audio, corpus)
+    yield from other_forms
+    speakers = name_speakers(audio, corpus, options.speaker_from)
+    text_of = _pair(audio, texts, suffix)
+    if not text_of and _find_beside(texts, audio):  # x.transcript.vtt, and --text_suffix .vtt
+        raise _make_transcript_error(options, files, audio)
+
+    transcripts = list[_TranscriptOfRecording]()
+    faults = list[str]()
+    cue_names = CueNames(options.keep_names, options.take_names)
+    for path in audio:
+        if path not in text_of:
+            yield _reject_file(path, corpus, f"no transcript: no {path.stem}{suffix} beside it")
+            continue
+        try:
+            transcript = _read_transcript(text_of[path], path, options)
+        except DataError as error:
+            faults.append(str(error))
+            yield _reject_unreadable(text_of[path], path, corpus, error)
+            continue
+        transcripts.append(transcript)
+        cue_names.add(transcript.labels, transcript.text)
+    for transcript, labels in zip(transcripts, cue_names.split(), strict=True):
+        split = _find_set_folder(corpus, transcript.audio)
+        yield from _make_entries(transcript, labels, speakers.get(transcript.audio), split)
+
+    if faults and not transcripts:
+        raise _make_unreadable_error(faults)
+    for fault in faults:
+        logger.warning("%s", fault)
+    _report_forms(transcripts)
+    cue_names.report()
+    for text in sorted({*texts} - {*text_of.values()}):
+        yield _reject_file(text, corpus, "no audio: none of its name beside it")
+
+
+def _choose_forms(audio: Sequence[Path], corpus: Path) -> tuple[list[Path], list[Rejected]]:
+    """One file of each recording, and the others: an archive may deliver x.wav and x.mp3.
+
+    The form that comes first in `ALL_SUFFIXES` is used.
+    """
+    preferred = dict[Path, Path]()
+    for path in sorted(audio, key=lambda path: ALL_SUFFIXES.index(path.suffix.lower())):
+        preferred.setdefault(path.with_suffix(""), path)
+    chosen = list[Path]()
+    others = list[Rejected]()
+    for path in audio:
+        used = preferred[path.with_suffix("")]
+        if path == used:
+            chosen.append(path)
+        else:
+            others.append(_reject_file(path, corpus, f"another form: {used.name} is used"))
+    return chosen, others
+
+
+def _pair(audio: Sequence[Path], texts: Sequence[Path], suffix: str) -> dict[Path, Path]:
+    """Audio file → its transcript, by the first rule that finds a pair; empty if none does."""
+    for rule in (_pair_beside, _pair_by_name):
+        text_of = rule(audio, texts, suffix)
+        if text_of:
+            return text_of
+    return {}
+
+
+def _pair_beside(audio: Sequence[Path], texts: Sequence[Path], suffix: str) -> dict[Path, Path]:
+    """Files of one name in one folder are pairs: `a/x.wav` and `a/x.txt`."""
+    text_of_stem = {_stem(text, suffix): text for text in texts}
+    stem_of = {path: _stem(path, path.suffix) for path in audio}
+    return {path: text_of_stem[stem] for path, stem in stem_of.items() if stem in text_of_stem}
+
+
+def _pair_by_name(audio: Sequence[Path], texts: Sequence[Path], suffix: str) -> dict[Path, Path]:
+    """Files of one name in any folders are pairs: `wav48/p225/x.wav` and `txt/p225/x.txt` (VCTK).
+
+    Only if no two audio files, and no two transcripts, have the same name.
+    """
+    text_of_name = {_stem(Path(text.name), suffix): text for text in texts}
+    name_of = {path: _stem(Path(path.name), path.suffix) for path in audio}
+    if len(text_of_name) < len(texts) or len(set(name_of.values())) < len(name_of):
+        return {}
+    return {path: text_of_name[name] for path, name in name_of.items() if name in text_of_name}
+
+
+@dataclass(frozen=True)
+class _TranscriptOfRecording:
+    """What the transcript of an audio file contains."""
+
+    text: Path
+    """Path of the transcript in the corpus."""
+    audio: Path
+    note: str
+    """What the user is told about its form; may be empty."""
+    labels: list[Label]
+    """One per utterance. A transcript without times is one label without times."""
+
+
+def _read_transcript(
+    text: Path, audio: Path, options: RecordingFolderOptions
+) -> _TranscriptOfRecording:
+    """Read a transcript with times in a known form, or else as text; its lines are then joined.
+
+    Raises DataError for times in another form, phones of TIMIT without --unit phone, and content
+    that is no text.
+    """
+    content = decode_text(text, options.encoding, _READER)[0]
+    if text.suffix.lower() == ".phn" and options.unit != "phone":
+        raise DataError(text, "phones of TIMIT", "give --unit phone")
+    timed = read_labels(text, content, audio)
+    if timed is not None:
+        note = f"are {timed.form}, whose times are used"
+        labels = list(timed.labels)
+    else:
+        lines = [line for line in content.splitlines() if line.strip()]
+        note = "have several lines, which are joined" if len(lines) > 1 else ""
+        labels = [Label(line=0, start=None, end=None, text=" ".join(lines))]
+    return _TranscriptOfRecording(text.relative_to(options.corpus), audio, note, labels)
+
+
+def _make_entries(
+    transcript: _TranscriptOfRecording,
+    labels: Iterable[Label],
+    speaker: str | None,
+    split: str | None,
+) -> Iterator[Entry]:
+    """An entry per label.
+
+    Args:
+        labels: those of the transcript, with names of speakers cut off.
+        speaker: of the file; None: each label has its own, or none.
+        split: name of the set, or None.
+    """
+    for label in labels:
+        # Line 0 is a label of the whole file.
+        where = f"{transcript.text}:{label.line}" if label.line else str(transcript.text)
+        yield Entry(
+            where=where,
+            audio=(str(transcript.audio),),
+            folder=transcript.audio.parent,
+            txt=label.text,
+            speaker=speaker or label.speaker,
+            start=label.start,
+            end=label.end,
+            split=split,
         )
-    tables = [path.name for path in others if path.suffix in (".tsv", ".csv", ".jsonl", ".json")]
-    if tables:
-        names = list_names(sorted(tables))
-        return DataError(corpus, found, f"give one of {names} to `wenet-hs prepare table`")
-    if beside:
-        return DataError(corpus, found, "see --text_suffix")
-    remedy = f"write the transcript of each x{audio[0].suffix} into x{suffix} beside it"
-    return DataError(corpus, found, remedy)
+
+
+def _report_forms(transcripts: Iterable[_TranscriptOfRecording]) -> None:
+    """Log the number of transcripts of each form that the user is told about, and an example."""
+    with_note = defaultdict[str, list[Path]](list)
+    for transcript in transcripts:
+        if transcript.note:
+            with_note[transcript.note].append(transcript.text)
+    for note, texts in with_note.items():
+        logger.info("%d transcripts %s, such as %s", len(texts), note, texts[0])
+
+
+# ---- names of files
+
+
+def _stem(path: Path, suffix: str) -> str:
+    """The path without its suffix, which is not empty; in NFC, because macOS writes names in NFD.
+
+    The letters of the suffix may have another case: `x.TXT` with `.txt` is `x`.
+    """
+    return unicodedata.normalize("NFC", str(path)[: -len(suffix)])
+
+
+def _find_set_folder(corpus: Path, path: Path) -> str | None:
+    """The first folder on the way to the file that has the name of a set, such as `test1`."""
+    folders = path.relative_to(corpus).parts[:-1]
+    return next((folder for folder in folders if find_split(folder)), None)
 
 
 @dataclass(frozen=True)
@@ -200,10 +364,11 @@ class _FilesBeside:
     """What follows the name of the audio: `.txt`, or `.transcript.vtt` as Zoom writes it."""
     count: int
     form: Form | None
-    """Of the first file."""
+    """Of the first file; None: not known."""
 
     @property
     def is_annotation(self) -> bool:
+        """Whether their form has transcripts with times."""
         return self.form is not None and self.form.is_annotation
 
     @property
@@ -213,160 +378,156 @@ class _FilesBeside:
 
 
 def _find_beside(files: Sequence[Path], audio: Sequence[Path]) -> list[_FilesBeside]:
-    """The files whose names begin with that of an audio file, by suffix, the most common ones
+    """The files whose names begin with that of an audio file, by suffix; the most common ones
     first.
     """
     stems = {_stem(path, path.suffix) for path in audio}
-    by_suffix = defaultdict[str, list[Path]](list)
+    paths_of_suffix = defaultdict[str, list[Path]](list)
     for path in files:
-        suffix = _suffix_beside(path, stems)
+        suffix = _find_suffix_beside(path, stems)
         if suffix is not None:
-            by_suffix[suffix].append(path)
+            paths_of_suffix[suffix].append(path)
     groups = [
         _FilesBeside(suffix, len(paths), find_form_of_file(paths[0]))
-        for suffix, paths in by_suffix.items()
+        for suffix, paths in paths_of_suffix.items()
     ]
     return sorted(groups, key=lambda group: -group.count)
 
 
-def _suffix_beside(path: Path, stems: Collection[str]) -> str | None:
-    """What follows the name of an audio file in the name of a file: its last suffix, or more of
-    them.
+def _find_suffix_beside(path: Path, stems: Collection[str]) -> str | None:
+    """What follows the name of an audio file in the name of a file, or None.
+
+    That is its last suffix, or more of them: `.transcript.vtt` beside `x.mp4`.
     """
-    parts = path.suffixes
-    suffixes = ["".join(parts[-count:]) for count in range(1, len(parts) + 1)]
-    return next((suffix for suffix in suffixes if _stem(path, suffix) in stems), None)
+    suffix = ""
+    for part in reversed(path.suffixes):
+        suffix = part + suffix
+        if _stem(path, suffix) in stems:
+            return suffix
+    return None
 
 
-@dataclass(frozen=True)
-class _TranscribedAudio:
-    """A transcript with its audio."""
-
-    where: str
-    """Path of the transcript in the corpus."""
-    audio: Path
-    speaker: str | None
-    """By --speaker_from."""
-    split: str | None
+# ---- rejected files
 
 
-def _read_pairs(
-    files: Sequence[Path], audio: Sequence[Path], options: RecordingFolderOptions
-) -> Iterator[Entry | Rejected]:
-    """Each audio file with the transcript beside it, and the files without the other one."""
-    corpus, suffix = options.corpus, options.text_suffix
-    if not audio:
-        raise _make_no_audio_error(corpus, files)
-    texts = [path for path in files if path.name.lower().endswith(suffix.lower())]
-    if not texts:
-        raise _make_transcript_error(options, files, audio)
-    audio, left_out = _choose_forms(audio, corpus)
-    yield from left_out
-    speakers = name_speakers(audio, corpus, options.speaker_from)
-    faults, forms = list[str](), defaultdict[str, list[str]](list)
-    cue_names = CueNames(options.keep_names, options.take_names)
-    sources = list[_TranscribedAudio]()
-    pairs = _pair(audio, texts, suffix)
-    if not pairs and _find_beside(texts, audio):  # x.transcript.vtt, and --text_suffix .vtt
-        raise _make_transcript_error(options, files, audio)
-    for path in audio:
-        text = pairs.get(path)
-        if text is None:
-            yield _without_partner(path, corpus, f"no transcript: no {path.stem}{suffix} beside it")
-            continue
-        where = str(text.relative_to(corpus))
-        try:
-            form, labels = _read_transcript(text, path, options)
-        except DataError as error:
-            faults.append(str(error))
-            yield Rejected(
-                where, str(path), f"unreadable: {str(error).removeprefix(f'{text}:').strip()}", ""
-            )
-            continue
-        forms[form].append(where)
-        cue_names.add(labels, text.relative_to(corpus))
-        sources.append(_TranscribedAudio(where, path, speakers.get(path), _split_of(corpus, path)))
-    for source, labels in zip(sources, cue_names.split(), strict=True):
-        for label in labels:
-            yield Entry(
-                where=source.where + (f":{label.line}" if label.line else ""),
-                audio=(str(source.audio),),
-                folder=source.audio.parent,
-                txt=label.text,
-                speaker=source.speaker or label.speaker,
-                start=label.start,
-                end=label.end,
-                split=source.split,
-            )
-    if faults and not forms:
-        others = (
-            f" (the first of {len(faults)} files that cannot be read)" if len(faults) > 1 else ""
-        )
-        raise DataError(faults[0] + others)
-    for fault in faults:
-        logger.warning("%s", fault)
-    for form in filter(None, forms):
-        logger.info("%d transcripts %s, such as %s", len(forms[form]), form, forms[form][0])
-    cue_names.report()
-    for text in sorted({*texts} - {*pairs.values()}):
-        yield _without_partner(text, corpus, "no audio: none of its name beside it")
+def _reject_file(path: Path, corpus: Path, reason: str) -> Rejected:
+    """A file that is not used, as in healthy data."""
+    return Rejected(
+        key=str(path.relative_to(corpus)), path=str(path), reason=reason, lang="", is_fault=False
+    )
 
 
-def _pair(audio: Sequence[Path], texts: Sequence[Path], suffix: str) -> dict[Path, Path]:
-    """Audio file → the transcript beside it; if none has one, that of its name in any folder
-    (VCTK).
+def _reject_unreadable(text: Path, audio: Path, corpus: Path, error: DataError) -> Rejected:
+    """An audio file whose transcript cannot be read."""
+    fault = str(error).removeprefix(f"{text}:").strip()
+    return Rejected(
+        key=str(text.relative_to(corpus)), path=str(audio), reason=f"unreadable: {fault}", lang=""
+    )
+
+
+# ---- errors: what a user who gave the wrong folder or suffix is told
+
+
+def _make_unreadable_error(faults: Sequence[str]) -> DataError:
+    """The error if no transcript can be read: the first fault, and how many files have faults."""
+    others = f" (the first of {len(faults)} files that cannot be read)" if len(faults) > 1 else ""
+    return DataError(faults[0] + others)
+
+
+def _make_no_audio_error(corpus: Path, files: Sequence[Path]) -> DataError:
+    """The error for a folder without audio files, by the first rule that says where they may be."""
+    for rule in (_find_no_folder, _find_packed_audio, _find_archives, _find_raw_samples):
+        error = rule(corpus, files)
+        if error is not None:
+            return error
+    found = f"no audio file ({list_names(ALL_SUFFIXES)})"
+    return DataError(corpus, found, "--corpus is the folder with the recordings")
+
+
+def _find_no_folder(corpus: Path, _files: Sequence[Path]) -> DataError | None:
+    """--corpus is a file, or does not exist."""
+    if corpus.is_dir():
+        return None
+    found = "no such folder"
+    if corpus.is_file():
+        found = "a file, not a folder; unpack it if it is an archive"
+    return DataError(corpus, found, "--corpus is the folder with the recordings")
+
+
+def _find_packed_audio(corpus: Path, files: Sequence[Path]) -> DataError | None:
+    """The audio may be inside of tables: data of Hugging Face in .arrow or .parquet."""
+    packed = [path for path in files if path.suffix in (".arrow", ".parquet")]
+    if not packed:
+        return None
+    kind = describe_binary(packed[0].read_bytes()[:512])
+    found = f"no audio file, but {packed[0].name}: {kind}"
+    return DataError(corpus, found, "audio inside of it goes to files, which the table names")
+
+
+def _find_archives(corpus: Path, files: Sequence[Path]) -> DataError | None:
+    """The audio may be in archives: a `clips.tar.gz` that was not unpacked."""
+    archives = [path.name for path in files if path.name.lower().endswith(_ARCHIVES)]
+    if not archives:
+        return None
+    found = f"no audio file, but {list_names(archives)}"
+    return DataError(corpus, found, "unpack it there, if it has the recordings")
+
+
+def _find_raw_samples(corpus: Path, files: Sequence[Path]) -> DataError | None:
+    """The audio has no header: `x.raw`."""
+    raw = [path for path in files if path.suffix.lower() in RAW_SUFFIXES]
+    if not raw:
+        return None
+    return DataError(corpus, f"no audio file, but {raw[0].name}: {RAW_SAMPLES}", ADD_HEADER)
+
+
+def _make_transcript_error(
+    options: RecordingFolderOptions, files: Sequence[Path], audio: Sequence[Path]
+) -> DataError:
+    """The error for audio files without transcripts; it names the files beside them.
+
+    The remedy is that of the first rule that finds where the transcripts may be.
     """
-    of_stem = {_stem(text, suffix): text for text in texts}
-    pairs = {path: of_stem[stem] for path in audio if (stem := _stem(path, path.suffix)) in of_stem}
-    of_name = {_stem(Path(text.name), suffix): text for text in texts}
-    names = Counter(_stem(Path(path.name), path.suffix) for path in audio)
-    if pairs or len(of_name) < len(texts) or names.total() > len(names):
-        return pairs
-    return {path: of_name[name] for path, name in zip(audio, names, strict=True) if name in of_name}
+    others = sorted(set(files).difference(audio))
+    beside = _find_beside(others, audio)
+    found = f"no metadata.csv, and no x{options.text_suffix} beside x{audio[0].suffix}"
+    if beside:
+        listed = list_names([f"x{group.suffix} ({group.count})" for group in beside])
+        found += f", but {listed}"
+    for rule in (_find_readable_form, _find_annotations, _find_tables, _find_other_suffix):
+        remedy = rule(beside, others)
+        if remedy is not None:
+            return DataError(options.corpus, found, remedy)
+    remedy = (
+        f"write the transcript of each x{audio[0].suffix} into x{options.text_suffix} beside it"
+    )
+    return DataError(options.corpus, found, remedy)
 
 
-def _read_transcript(
-    text: Path, audio: Path, options: RecordingFolderOptions
-) -> tuple[str, list[Label]]:
-    """What is to be stated of a transcript, and its parts; one without times is one part.
-
-    Raises DataError.
-    """
-    content = decode_text(text, options.encoding, _READER)[0]
-    if text.suffix.lower() == ".phn" and options.unit != "phone":
-        raise DataError(text, "phones of TIMIT", "give --unit phone")
-    timed = read_labels(text, content, audio)
-    if timed is not None:
-        return f"are {timed.form}, whose times are used", list(timed.labels)
-    lines = list(filter(str.strip, content.splitlines()))
-    return "have several lines, which are joined" if len(lines) > 1 else "", [
-        Label(0, None, None, " ".join(lines))
-    ]
+def _find_readable_form(beside: Sequence[_FilesBeside], _others: Sequence[Path]) -> str | None:
+    """This command reads the form of files beside the audio: `x.srt` beside `x.wav`."""
+    for group in beside:
+        if group.is_read_here:
+            return f"add --text_suffix {group.suffix}"
+    return None
 
 
-def _stem(path: Path, suffix: str) -> str:
-    """The path without the suffix; in NFC, because macOS writes names in NFD."""
-    return unicodedata.normalize("NFC", str(path)[: -len(suffix)])
+def _find_annotations(beside: Sequence[_FilesBeside], _others: Sequence[Path]) -> str | None:
+    """Another command reads the form of files beside the audio: `x.eaf` beside `x.wav`."""
+    for group in beside:
+        if group.form is not None and group.is_annotation:
+            return f"x{group.suffix} is {group.form.name}; {group.form.remedy}"
+    return None
 
 
-def _choose_forms(audio: Sequence[Path], corpus: Path) -> tuple[list[Path], list[Rejected]]:
-    """One file of each recording, and the others: an archive may deliver x.wav and x.mp3."""
-    best = dict[Path, Path]()
-    for path in sorted(audio, key=lambda one: ALL_SUFFIXES.index(one.suffix.lower())):
-        best.setdefault(path.with_suffix(""), path)
-    of_path = {path: best[path.with_suffix("")] for path in audio}
-    others = {path: kept for path, kept in of_path.items() if kept != path}
-    reasons = [
-        _without_partner(path, corpus, f"another form: {kept.name} is used")
-        for path, kept in others.items()
-    ]
-    return [path for path in audio if path not in others], reasons
+def _find_tables(_beside: Sequence[_FilesBeside], others: Sequence[Path]) -> str | None:
+    """A table in the folder may have the transcripts: `transcripts.csv`."""
+    tables = [path.name for path in others if path.suffix in (".tsv", ".csv", ".jsonl", ".json")]
+    if not tables:
+        return None
+    return f"give one of {list_names(sorted(tables))} to `wenet-hs prepare table`"
 
 
-def _without_partner(path: Path, corpus: Path, reason: str) -> Rejected:
-    return Rejected(str(path.relative_to(corpus)), str(path), reason, "", is_fault=False)
-
-
-def _split_of(corpus: Path, path: Path) -> str | None:
-    """The first folder on the way to the file that has the name of a set."""
-    return next((part for part in path.relative_to(corpus).parts[:-1] if find_split(part)), None)
+def _find_other_suffix(beside: Sequence[_FilesBeside], _others: Sequence[Path]) -> str | None:
+    """Files of an unknown form are beside the audio: `x.trn` beside `x.wav`."""
+    return "see --text_suffix" if beside else None

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which form a folder or file of recordings has, and its tiers or columns with examples, before
-anything is written.
+"""Form and contents of a folder or file of recordings, before anything is written.
+
+`recognise` says which of the forms of `wenet-hs prepare` it is, and shows its tiers, columns or
+transcripts with examples, so that the user can choose.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -15,6 +17,8 @@ from wenet_hs.annotation.tiers import AnnotationFile
 from wenet_hs.corpus import folder, kaldi
 from wenet_hs.corpus.columns import find_columns, is_usual_name
 from wenet_hs.corpus.entries import Entry
+from wenet_hs.corpus.languages import UNDETERMINED
+from wenet_hs.corpus.output import Rejected
 from wenet_hs.corpus.praat import read_praat
 from wenet_hs.corpus.table_files import read_table_file
 from wenet_hs.data.media import ALL_SUFFIXES, MediaFinder, find_files
@@ -23,13 +27,14 @@ from wenet_hs.text.normalize import normalize_counted
 from wenet_hs.tree.errors import DataError
 
 FormName = Literal["elan", "praat", "kaldi", "folder", "corpus"]
-_OF_SUFFIX: dict[str, FormName] = {
-    ".eaf": "elan",
-    ".textgrid": "praat",
-    **dict.fromkeys((".csv", ".tsv"), "corpus"),
-}
-_OF_SUFFIX |= {".jsonl": "corpus", ".json": "corpus"}
-_MAX_EXAMPLES, _MAX_FILES, _MAX_LETTERS = 3, 5000, 60
+_ANNOTATION_FORMS: dict[str, Literal["elan", "praat"]] = {".eaf": "elan", ".textgrid": "praat"}
+"""Suffix of annotation files in lower case → their form."""
+_TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json")
+_MAX_EXAMPLES = 3
+"""Texts that are shown per tier or column."""
+_MAX_LETTERS = 60
+"""Characters of an example that are shown."""
+_MAX_FILES = 5000
 _MAX_SNIFFED = 100
 """Files that are read to name their form, where a folder has nothing that can be read."""
 
@@ -51,12 +56,18 @@ class Choice:
     """The characters that normalisation would remove."""
 
     def add(self, text: str, lang: str) -> None:
-        """Count a text."""
+        """Count a text, its letters and the characters that normalisation would remove.
+
+        The first texts are kept as examples, each once; long ones are cut.
+        """
         self.count += 1
         self.num_letters += sum(map(str.isalpha, text))
-        self.removed.update(normalize_counted(text, lang)[1])
-        if text.strip() and len(self.examples) < _MAX_EXAMPLES and text not in self.examples:
-            self.examples.append(text if len(text) <= _MAX_LETTERS else f"{text[:_MAX_LETTERS]}…")
+        _, removed = normalize_counted(text, lang)
+        self.removed.update(removed)
+        has_room = len(self.examples) < _MAX_EXAMPLES
+        if has_room and text.strip() and text not in self.examples:
+            is_short = len(text) <= _MAX_LETTERS
+            self.examples.append(text if is_short else f"{text[:_MAX_LETTERS]}…")
 
 
 @dataclass
@@ -73,129 +84,161 @@ class Source:
 
 
 def recognise(path: Path, lang: str) -> Source:
-    """The form of a folder or file and its contents. Raises DataError if it is none of the forms.
+    """The form of a folder or file and its contents, by the first of the rules that holds.
 
-    `lang`: the code by whose rules the removed characters are counted.
+    `lang`: the code of the language by whose rules the removed characters are counted. Raises
+    DataError if no rule holds, or if a file that has to be read is damaged.
     """
     files = [path] if path.is_file() else [*islice(find_files(path), _MAX_FILES + 1)]
     if len(files) > _MAX_FILES:
         raise DataError(path, f"has more than {_MAX_FILES:,} files", "choose a folder below it")
-    counts = Counter(
-        form for one in files if (form := _OF_SUFFIX.get(one.suffix.lower())) and form != "corpus"
-    )
-    if counts:
-        form = counts.most_common(1)[0][0]
-        read = read_elan if form == "elan" else read_praat
-        return _read_tiers(
+    for rule in (_read_annotations, _read_kaldi, _read_table, _read_audio_folder):
+        source = rule(path, files, lang)
+        if source is not None:
+            return source
+    refuse_annotations(*files[:_MAX_SNIFFED])
+    raise DataError(path, "no annotations, no table and no recordings", "choose another folder")
+
+
+# ---- rules, in their order
+
+
+def _read_annotations(path: Path, files: Sequence[Path], lang: str) -> Source | None:
+    """Some files are of ELAN or Praat: `talk.eaf`. The form is that of most of them."""
+    forms = [_ANNOTATION_FORMS.get(file.suffix.lower()) for file in files]
+    counts = Counter(form for form in forms if form is not None)
+    if not counts:
+        return None
+    form, _ = counts.most_common(1)[0]
+    annotation_files = [
+        file for file, its_form in zip(files, forms, strict=True) if its_form == form
+    ]
+    read = read_elan if form == "elan" else read_praat
+    tiers, faults = _read_tiers(annotation_files, read, lang)
+    if not tiers:
+        if faults:
+            raise DataError(faults[0])
+        raise DataError(path, "no tiers", "choose another folder")
+    return Source(path, form, _sort_tiers(tiers), faults, num_files=len(annotation_files))
+
+
+def _read_kaldi(path: Path, _files: Sequence[Path], lang: str) -> Source | None:
+    """A folder or its subfolders have Kaldi's wav.scp: `data/train/wav.scp`."""
+    if not path.is_dir():
+        return None
+    if not (path / "wav.scp").is_file() and not any(path.glob("*/wav.scp")):
+        return None
+    return Source(path, "kaldi", [_summarise_transcripts(kaldi.read_folders(path), lang)])
+
+
+def _read_table(path: Path, files: Sequence[Path], lang: str) -> Source | None:
+    """It is a table, or a folder with one table and no .txt: `metadata.csv`.
+
+    Raises DataError for a single file that is no table.
+    """
+    tables = [file for file in files if file.suffix.lower() in _TABLE_SUFFIXES]
+    if path.is_file() and not tables:
+        refuse_known_forms(path)
+        raise DataError(
             path,
-            form,
-            [one for one in files if _OF_SUFFIX.get(one.suffix.lower()) == form],
-            read,
-            lang,
+            "no annotation file and no table",
+            "choose an .eaf, a .TextGrid, a table or a folder",
         )
-    if path.is_dir() and ((path / "wav.scp").is_file() or any(path.glob("*/wav.scp"))):
-        entries = (one for one in kaldi.read_folders(path) if isinstance(one, Entry))
-        return Source(path, "kaldi", [_count(entries, lang)])
-    tables = [one for one in files if _OF_SUFFIX.get(one.suffix.lower()) == "corpus"]
-    has_audio = any(one.suffix.lower() in ALL_SUFFIXES for one in files)
-    if path.is_file() or (
-        len(tables) == 1 and not any(one.suffix.lower() == ".txt" for one in files)
-    ):
-        if not tables:
-            refuse_known_forms(path)
-            raise DataError(
-                path,
-                "no annotation file and no table",
-                "choose an .eaf, a .TextGrid, a table or a folder",
-            )
-        return _read_columns(tables[0], lang)
-    if not has_audio:
-        refuse_annotations(*files[:_MAX_SNIFFED])
-        raise DataError(path, "no annotations, no table and no recordings", "choose another folder")
+    has_text = any(file.suffix.lower() == ".txt" for file in files)
+    if len(tables) != 1 or has_text:
+        return None
+    return _read_columns(tables[0], lang)
+
+
+def _read_audio_folder(path: Path, files: Sequence[Path], lang: str) -> Source | None:
+    """Some files are audio, with transcripts beside them: `talk.wav` and `talk.txt`."""
+    if not any(file.suffix.lower() in ALL_SUFFIXES for file in files):
+        return None
     rows, _ = folder.read_folder(folder.RecordingFolderOptions(corpus=path, out=path, lang=lang))
-    return Source(
-        path,
-        "folder",
-        [_count((one for one in rows if isinstance(one, Entry)), lang)],
-        num_files=len(files),
-    )
+    return Source(path, "folder", [_summarise_transcripts(rows, lang)], num_files=len(files))
 
 
-def _count(entries: Iterable[Entry], lang: str) -> Choice:
+# ---- contents
+
+
+def _summarise_transcripts(rows: Iterable[Entry | Rejected], lang: str) -> Choice:
+    """All transcripts as one choice, which has no name; rows that are rejected are not counted."""
     choice = Choice("", is_likely=True)
-    for entry in entries:
-        choice.add(entry.txt, lang)
+    for row in rows:
+        if isinstance(row, Entry):
+            choice.add(row.txt, lang)
     return choice
 
 
 def _read_tiers(
-    path: Path,
-    form: FormName,
-    files: Sequence[Path],
-    read: Callable[[Path], AnnotationFile],
-    lang: str,
-) -> Source:
-    """The tiers of all annotation files by name, the likely ones first."""
-    choices, faults = defaultdict[str, Choice](lambda: Choice("")), list[str]()
-    for one in files:
+    files: Iterable[Path], read: Callable[[Path], AnnotationFile], lang: str
+) -> tuple[list[Choice], list[str]]:
+    """The tiers of all files, those of one name as one choice, and the faults of unreadable files."""
+    choice_of_name = dict[str, Choice]()
+    faults = list[str]()
+    for file in files:
         try:
-            tiers = read(one).tiers
+            tiers = read(file).tiers
         except DataError as error:
             faults.append(str(error))
             continue
         for tier in tiers:
-            known = choices[tier.name]
-            known.name, known.kind, known.participant = (
-                tier.name,
-                tier.kind,
-                tier.participant or known.participant,
-            )
-            known.is_possible = tier.is_interval
+            choice = choice_of_name.setdefault(tier.name, Choice(tier.name))
+            choice.kind = tier.kind
+            choice.participant = tier.participant or choice.participant
+            choice.is_possible = tier.is_interval
             for *_, text in tier.spans:
-                known.add(text, lang)
-    found = sorted(
-        choices.values(), key=lambda choice: (not choice.is_possible, -choice.num_letters)
-    )
-    if not found:
-        raise DataError(
-            faults[0] if faults else path,
-            *([] if faults else ["no tiers", "choose another folder"]),
-        )
-    best = found[0]
-    for choice in found:  # ELAN's names are TIER@PARTICIPANT
-        is_alike = (choice.kind, choice.name.partition("@")[0]) == (
-            best.kind,
-            best.name.partition("@")[0],
-        )
-        choice.is_likely = is_alike and choice.is_possible and choice.num_letters > 0
-    return Source(
-        path,
-        form,
-        sorted(found, key=lambda choice: not choice.is_likely),
-        faults,
-        num_files=len(files),
-    )
+                choice.add(text, lang)
+    return list(choice_of_name.values()), faults
+
+
+def _sort_tiers(tiers: Sequence[Choice]) -> list[Choice]:
+    """The tiers in the order in which they are offered; marks the likely ones, which come first.
+
+    Likely is the tier with the most letters, and each tier with letters of the same linguistic type
+    and name. ELAN's names are TIER@PARTICIPANT; only TIER is compared.
+    """
+    by_letters = sorted(tiers, key=lambda tier: (not tier.is_possible, -tier.num_letters))
+    best = by_letters[0]
+    for tier in by_letters:
+        has_same_name = tier.name.partition("@")[0] == best.name.partition("@")[0]
+        is_alike = has_same_name and tier.kind == best.kind
+        tier.is_likely = is_alike and tier.is_possible and tier.num_letters > 0
+    return sorted(by_letters, key=lambda tier: not tier.is_likely)
 
 
 def _read_columns(path: Path, lang: str) -> Source:
-    """The columns of a table, with what they contain by their names."""
+    """The columns of a table, with what they contain by their names.
+
+    If the names say too little, or are ambiguous, this is a fault of the source, and the columns
+    have no content. Characters that normalisation removes are counted only for the column of the
+    transcripts.
+    """
     finder = MediaFinder(None)
-    table = read_table_file(
-        path, None, is_usual_name, lambda cell: isinstance(finder.find((cell,), path.parent), Path)
-    )
-    faults, contents = list[str](), dict[str, str]()
+
+    def is_audio(cell: str) -> bool:
+        return isinstance(finder.find((cell,), path.parent), Path)
+
+    table = read_table_file(path, None, is_usual_name, is_audio)
+    faults = list[str]()
+    content_of = dict[str, str]()
     try:
-        contents = {name: content for content, name in find_columns(path, table.header, "").items()}
+        columns_by_content = find_columns(path, table.header, "")  # "": without --columns
+        content_of = {name: content for content, name in columns_by_content.items()}
     except DataError as error:
         faults.append(str(error))
-    choices = [
-        Choice(name, kind=contents.get(name, ""), is_likely=contents.get(name) == "text")
+    columns = [
+        Choice(name, kind=content_of.get(name, ""), is_likely=content_of.get(name) == "text")
         for name in table.header
     ]
-    for row in (row for _, row in table.rows if isinstance(row, dict)):
-        for choice in choices:
-            if text := str(row.get(choice.name) or ""):
-                choice.add(text, lang if choice.is_likely else "und")
-    for choice in choices:
-        choice.removed = choice.removed if choice.is_likely else Counter()
-    return Source(path, "corpus", choices, faults, columns=table.header)
+    for _, row in table.rows:
+        if not isinstance(row, dict):
+            continue
+        for column in columns:
+            text = str(row.get(column.name) or "")
+            if text:
+                column.add(text, lang if column.is_likely else UNDETERMINED)
+    for column in columns:
+        if not column.is_likely:
+            column.removed = Counter()
+    return Source(path, "corpus", columns, faults, columns=table.header)

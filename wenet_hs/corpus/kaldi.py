@@ -16,11 +16,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from wenet_hs.base.options import REQUIRED, option
-from wenet_hs.corpus.entries import Entry, RecordingOptions, find_split, prepare_entries
+from wenet_hs.corpus.entries import Entry, RecordingOptions, find_split
 from wenet_hs.corpus.output import Rejected
+from wenet_hs.corpus.own_recordings import prepare_entries
 from wenet_hs.manifest.data_list import read_text
 from wenet_hs.tree.errors import DataError, list_names
 
@@ -39,20 +40,31 @@ _DECODERS = (
 """Commands that decode a file, may resample it, and may take one channel, counted from 1, or the
 mean of all.
 """
+
+
+class _UnsupportedAudio(NamedTuple):
+    """A kind of entries of wav.scp that are no files."""
+
+    name: str
+    pattern: re.Pattern[str]
+    remedy: str
+
+
 _UNSUPPORTED = (
-    (
+    _UnsupportedAudio(
         "commands",
         re.compile(r"\|$"),
         "run each once, and write the path of the file that it makes; or move the folder away, "
         "if it only has changed copies of another one (train_sp)",
     ),
-    (
+    _UnsupportedAudio(
         "pieces of Kaldi archives",
         re.compile(r"\.ark:\d+(\[.*\])?$"),
         "write audio files, and their paths",
     ),
 )
-"""Entries of wav.scp that are no files: name, pattern, and what to do."""
+_FILES = ("wav.scp", "text", "segments", "utt2spk", "utt2lang", "reco2file_and_channel")
+"""Files of a data folder; the first two are needed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +83,8 @@ def prepare(options: KaldiOptions) -> dict[str, Any]:
 def read_folders(corpus: Path, *, only_sets: bool = False) -> Iterator[Entry | Rejected]:
     """The utterances of a data folder, or of its subfolders, which then are the sets.
 
-    A subfolder whose utterances another one of its set has too is not used: `train_hires` beside
-    `train`, or `train_100` beside `train_960`.
+    A subfolder is not used if another subfolder of its set has all its utterances: `train_hires`
+    beside `train`, or `train_100` beside `train_960`. This is a warning.
 
     Args:
         only_sets: use no subfolder whose name is not that of a set, such as `local`.
@@ -161,148 +173,233 @@ def _are_one_set(folder: Path, other: Path) -> bool:
 
 
 def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejected]:
-    """The utterances of one folder. `split`: the set that they are given to.
+    """The utterances of one folder, the lines that cannot be used, and audio without a transcript.
 
+    Lines of other files that no utterance uses are warnings.
+
+    Args:
+        split: the set that the utterances are given to.
     Raises DataError when a file is missing or has a name twice, or audio is the output of a command
-    that does more than to decode a file.
+        that does more than to decode a file.
     """
     if not (folder / "text").is_file():
         to_do = "write `key transcript` lines there, or move the folder away if it is no set"
         raise DataError(folder, "no transcripts, it has no file text", to_do)
-    files = ("wav.scp", "text", "segments", "utt2spk", "utt2lang", "reco2file_and_channel")
-    maps = {
+    needed = _FILES[:2]
+    lines_of = {
         name: read_text(folder / name)
-        for name in files
-        if name in files[:2] or (folder / name).is_file()
+        for name in _FILES
+        if name in needed or (folder / name).is_file()
     }
-    recordings, segments = (
-        _read_recordings(folder / "wav.scp", maps["wav.scp"]),
-        maps.get("segments", {}),
+    data = _KaldiFolder(
+        folder=folder,
+        recordings=_read_recordings(folder / "wav.scp", lines_of["wav.scp"]),
+        segments=lines_of.get("segments", {}),
+        speakers=lines_of.get("utt2spk", {}),
+        langs=lines_of.get("utt2lang", {}),
+        channels={
+            name: _read_side(line)
+            for name, line in lines_of.get("reco2file_and_channel", {}).items()
+        },
     )
-    speakers, langs = maps.get("utt2spk", {}), maps.get("utt2lang", {})
-    sides = {name: _side(value) for name, value in maps.get("reco2file_and_channel", {}).items()}
-    if "segments" in maps and not segments:
-        raise DataError(
-            folder / "segments", "empty", "remove it if each recording is one utterance"
-        )
-    for key, txt in maps["text"].items():
-        where = f"{folder.name}/text: {key}"
-        try:
-            recording, start, end, channel = (
-                _read_segment(segments[key]) if segments else (key, None, None, None)
+    if "segments" in lines_of and not data.segments:
+        to_do = "remove it if each recording is one utterance"
+        raise DataError(folder / "segments", "empty", to_do)
+    transcripts = lines_of["text"]
+    for key, txt in transcripts.items():
+        yield data.make_entry(key, txt, split)
+    _report_unused(folder, lines_of)
+    parts = data.segments or data.recordings  # each of them is one utterance
+    for key in sorted(parts.keys() - transcripts.keys()):
+        reason = "no transcript: it is not in text"
+        yield Rejected(key=key, path="", reason=reason, lang="", is_fault=False)
+
+
+class _WavScpAudio(NamedTuple):
+    """The audio of a line of wav.scp."""
+
+    path: str
+    channel: str
+    """That a command takes: `ch1`, or `mono` for the mean of all; "": no command takes one."""
+
+
+@dataclass(frozen=True)
+class _KaldiFolder:
+    """The files of a data folder, by the names at the beginning of their lines."""
+
+    folder: Path
+    recordings: Mapping[str, _WavScpAudio]
+    segments: Mapping[str, str]
+    """Key of an utterance → its part of a recording. Empty: each recording is one utterance."""
+    speakers: Mapping[str, str]
+    langs: Mapping[str, str]
+    channels: Mapping[str, str]
+    """Name of a recording → its channel, by reco2file_and_channel."""
+
+    def make_entry(self, key: str, txt: str, split: str | None) -> Entry | Rejected:
+        """The entry of a line of text, or why the line cannot be used.
+
+        Its channel is that of the command in wav.scp, else that of its segment, else that of its
+        recording. A command gives one channel, so its segment must not name another one.
+
+        Args:
+            key: first word of the line.
+            txt: the rest of the line.
+            split: name of the set, or None.
+        """
+        segment = _PartOfRecording(recording=key)
+        if self.segments:
+            if key not in self.segments:
+                return Rejected(
+                    key=key, path="", reason=f"missing: {key} is not in segments", lang=""
+                )
+            line = self.segments[key]
+            try:
+                segment = _read_segment(line)
+            except ValueError:
+                expected = "expected `recording start end [channel]`"
+                return Rejected(
+                    key=key, path="", reason=f"segments: {expected}, found {line!r}", lang=""
+                )
+        if segment.recording not in self.recordings:
+            return Rejected(
+                key=key, path="", reason=f"missing: {segment.recording} is not in wav.scp", lang=""
             )
-            audio, side = recordings[recording]
-        except KeyError as error:
-            missing = "segments" if segments and key not in segments else "wav.scp"
-            yield Rejected(key, "", f"missing: {error.args[0]} is not in {missing}", "")
-            continue
-        except ValueError:
-            yield Rejected(
-                key,
-                "",
-                f"segments: expected `recording start end [channel]`, found {segments[key]!r}",
-                "",
+        path, channel_of_command = self.recordings[segment.recording]
+        if channel_of_command and segment.channel not in (None, 0):  # the only one has number 0
+            reason = (
+                f"outside the audio: channel {segment.channel} of a command that gives only one"
             )
-            continue
-        if side and channel:
-            yield Rejected(
-                key,
-                audio,
-                f"outside the audio: channel {channel} of a command that gives only one",
-                "",
-            )
-            continue
-        # Kaldi's paths are relative to the folder in which its recipe runs, two levels above
-        # data/train.
-        audio_paths = (audio,) if Path(audio).is_absolute() else (audio, str(Path.cwd() / audio))
-        yield Entry(
-            where=where,
-            audio=audio_paths,
-            folder=folder,
+            return Rejected(key=key, path=path, reason=reason, lang="")
+        channel: int | str | None = segment.channel
+        if channel_of_command:
+            channel = channel_of_command
+        elif segment.channel is None:
+            channel = self.channels.get(segment.recording)
+        return Entry(
+            where=f"{self.folder.name}/text: {key}",
+            audio=_list_paths(path),
+            folder=self.folder,
             txt=txt,
             key=key,
-            lang=langs.get(key),
-            speaker=speakers.get(key) or None,
-            start=start,
-            end=end,
-            channel=side or (sides.get(recording) if channel is None else channel),
+            lang=self.langs.get(key),
+            speaker=self.speakers.get(key) or None,
+            start=segment.start,
+            end=segment.end,
+            channel=channel,
             split=split,
         )
-    _report_unused(folder, maps)
-    for key in sorted((segments or recordings).keys() - maps["text"].keys()):
-        yield Rejected(key, "", "no transcript: it is not in text", "", is_fault=False)
 
 
-def _read_recordings(path: Path, lines: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Name → file of a recording, and the channel of it, as `_decoded_file` gives them.
+def _list_paths(path: str) -> tuple[str, ...]:
+    """The path, and a relative one also from here.
 
-    Raises DataError.
+    Kaldi's paths are relative to the folder in which its recipe runs, two levels above data/train.
     """
-    decoded = {name: file for name, value in lines.items() if (file := _decoded_file(value))}
-    files = {name: decoded.get(name, (value, "")) for name, value in lines.items()}
-    if decoded:
-        logger.info("%s: %d commands only decode a file, which is read", path, len(decoded))
-    for what, pattern, remedy in _UNSUPPORTED:
-        if found := [name for name, (file, _) in files.items() if pattern.search(file)]:
-            counted = f"{len(found)} of {len(lines)} recordings are {what}"
-            raise DataError(
-                path, f"{counted}, such as {found[0]}: {files[found[0]][0][:60]!r}", remedy
-            )
-    return files
+    return (path,) if Path(path).is_absolute() else (path, str(Path.cwd() / path))
 
 
-def _report_unused(folder: Path, maps: Mapping[str, Mapping[str, str]]) -> None:
-    """Warn of lines without a speaker, and of speakers and recordings that no utterance has."""
-    speakers, segments = maps.get("utt2spk", {}), maps.get("segments", {})
-    in_segments = {line.split(maxsplit=1)[0] for line in segments.values() if line}
-    if unnamed := [key for key, speaker in speakers.items() if not speaker]:
-        logger.warning(
-            "%s: %d lines have no speaker, such as that of %r",
-            folder / "utt2spk",
-            len(unnamed),
-            unnamed[0],
-        )
-    unused = {"utt2spk": speakers.keys() - maps["text"].keys() - {*unnamed}}
-    unused["wav.scp"] = maps["wav.scp"].keys() - in_segments if segments else set()
-    for name, keys in unused.items():
-        if keys:
-            logger.warning(
-                "%s: %d lines are not used, such as that of %r", folder / name, len(keys), min(keys)
-            )
+@dataclass(frozen=True)
+class _PartOfRecording:
+    """The part of a recording that is an utterance."""
+
+    recording: str
+    start: float | None = None
+    """Seconds; None: the beginning of the recording."""
+    end: float | None = None
+    """Seconds; None: the end of the recording."""
+    channel: int | None = None
+    """From 0; None: not given."""
 
 
-def _read_segment(line: str) -> tuple[str, float, float | None, int | None]:
-    """`recording start end [channel]`; an end of -1 is the end of the recording, a channel of -1 is
-    none.
+def _read_segment(line: str) -> _PartOfRecording:
+    """The part of `recording start end [channel]`. Raises ValueError for another line.
+
+    Kaldi writes an end of -1 for the end of the recording, and a channel of -1 for none.
     """
     recording, start, end, *rest = line.split()
+    end_s = float(end)
     channel = int(rest[0]) if rest else -1
-    return (
-        recording,
-        float(start),
-        None if float(end) < 0.0 else float(end),
-        None if channel < 0 else channel,
+    return _PartOfRecording(
+        recording=recording,
+        start=float(start),
+        end=None if end_s < 0.0 else end_s,
+        channel=None if channel < 0 else channel,
     )
 
 
-def _decoded_file(command: str) -> tuple[str, str] | None:
-    """The file that a command decodes, and the channel that it gives: ch1, mono for the mean, ""
-    for all.
-
-    None: it is no command, or does something else.
-    """
-    words = re.sub(r"^\S*/| 2> ?/dev/null$", "", " ".join(command.removesuffix("|").split()))
-    matches = (re.fullmatch(pattern, words) for pattern in _DECODERS if command.endswith("|"))
-    if (match := next(filter(None, matches), None)) is None:
-        return None
-    found = {name: value for name, value in match.groupdict().items() if value}
-    path = found.get("double") or found.get("single") or found["plain"]
-    return path, f"ch{found['channel']}" if "channel" in found else "mono" if {"mix", "mean"} & {
-        *found
-    } else ""
-
-
-def _side(line: str) -> str:
-    """The channel of `file channel`: A and B, or 1 and 2."""
-    *_, side = line.split() or [""]
+def _read_side(line: str) -> str:
+    """The channel of `file channel`: A and B as they are, `ch1` and `ch2` for 1 and 2."""
+    words = line.split()
+    side = words[-1] if words else ""
     return f"ch{side}" if side.isdecimal() else side
+
+
+def _read_recordings(path: Path, lines: Mapping[str, str]) -> dict[str, _WavScpAudio]:
+    """Name of each recording → its audio file. Logs how many are commands that only decode a file.
+
+    Raises DataError for audio that is no file: commands that do more, and pieces of archives.
+    """
+    recordings = dict[str, _WavScpAudio]()
+    num_decoded = 0
+    for name, value in lines.items():
+        decoded = _find_decoded_file(value)
+        recordings[name] = decoded or _WavScpAudio(path=value, channel="")
+        num_decoded += decoded is not None
+    if num_decoded:
+        logger.info("%s: %d commands only decode a file, which is read", path, num_decoded)
+    for kind in _UNSUPPORTED:
+        names = [name for name, audio in recordings.items() if kind.pattern.search(audio.path)]
+        if names:
+            counted = f"{len(names)} of {len(lines)} recordings are {kind.name}"
+            example = f"{names[0]}: {recordings[names[0]].path[:60]!r}"
+            raise DataError(path, f"{counted}, such as {example}", kind.remedy)
+    return recordings
+
+
+def _find_decoded_file(command: str) -> _WavScpAudio | None:
+    """The file that a command decodes, and the channel that it takes.
+
+    None: it is no command (they end with `|`), or it does something else.
+    """
+    if not command.endswith("|"):
+        return None
+    words = " ".join(command.removesuffix("|").split())
+    # Without the folder of the program, and `2> /dev/null` at the end.
+    words = re.sub(r"^\S*/| 2> ?/dev/null$", "", words)
+    for pattern in _DECODERS:
+        match = re.fullmatch(pattern, words)
+        if match is not None:
+            return _read_decoder(match)
+    return None
+
+
+def _read_decoder(match: re.Match[str]) -> _WavScpAudio:
+    """The file and the channel in a command, by the names of the groups in `_DECODERS`."""
+    groups = {name: value for name, value in match.groupdict().items() if value}
+    path = groups.get("double") or groups.get("single") or groups["plain"]
+    if "channel" in groups:
+        return _WavScpAudio(path, f"ch{groups['channel']}")
+    takes_mean = "mix" in groups or "mean" in groups
+    return _WavScpAudio(path, "mono" if takes_mean else "")
+
+
+def _report_unused(folder: Path, lines_of: Mapping[str, Mapping[str, str]]) -> None:
+    """Warn of lines without a speaker, and of speakers and recordings that no utterance has.
+
+    `lines_of`: name of a file → first word of each line → the rest of the line.
+    """
+    speakers = lines_of.get("utt2spk", {})
+    segments = lines_of.get("segments", {})
+    without_speaker = [key for key, speaker in speakers.items() if not speaker]
+    if without_speaker:
+        message = "%s: %d lines have no speaker, such as that of %r"
+        logger.warning(message, folder / "utt2spk", len(without_speaker), without_speaker[0])
+    unused = {"utt2spk": speakers.keys() - lines_of["text"].keys() - set(without_speaker)}
+    if segments:
+        in_segments = {line.split(maxsplit=1)[0] for line in segments.values() if line}
+        unused["wav.scp"] = lines_of["wav.scp"].keys() - in_segments
+    for name, keys in unused.items():
+        if keys:
+            message = "%s: %d lines are not used, such as that of %r"
+            logger.warning(message, folder / name, len(keys), min(keys))

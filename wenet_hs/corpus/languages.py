@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Languages as data and `--lang` name them: codes of BCP 47, and names in English and other
-languages.
+"""Languages as data and `--lang` name them: codes of BCP 47, and names in many languages.
+
+`resolve_languages` gives one code per entry of the data, and one code per language.
 """
 
 import difflib
@@ -17,8 +18,8 @@ logger = logging.getLogger(__name__)
 UNDETERMINED = "und"
 """ISO 639-2 code of an undetermined language."""
 _MAYBE_CODE = re.compile(r"[a-z]{3}|[a-z]{2,3}[-_][\w-]+")
-"""Codes of data that are no known ones: ISO 639-3 gets new ones every year, and corpora add their
-own subtags.
+"""What may be a code though it is not known: ISO 639-3 gets new ones every year, and corpora add
+their own subtags.
 """
 _REMEDY = "write its code (ISO 639), or x-NAME for a language without one"
 
@@ -33,89 +34,17 @@ _OTHER_NAMES = {
 """Names in use that the data of Unicode lack → code."""
 
 
-def find_language(text: str) -> str:
-    """The code of a language that is given by its code, which stays as it is, or by a name.
-
-    Only whole names count, first those in English: Malayo is another language in Spanish.
-    Raises ValueError for anything else, and for a name that is the code of another language: `Ga`.
-    """
-    import langcodes  # takes 50 ms with its data
-
-    text = normalize_phones(text)
-    named = _find_name(text)
-    if not langcodes.tag_is_valid(text):
-        if named is None:
-            similar = list_names(
-                [f"{name} ({code})" for name, code in suggest_languages(text, 3).items()]
-            )
-            found = f"no known code or name of a language{f', similar are {similar}' if similar else ''}"
-            raise ValueError(f"{text!r} is {found}; {_REMEDY}")
-        return named
-    if named and text.istitle() and named != langcodes.standardize_tag(text):
-        of_code = langcodes.Language.get(text).display_name()
-        raise ValueError(
-            f"{text!r} is a name of {named} and the code of {of_code}; write {named} or {text.lower()}"
-        )
-    return text
-
-
-def _find_name(name: str) -> str | None:
-    """The code of a name.
-
-    `langcodes.find` also takes beginnings of names: Bininj Gun-Wok is not Bini.
-    """
-    from language_data.names import get_trie_value, load_trie, normalize_name  # type: ignore[import-untyped]
-    from language_data.util import data_filename  # type: ignore[import-untyped]
-
-    key = normalize_name(name)
-    tries = (load_trie(data_filename(f"trie/{of}/name_to_language.marisa")) for of in ("en", "und"))
-    return next(
-        (str(get_trie_value(trie, key)) for trie in tries if key in trie), _OTHER_NAMES.get(key)
-    )
-
-
-def suggest_languages(text: str, most: int = 12) -> dict[str, str]:
-    """English names that begin with a text, are spelt similarly or contain it, the most similar
-    first → code.
-    """
-    import langcodes
-    from language_data.names import get_trie_value, load_trie, normalize_name
-    from language_data.util import data_filename
-
-    trie, key = load_trie(data_filename("trie/en/name_to_language.marisa")), normalize_name(text)
-    if len(key) < 2:
-        return {}
-    names = trie.keys()
-    found = [name for name in _OTHER_NAMES if name.startswith(key)] + sorted(
-        trie.keys(key), key=len
-    )
-    found += difflib.get_close_matches(key, names, 3, 0.8)
-    found += [name for name in names if f" {key}" in name]
-    shown = dict[str, str]()
-    for name in found:
-        code = _OTHER_NAMES.get(name) or str(get_trie_value(trie, name))
-        shown.setdefault(
-            name.title() if name in _OTHER_NAMES else langcodes.get(code).display_name(), code
-        )
-    return dict([*shown.items()][:most])
-
-
-def describe_language(code: str) -> str:
-    """Its English name and the code, as `Spanish, es`; only the code if it has no name."""
-    import langcodes
-
-    name = langcodes.get(code).display_name()
-    return code if "[" in name else f"{name}, {code}"  # Unknown language [x-abc]
+# ---- languages of data
 
 
 def resolve_languages(written: Sequence[tuple[str | None, str]], given: str) -> list[str]:
     """The code of each entry's language: that which the data name, or else `given`.
 
     All names and codes of one language become one code: `given` if it is one, or else the first
-    that is found. What was replaced is printed, and which languages of the data are not `given`.
+    one in the data. Logs what was replaced, and which languages of the data are not `given`.
 
     Args:
-        written: the language as the data have it, and where.
+        written: the language as the data have it (None or empty: none), and where.
         given: --lang.
     Raises ConfigError for `given`, and DataError for languages of the data, that are neither code
         nor name.
@@ -124,30 +53,35 @@ def resolve_languages(written: Sequence[tuple[str | None, str]], given: str) -> 
         usual = find_language(given)
     except ValueError as error:
         raise ConfigError("--lang", str(error)) from None
-    where = {value: place for value, place in reversed(written) if value}
-    spelling, codes = {_standard(usual): usual}, {given: usual}
-    for value in dict.fromkeys(value for value, _ in written if value):
-        code = _language_of(value, where[value])
-        codes[value] = spelling.setdefault(_standard(code), code)
-    if replaced := [f"{value!r} is {code}" for value, code in codes.items() if value != code]:
+    first_where = dict[str, str]()
+    for value, where in written:
+        if value:
+            first_where.setdefault(value, where)
+    code_of_language = {_standard(usual): usual}
+    code_of_value = {given: usual}
+    for value, where in first_where.items():
+        code = _find_language_of_data(value, where)
+        code_of_value[value] = code_of_language.setdefault(_standard(code), code)
+    replaced = [f"{value!r} is {code}" for value, code in code_of_value.items() if value != code]
+    if replaced:
         logger.info("languages: %s", list_names(replaced, most=8))
-    resolved = [codes[value or given] for value, _ in written]
-    others = Counter(code for code in resolved if code != usual)
-    if others and usual != UNDETERMINED:
-        named = list_names([f"{code} ({num})" for code, num in others.most_common()])
-        found = f"the data name another language: {named}, which counts"
-        logger.warning("--lang %s: %s; correct the data if that is wrong", usual, found)
+    resolved = [code_of_value[value or given] for value, _ in written]
+    if usual != UNDETERMINED:
+        _warn_of_others(resolved, usual)
     return resolved
 
 
-def _language_of(value: str, where: str) -> str:
+def _find_language_of_data(value: str, where: str) -> str:
+    """The code of a language as the data have it. A value that may be a code is kept, with a warning.
+
+    Raises DataError for another value, with its place `where`.
+    """
     try:
         return find_language(value)
     except ValueError as error:
         if not _MAYBE_CODE.fullmatch(value):
-            raise DataError(
-                where, f"language: {error}", 'or leave it out (of a table: --columns "lang=")'
-            ) from None
+            to_do = 'or leave it out (of a table: --columns "lang=")'
+            raise DataError(where, f"language: {error}", to_do) from None
         logger.warning("%s: %r is no known code of a language; it is kept, check it", where, value)
         return value
 
@@ -160,3 +94,99 @@ def _standard(code: str) -> str:
         return langcodes.standardize_tag(code)
     except ValueError:  # a code that only the data have
         return code.casefold()
+
+
+def _warn_of_others(codes: Sequence[str], usual: str) -> None:
+    """Log a warning if entries have another language than --lang, with their numbers."""
+    others = Counter(code for code in codes if code != usual)
+    if others:
+        listed = list_names([f"{code} ({num})" for code, num in others.most_common()])
+        found = f"the data name another language: {listed}, which counts"
+        logger.warning("--lang %s: %s; correct the data if that is wrong", usual, found)
+
+
+# ---- codes and names
+
+
+def find_language(text: str) -> str:
+    """The code of a language that is given by its code, which stays as it is, or by a name.
+
+    Only whole names count, first those in English: Malayo is another language in Spanish.
+    Raises ValueError for anything else, and for a name that is the code of another language: `Ga`.
+    """
+    import langcodes  # takes 50 ms with its data
+
+    text = normalize_phones(text)
+    code_of_name = _find_name(text)
+    if not langcodes.tag_is_valid(text):
+        if code_of_name is None:
+            raise ValueError(f"{text!r} is {_describe_unknown(text)}; {_REMEDY}")
+        return code_of_name
+    is_written_as_name = code_of_name is not None and text.istitle()
+    if is_written_as_name and code_of_name != langcodes.standardize_tag(text):
+        language_of_code = langcodes.Language.get(text).display_name()
+        raise ValueError(
+            f"{text!r} is a name of {code_of_name} and the code of {language_of_code}; "
+            f"write {code_of_name} or {text.lower()}"
+        )
+    return text
+
+
+def _describe_unknown(text: str) -> str:
+    """What is wrong with a text that is no language, with languages of similar names."""
+    found = "no known code or name of a language"
+    similar = [f"{name} ({code})" for name, code in suggest_languages(text, 3).items()]
+    return f"{found}, similar are {list_names(similar)}" if similar else found
+
+
+def _find_name(name: str) -> str | None:
+    """The code of a language by its whole name, first in English, then in any language, or None.
+
+    `langcodes.find` also takes beginnings of names: Bininj Gun-Wok is not Bini.
+    """
+    from language_data.names import get_trie_value, load_trie, normalize_name  # type: ignore[import-untyped]
+    from language_data.util import data_filename  # type: ignore[import-untyped]
+
+    key = normalize_name(name)
+    for name_language in ("en", "und"):
+        trie = load_trie(data_filename(f"trie/{name_language}/name_to_language.marisa"))
+        if key in trie:
+            return str(get_trie_value(trie, key))
+    return _OTHER_NAMES.get(key)
+
+
+def suggest_languages(text: str, most: int = 12) -> dict[str, str]:
+    """English names that are similar to a text, at most `most`, the most similar first → code.
+
+    First are names that begin with the text, then those that are spelt similarly, then those with a
+    later word that begins with it. Empty for a text of less than two letters.
+    """
+    import langcodes
+    from language_data.names import get_trie_value, load_trie, normalize_name
+    from language_data.util import data_filename
+
+    trie = load_trie(data_filename("trie/en/name_to_language.marisa"))
+    key = normalize_name(text)
+    if len(key) < 2:
+        return {}
+    all_names = trie.keys()
+    names = [name for name in _OTHER_NAMES if name.startswith(key)]
+    names += sorted(trie.keys(key), key=len)
+    names += difflib.get_close_matches(key, all_names, 3, 0.8)
+    names += [name for name in all_names if f" {key}" in name]
+    suggested = dict[str, str]()
+    for name in names:
+        code = _OTHER_NAMES.get(name) or str(get_trie_value(trie, name))
+        is_ours = name in _OTHER_NAMES
+        shown_name = name.title() if is_ours else langcodes.get(code).display_name()
+        suggested.setdefault(shown_name, code)
+    return dict(list(suggested.items())[:most])
+
+
+def describe_language(code: str) -> str:
+    """Its English name and the code, as `Spanish, es`; only the code if it has no name."""
+    import langcodes
+
+    name = langcodes.get(code).display_name()
+    is_unknown = "[" in name  # as in `Unknown language [x-abc]`
+    return code if is_unknown else f"{name}, {code}"

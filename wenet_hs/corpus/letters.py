@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Letters of another script in a word, characters that are typed for each other, and notes in
-transcripts.
+"""Wrong letters in transcripts: of another script in a word, or typed for similar characters.
+
+`check_letters` compares all transcripts of a language. Its module also has the patterns of notes in
+brackets (`TAG`) and of digits.
 """
 
 import unicodedata
@@ -15,6 +17,7 @@ from wenet_hs.text.units import NO_SPACES, script_of, show_unit
 from wenet_hs.tree.errors import list_names
 
 Unit = Literal["char", "phone"]
+"""What transcripts contain: text, or phones with spaces between them."""
 TAG = regex.compile(r"\[[^\[\]]*\]|<[^<>]*>|\([^()]*\)|\{[^{}]*\}")
 DIGITS = regex.compile(r"\p{Nd}+")
 
@@ -24,97 +27,161 @@ _LOOK_ALIKE = (
 )
 """Groups of letters of Latin, Cyrillic and Greek."""
 _VARIANTS = ("əǝ", "gɡ", "ː:", "ʼ'’", "ʻ'‘", "يی", "كک")
-_TOGETHER = rf"{NO_SPACES}\p{{Hang}}"  # foreign words are parts of the same word
+"""Groups of characters of which a language has one, and the others are typed for it."""
+_TOGETHER = rf"{NO_SPACES}\p{{Hang}}"
+"""Scripts in which words of other scripts may follow without a space."""
 _WORD = regex.compile(
     rf"(?V1)[{_TOGETHER}][{_TOGETHER}\p{{Lm}}\p{{M}}]*|[[\p{{L}}\p{{M}}]--[{_TOGETHER}]]+"
 )
 _LETTER = regex.compile(r"(?V1)[\p{L}--[\p{Lm}\p{Script=Common}]]")
-_EAST_ASIAN = {"Cjk", "Hiragana", "Katakana", "Hangul", "Bopomofo"}  # written together in one word
-_SKIPPED = {
-    "char": TAG,
-    "phone": regex.compile(rf"{TAG.pattern}|[βθχ]"),
-}  # letters of the IPA, not of Greek
-_MAIN_SHARE, _SCRIPT_SHARE = 0.8, 0.01
-_USUAL_SHARE, _USUAL_COUNT = 0.05, 3
+"""A letter whose script says something: no modifier letter and none of several scripts."""
+_EAST_ASIAN = {"Cjk", "Hiragana", "Katakana", "Hangul", "Bopomofo"}
+"""Scripts that are written together in one word, so they count as one."""
+_SKIPPED = {"char": TAG, "phone": regex.compile(rf"{TAG.pattern}|[βθχ]")}
+"""What is not checked, by the kind of transcript: βθχ of phones are of the IPA, not of Greek."""
+_MAIN_SHARE = 0.8
+"""Share of all letters from which on a script is the one of the language."""
+_SCRIPT_SHARE = 0.01
+"""Share of all letters from which on a script is named in the remark."""
+_USUAL_SHARE = 0.05
+_USUAL_COUNT = 3
 """Share and number of the transcripts from which on a letter belongs to the language."""
 
 
 def name_unit(unit: str) -> str:
-    """A unit with its code points."""
+    """A unit with its code points; only these if it cannot be shown."""
     points = " ".join(f"U+{ord(character):04X}" for character in unit)
-    return points if (shown := show_unit(unit)) == points else f"{shown} {points}"
+    shown = show_unit(unit)
+    return points if shown == points else f"{shown} {points}"
 
 
 def check_letters(texts: Mapping[str, str], unit: Unit) -> tuple[dict[str, list[str]], str]:
     """Letters of another script in a word, and rarer variants of a character, in the transcripts of
     one language.
 
-    Returns: key → what is wrong; and a remark on all: several scripts, letters too frequent to be
-        wrong. It may be "".
+    A letter that is found in many transcripts belongs to the language, and is not wrong.
+
+    Args:
+        texts: key of an utterance → its transcript.
+    Returns: key → what is wrong, one text per letter; and a remark on all: several scripts, letters
+        too frequent to be wrong. It may be "".
     """
     texts = {key: _SKIPPED[unit].sub(" ", text) for key, text in texts.items()}
-    counts = Counter(character for text in texts.values() for character in text)
-    scripts = Counter(script for character in counts.elements() if (script := _script(character)))
-    shares = {script: count / scripts.total() for script, count in scripts.most_common()}
-    main = next((script for script, share in shares.items() if share >= _MAIN_SHARE), "")
-    found = {key: dict(_wrong_letters(text, main, counts)) for key, text in texts.items()}
-    num_texts = Counter(letter for of_text in found.values() for letter in of_text)
-    usual = {
-        one: num
-        for one, num in num_texts.items()
-        if num >= max(_USUAL_COUNT, _USUAL_SHARE * len(texts))
+    counts = Counter[str]()
+    for text in texts.values():
+        counts.update(text)
+    script_shares = _measure_scripts(counts)
+    main_script = ""  # none, if no script has most of the letters
+    for script, share in script_shares.items():
+        if share >= _MAIN_SHARE:
+            main_script = script
+    candidates = {
+        key: dict(_find_wrong_letters(text, main_script, counts)) for key, text in texts.items()
     }
-    remarks = [
-        f"{share:.0%} {script}" for script, share in shares.items() if share >= _SCRIPT_SHARE
+    usual = _find_usual_letters(candidates)
+    wrong = dict[str, list[str]]()
+    for key, details_of_letter in candidates.items():
+        details = [text for letter, text in details_of_letter.items() if letter not in usual]
+        if details:
+            wrong[key] = details
+    return wrong, _describe_letters(script_shares, usual, num_texts=len(texts))
+
+
+def _measure_scripts(counts: Mapping[str, int]) -> dict[str, float]:
+    """The share of each script in all letters, the greatest first.
+
+    `counts`: how often each character is in the transcripts.
+    """
+    num_letters = Counter[str]()
+    for character, count in counts.items():
+        script = _script(character)
+        if script:
+            num_letters[script] += count
+    total = num_letters.total()
+    return {script: count / total for script, count in num_letters.most_common()}
+
+
+def _find_usual_letters(candidates: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
+    """Letters in so many transcripts that they belong to the language → number of transcripts.
+
+    `candidates`: of each transcript the letters that may be wrong.
+    """
+    num_texts = Counter[str]()
+    for letters in candidates.values():
+        num_texts.update(letters.keys())
+    least = max(_USUAL_COUNT, _USUAL_SHARE * len(candidates))
+    return {letter: num for letter, num in num_texts.items() if num >= least}
+
+
+def _describe_letters(
+    script_shares: Mapping[str, float], usual: Mapping[str, int], *, num_texts: int
+) -> str:
+    """A remark on all transcripts: several scripts, and letters too frequent to be wrong; or "".
+
+    Args:
+        script_shares: script → its share in all letters.
+        usual: frequent letters → number of the transcripts that have them.
+        num_texts: number of all transcripts.
+    """
+    remarks = []
+    scripts = [
+        f"{share:.0%} {script}" for script, share in script_shares.items() if share >= _SCRIPT_SHARE
     ]
-    remarks = [f"letters of several scripts: {', '.join(remarks[:5])}"] if len(remarks) > 1 else []
+    if len(scripts) > 1:
+        remarks.append(f"letters of several scripts: {', '.join(scripts[:5])}")
     if usual:
-        of_usual = [f"{name_unit(one)} in {num / len(texts):.0%}" for one, num in usual.items()]
-        remarks.append(
-            f"{list_names(of_usual)} of the transcripts, which is right if the language is written so"
-        )
-    wrong = {
-        key: [details for one, details in of_text.items() if one not in usual]
-        for key, of_text in found.items()
-    }
-    return {key: of_text for key, of_text in wrong.items() if of_text}, "; ".join(remarks)
+        letters = [f"{name_unit(letter)} in {num / num_texts:.0%}" for letter, num in usual.items()]
+        hint = "which is right if the language is written so"
+        remarks.append(f"{list_names(letters)} of the transcripts, {hint}")
+    return "; ".join(remarks)
 
 
-def _wrong_letters(text: str, main: str, counts: Counter[str]) -> Iterator[tuple[str, str]]:
-    """Each wrong letter, without its marks, and what is wrong with it."""
+def _find_wrong_letters(
+    text: str, main_script: str, counts: Mapping[str, int]
+) -> Iterator[tuple[str, str]]:
+    """Each letter of a text that may be wrong, without its marks, and what is wrong with it.
+
+    Args:
+        main_script: of the language; "": it has none.
+        counts: how often each character is in all transcripts of the language; of variants of a
+            character the most frequent one is right.
+    """
     for word in _WORD.findall(text):
-        yield from _check_word(word, main)
+        yield from _check_word(word, main_script)
     for group in _VARIANTS:
         usual = max(group, key=lambda character: counts[character])
-        for one in set(group) & set(text) - {usual}:
-            yield (
-                one,
-                f"{name_unit(one)} {counts[one]} times, {name_unit(usual)} {counts[usual]} times",
-            )
+        for variant in set(group) & set(text) - {usual}:
+            num_variant = f"{name_unit(variant)} {counts[variant]} times"
+            yield variant, f"{num_variant}, {name_unit(usual)} {counts[usual]} times"
 
 
 @lru_cache(maxsize=2**16)
-def _check_word(word: str, main: str) -> list[tuple[str, str]]:
-    """Letters that are not of the main script, if any, or else not of the script of most letters of
-    the word.
+def _check_word(word: str, main_script: str) -> list[tuple[str, str]]:
+    """The wrong letters of a word, without their marks, and what is wrong with each.
 
-    A whole word in another script is wrong only if it could be written in look-alikes.
+    Wrong are letters that are not of the main script. Without a main script ("") they are those
+    that are not of the script of most letters of the word. A whole word in another script is wrong
+    only if it could be written in look-alikes.
     """
-    scripts = Counter(script for letter in word if (script := _script(letter)))
-    right = main or max(scripts, key=lambda script: scripts[script], default="")
-    wrong = {
-        letter: _look_alike(letter, right) for letter in word if _script(letter) not in ("", right)
+    scripts = Counter(filter(None, map(_script, word)))
+    right_script = main_script
+    if not right_script:
+        right_script = max(scripts, key=lambda script: scripts[script], default="")
+    look_alike_of = {
+        letter: _find_look_alike(letter, right_script)
+        for letter in word
+        if _script(letter) not in ("", right_script)
     }
-    if len(scripts) == 1 and not all(wrong.values()):
+    is_in_one_script = len(scripts) == 1
+    if is_in_one_script and not all(look_alike_of.values()):
         return []
-    return [
-        (
-            _base(one),
-            f"{word}: {name_unit(one)} is {_script(one)}"
-            + (f", {right} has {name_unit(other)}" if other else ""),
-        )
-        for one, other in wrong.items()
-    ]
+    wrong = []
+    for letter, look_alike in look_alike_of.items():
+        details = f"{word}: {name_unit(letter)} is {_script(letter)}"
+        if look_alike:
+            details += f", {right_script} has {name_unit(look_alike)}"
+        wrong.append((_base(letter), details))
+    return wrong
 
 
 @lru_cache(maxsize=2**14)
@@ -127,12 +194,19 @@ def _script(character: str) -> str:
 
 
 def _base(character: str) -> str:
+    """The character without its marks: `e` of `é`."""
     return unicodedata.normalize("NFD", character)[0]
 
 
-def _look_alike(character: str, script: str) -> str:
+def _find_look_alike(character: str, script: str) -> str:
     """A letter of the script that looks like the character without its marks; empty if there is
     none.
     """
-    groups = (group for group in _LOOK_ALIKE.split() if _base(character) in group)
-    return next((other for group in groups for other in group if _script(other) == script), "")
+    base = _base(character)
+    for group in _LOOK_ALIKE.split():
+        if base not in group:
+            continue
+        for other in group:
+            if _script(other) == script:
+                return other
+    return ""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Manifests of lhotse: supervisions with the audio of their recordings; others are refused by name."""
+"""Manifests of lhotse: supervisions get the audio of their recordings; others are refused by name."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,58 +12,77 @@ from wenet_hs.tree.errors import DataError
 
 
 def join_recordings(path: Path, records: Sequence[dict[str, Any]]) -> bool:
-    """Give each supervision the `audio` of its recording, and its `channel` in that file as a
-    letter from A.
+    """Give each supervision the `audio` of its recording, and its `channel` in that file.
+
+    The records are changed. A channel is a letter from A: numbers may count from 1. It is None if
+    the file has no other channel, or the supervision has several. A supervision whose recording is
+    not in the manifest, or lacks its channel, gets neither; the caller states that.
 
     The manifest of the recordings is beside `path`, with `recordings` instead of `supervisions` in
     its name, or is recordings.jsonl.
-    Returns: False for records that are not from lhotse.
+
+    Returns: False for records that are not from lhotse; they are not changed.
     Raises DataError for other manifests, if that of the recordings is missing, and for audio that
         is no file.
     """
-    found = describe_manifest(records[0]) if records else None
-    if found is None:
+    manifest_kind = describe_manifest(records[0]) if records else None
+    if manifest_kind is None:
         return False
     if "recording_id" not in records[0]:
-        raise DataError(path, found)
-    is_named = "supervisions" in path.name
-    name = (
-        path.name.removesuffix(".gz").replace("supervisions", "recordings")
-        if is_named
-        else "recordings.jsonl"
-    )
-    files = [one for one in (path.with_name(name), path.with_name(f"{name}.gz")) if one.is_file()]
-    if not files:
-        raise DataError(
-            path,
-            f"supervisions of lhotse, without {name}(.gz) beside it",
-            "put the recordings there",
-        )
-    try:
-        recordings = {
-            one["id"]: one["sources"]
-            for one in map(json.loads, filter(str.strip, read_lines(files[0])))
-        }
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(
-            files[0], "no recordings of lhotse, one per line", "write them again"
-        ) from error
+        raise DataError(path, manifest_kind)
+    recordings_file = _find_recordings_file(path)
+    sources_of = _read_recordings(recordings_file)
     for record in records:
-        given = record.get("channel", 0)
-        channels = given if isinstance(given, list) else [given]
-        of_recording = recordings.get(record["recording_id"], [])
-        source = next(
-            (one for one in of_recording if {*channels} <= {*one.get("channels", channels)}), None
-        )
+        channel = record.get("channel", 0)
+        channels = channel if isinstance(channel, list) else [channel]
+        source = _find_source(sources_of.get(record["recording_id"], []), channels)
         if source is None:
-            continue  # the caller states that the row has no audio
+            continue
         if source.get("type") not in ("file", "url"):
-            what = f"recording {record['recording_id']!r} is of the type {source.get('type')!r}"
-            raise DataError(files[0], what, "save its audio as a file")
-        in_file = source.get("channels", channels)
+            found = f"recording {record['recording_id']!r} is of the type {source.get('type')!r}"
+            raise DataError(recordings_file, found, "save its audio as a file")
         record["audio"] = source["source"]
-        is_one = len(channels) == 1 < len(in_file)
-        record["channel"] = (
-            chr(ord("A") + in_file.index(channels[0])) if is_one else None
-        )  # numbers may count from 1
+        record["channel"] = _name_channel(channels, source.get("channels", channels))
     return True
+
+
+def _find_recordings_file(path: Path) -> Path:
+    """The manifest of the recordings, also with .gz, beside that of the supervisions.
+
+    Raises DataError if there is none.
+    """
+    name = "recordings.jsonl"
+    if "supervisions" in path.name:
+        name = path.name.removesuffix(".gz").replace("supervisions", "recordings")
+    for file in (path.with_name(name), path.with_name(f"{name}.gz")):
+        if file.is_file():
+            return file
+    found = f"supervisions of lhotse, without {name}(.gz) beside it"
+    raise DataError(path, found, "put the recordings there")
+
+
+def _read_recordings(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """Id of a recording → its sources. Raises DataError for another file."""
+    try:
+        recordings = [json.loads(line) for line in read_lines(path) if line.strip()]
+        return {recording["id"]: recording["sources"] for recording in recordings}
+    except (KeyError, TypeError, ValueError) as error:
+        found = "no recordings of lhotse, one per line"
+        raise DataError(path, found, "write them again") from error
+
+
+def _find_source(
+    sources: Iterable[dict[str, Any]], channels: Sequence[Any]
+) -> dict[str, Any] | None:
+    """The first source that has all these channels; one that names no channels has them."""
+    for source in sources:
+        if set(channels) <= set(source.get("channels", channels)):
+            return source
+    return None
+
+
+def _name_channel(channels: Sequence[Any], channels_of_file: Sequence[Any]) -> str | None:
+    """The letter of the only channel of a supervision in its file; None for the whole file."""
+    if len(channels) != 1 or len(channels_of_file) < 2:
+        return None
+    return chr(ord("A") + channels_of_file.index(channels[0]))

@@ -15,28 +15,28 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from os.path import commonpath
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from wenet_hs.base.files import one_field, read_lines
 from wenet_hs.base.options import NUM_CORES, REQUIRED, check_values, option
-from wenet_hs.corpus.splits import count_shared
 from wenet_hs.manifest.data_list import Utterance, write_data_list, write_text
-from wenet_hs.text.normalize import normalize_phones
+from wenet_hs.text.normalize import normalize, normalize_phones
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import DataError
 
 logger = logging.getLogger(__name__)
 
 SPLITS = ("train", "dev", "test")
-_IMPLAUSIBLE = 6.0
-"""Median absolute deviations of log(seconds per unit); 0.2 % of UCLA's clips are farther from the
-median.
+_MAX_DEVIATIONS = 6.0
+"""Median absolute deviations of log(seconds per unit) from the median, up to which a duration is
+plausible. 0.2 % of UCLA's clips are farther from the median.
 """
 _MIN_OVERLAP_S = 0.1
-"""Ends that are set by hand differ by less."""
+"""Overlaps up to this length are ignored: ends that are set by hand differ by less."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +50,7 @@ class OutputOptions:
     )
 
     def __post_init__(self) -> None:
+        """Raises ValueError for a value of the wrong type or a negative number of processes."""
         check_values(self)
         if self.num_workers < 0:
             raise ValueError(f"num_workers {self.num_workers}: must be at least 0")
@@ -76,23 +77,17 @@ class Rejected:
 
     @classmethod
     def of(cls, clip: Utterance, reason: str, is_fault: bool = True) -> "Rejected":
+        """The utterance as a rejected clip, with its times and transcript."""
         return cls(
-            clip.key, clip.wav, reason, clip.lang or "", is_fault, clip.start, clip.end, clip.txt
+            key=clip.key,
+            path=clip.wav,
+            reason=reason,
+            lang=clip.lang or "",
+            is_fault=is_fault,
+            start=clip.start,
+            end=clip.end,
+            text=clip.txt,
         )
-
-
-def split_names(text: str) -> tuple[str, ...]:
-    """The names in the value of a flag such as `--langs "ca es"`."""
-    return tuple(text.split())
-
-
-def check_langs(langs: Sequence[str]) -> None:
-    """Raise ValueError if there is no language, or one is named twice."""
-    if not langs:
-        raise ValueError("langs: no language named; name at least one")
-    twice = sorted(lang for lang, count in Counter(langs).items() if count > 1)
-    if twice:
-        raise ValueError(f"langs: {' '.join(twice)} named twice; name each language once")
 
 
 def write_corpus(
@@ -121,192 +116,164 @@ def write_corpus(
         empty.
     """
     _check_keys(splits)
-    total = _count(splits, rejected, unit)
-    for folder in (out, *(out / name for name in SPLITS)):
-        for incomplete in folder.glob(".*.tmp"):  # of a run that was killed
-            incomplete.unlink()
+    _remove_incomplete_files(out)
     write_rejected(out, rejected)
-    num_faults = sum(total["rejected"].values())
-    if num_faults > max_rejected * total["num_in"]:
-        kinds = ", ".join(f"{kind} {count}" for kind, count in total["rejected"].items())
-        found = f"{num_faults} of {total['num_in']} clips cannot be used ({kinds})"
-        raise DataError(out / "rejected.tsv", found, _how_to_repair(total, max_rejected))
-    for name in SPLITS:
-        if name not in splits:  # remove the lists of an earlier run
-            (out / name / "data.list").unlink(missing_ok=True)
-            (out / name / "text").unlink(missing_ok=True)
-        elif not splits[name]:
-            raise DataError(
-                out,
-                f"no utterance is left for the {name} set",
-                f"see why in {out / 'rejected.tsv'}",
-            )
-    for name, utterances in splits.items():
-        write_data_list(out / name / "data.list", utterances)
-        write_text(out / name / "text", {utterance.key: utterance.txt for utterance in utterances})
-    implausible = find_implausible([u for utterances in splits.values() for u in utterances], unit)
-    lines = (
-        f"{u.key}\t{u.duration}\t{num}\t{(u.duration or 0.0) / num:.3f}\n"
-        for u, num, _ in implausible
-    )
-    write_atomic(
-        out / "implausible.tsv", "key\tduration\tunits\tseconds per unit\n" + "".join(lines)
-    )
-    if implausible:
-        message = "%s: %d of %d clips have an implausible duration for their transcript; they are kept in the lists"
-        logger.info(
-            message, out / "implausible.tsv", len(implausible), sum(map(len, splits.values()))
-        )
-    by_lang = {}
-    for lang, of_lang in langs.items():
-        sets = {
-            name: [u for u in utterances if u.lang == lang] for name, utterances in splits.items()
-        }
-        by_lang[lang] = {
-            **of_lang,
-            **_count(sets, [clip for clip in rejected if clip.lang == lang], unit),
-        }
-    num_in = total.pop("num_in")
+    total = _count(splits, rejected, unit)
+    _refuse_many_faults(out, total, max_rejected)
+    _write_lists(out, splits)
+    utterances = [utterance for of_set in splits.values() for utterance in of_set]
+    num_implausible = _write_implausible(out, utterances, unit)
+    counts_of_lang = {
+        lang: {**facts_of_lang, **_count_lang(lang, splits, rejected, unit)}
+        for lang, facts_of_lang in langs.items()
+    }
+    num_in = total.pop("num_in")  # stands above the other counts in stats.json
     content = {
         "format": "wenet_hs.prepare/1",
         **facts,
         "num_in": num_in,
-        "num_implausible": len(implausible),
+        "num_implausible": num_implausible,
+        "langs": counts_of_lang,
+        "total": total,
     }
-    content |= {"langs": by_lang, "total": total}
+    # Written last: if it exists, the folder is complete.
     write_atomic(out / "stats.json", json.dumps(content, ensure_ascii=False, indent=2) + "\n")
     return content
 
 
-def _how_to_repair(total: Mapping[str, Any], max_rejected: float) -> str:
-    """What to do about more faulty clips than are accepted.
-
-    `total`: the number of faulty clips per kind, and that of all clips.
-    """
-    is_mostly_missing = next(iter(total["rejected"])) == "missing"
-    repair = "put the audio where this file says" if is_mostly_missing else "repair the corpus"
-    if sum(total["rejected"].values()) == total["num_in"]:  # nothing would be left
-        return repair
-    return f"{repair}, or allow it with --max_rejected (now {max_rejected:g})"
-
-
-def read_rejected(path: Path) -> list[Rejected]:
-    """The clips in a rejected.tsv, without language; empty if there is no file.
-
-    Raises DataError for other lines.
-    """
-    found = list[Rejected]()
-    for number, line in enumerate(read_lines(path)[1:] if path.is_file() else [], 2):
-        key, name, reason, start, end, text, *more = [*line.split("\t"), *[""] * 5][:7]
-        try:
-            times = [float(time) if time else None for time in (start, end)]
-        except ValueError:
-            times = []
-        if not times or any(more) or not reason:
-            raise DataError(
-                f"{path}:{number}", "not a line of `prepare`", "prepare the recordings again"
-            )
-        found.append(Rejected(key, name, reason, "", start=times[0], end=times[1], text=text))
-    return found
-
-
-def write_rejected(out: Path, rejected: Sequence[Rejected]) -> None:
-    """Write rejected.tsv, faulty clips first, with begin, end and transcript if any clip has them.
-
-    From here on the folder is not complete, so stats.json is removed.
-    """
-    (out / "stats.json").unlink(missing_ok=True)
-    rows = sorted(rejected, key=lambda clip: not clip.is_fault)
-    has_times = any(clip.end is not None for clip in rows)
-    table = [["key", "path", "reason", *["start", "end", "text"][: 3 * has_times]]]
-    for clip in rows:
-        times = ["" if time is None else f"{time:.3f}" for time in (clip.start, clip.end)]
-        words = [*map(one_field, (clip.key, clip.path, clip.reason)), *times, one_field(clip.text)]
-        table.append(words[: len(table[0])])
-    write_atomic(out / "rejected.tsv", "".join("\t".join(row) + "\n" for row in table))
-
-
-def find_implausible(
-    utterances: Sequence[Utterance], unit: Literal["char", "phone"]
-) -> list[tuple[Utterance, int, float]]:
-    """The utterances whose seconds per unit are far from the median, farthest first, with their
-    units and the median.
-
-    The median is that of the language, because a character is a sound or a word; that of all for
-    phones. A duration is far if log(seconds per unit) differs from the median by more than
-    `_IMPLAUSIBLE` times the median absolute difference, which outliers hardly change.
-    """
-    by_lang = defaultdict[str, list[tuple[float, Utterance, int]]](list)
-    for u in utterances:
-        num = len(u.txt.split() if unit == "phone" else "".join(u.txt.split()))
-        if num and u.duration:
-            by_lang["" if unit == "phone" else u.lang or ""].append(
-                (math.log(u.duration / num), u, num)
-            )
-    far = list[tuple[float, Utterance, int, float]]()
-    for of_lang in by_lang.values():
-        center = median(value for value, _, _ in of_lang)
-        distances = [(abs(value - center), u, num, math.exp(center)) for value, u, num in of_lang]
-        spread = median(distance for distance, *_ in distances)
-        far += [one for one in distances if one[0] > _IMPLAUSIBLE * spread > 0.0]
-    return [
-        (u, num, usual) for _, u, num, usual in sorted(far, key=lambda one: (-one[0], one[1].key))
-    ]
-
-
-def find_overlaps(
-    utterances: Sequence[Utterance], *, by_speaker: bool = False
-) -> Iterator[tuple[Utterance, Utterance, float, float]]:
-    """The utterances that begin more than 0.1 s before an earlier one of their recording and
-    channel ends.
-
-    Returns: the earlier one that ends last, the later one, and the seconds from and to which both
-        speak.
-    """
-    groups = defaultdict[tuple[object, ...], list[tuple[float, float, str, Utterance]]](list)
-    mixed = {
-        u.wav for u in utterances if u.channel is None
-    }  # with all channels: any other one overlaps them
-    for u in utterances:
-        start = u.start or 0.0
-        segment = (start, u.end or start + (u.duration or 0.0), u.key, u)
-        groups[
-            u.wav, None if u.wav in mixed else u.channel, u.speaker if by_speaker else None
-        ].append(segment)
-    for segments in groups.values():
-        last, *others = sorted(segments, key=lambda one: one[:3])
-        for segment in others:
-            end = min(last[1], segment[1])
-            if round(end - segment[0], 3) > _MIN_OVERLAP_S:
-                yield last[3], segment[3], segment[0], end
-            last = max(last, segment, key=lambda one: one[1])
-
-
 def _check_keys(splits: Mapping[str, Sequence[Utterance]]) -> None:
-    first: dict[str, Utterance] = {}
-    for utterance in (utterance for utterances in splits.values() for utterance in utterances):
-        same = first.setdefault(utterance.key, utterance)
-        if same is not utterance:
-            found = f"two clips have this name, {same.wav} and {utterance.wav}"
-            raise DataError(f"utterance {utterance.key!r}", found, "rename one")
+    """Raise DataError if two utterances have the same key, in one set or in two."""
+    first_of_key: dict[str, Utterance] = {}
+    for utterances in splits.values():
+        for utterance in utterances:
+            first = first_of_key.setdefault(utterance.key, utterance)
+            if first is not utterance:
+                found = f"two clips have this name, {first.wav} and {utterance.wav}"
+                raise DataError(f"utterance {utterance.key!r}", found, "rename one")
+
+
+def _remove_incomplete_files(out: Path) -> None:
+    """Remove the temporary files of a run that was killed."""
+    for folder in (out, *(out / name for name in SPLITS)):
+        for incomplete in folder.glob(".*.tmp"):
+            incomplete.unlink()
+
+
+def _refuse_many_faults(out: Path, total: Mapping[str, Any], max_rejected: float) -> None:
+    """Raise DataError if a larger share of the clips is faulty than is accepted.
+
+    Args:
+        total: the counts of all clips, as in `stats.json`.
+        max_rejected: the accepted share.
+    """
+    num_of_kind: Mapping[str, int] = total["rejected"]
+    num_faults = sum(num_of_kind.values())
+    num_in = total["num_in"]
+    if num_faults <= max_rejected * num_in:
+        return
+    kinds = ", ".join(f"{kind} {count}" for kind, count in num_of_kind.items())
+    most_frequent_kind = next(iter(num_of_kind))  # they are in descending order
+    remedy = "repair the corpus"
+    if most_frequent_kind == "missing":
+        remedy = "put the audio where this file says"
+    if num_faults < num_in:  # otherwise nothing would be left
+        remedy += f", or allow it with --max_rejected (now {max_rejected:g})"
+    found = f"{num_faults} of {num_in} clips cannot be used ({kinds})"
+    raise DataError(out / "rejected.tsv", found, remedy)
+
+
+def _write_lists(out: Path, splits: Mapping[str, Sequence[Utterance]]) -> None:
+    """Write the data list and the transcripts of each set; remove those of other sets.
+
+    Raises DataError if a set is empty, before anything is written.
+    """
+    for name in SPLITS:
+        if name not in splits:  # the lists may be of an earlier run
+            (out / name / "data.list").unlink(missing_ok=True)
+            (out / name / "text").unlink(missing_ok=True)
+        elif not splits[name]:
+            found = f"no utterance is left for the {name} set"
+            raise DataError(out, found, f"see why in {out / 'rejected.tsv'}")
+    for name, utterances in splits.items():
+        write_data_list(out / name / "data.list", utterances)
+        write_text(out / name / "text", {utterance.key: utterance.txt for utterance in utterances})
+
+
+def _write_implausible(
+    out: Path, utterances: Sequence[Utterance], unit: Literal["char", "phone"]
+) -> int:
+    """Write implausible.tsv, and log and return the number of its clips."""
+    implausible = find_implausible(utterances, unit)
+    lines = ["key\tduration\tunits\tseconds per unit"]
+    for clip in implausible:
+        duration_s = clip.utterance.duration
+        lines.append(
+            f"{clip.utterance.key}\t{duration_s}\t{clip.num_units}\t{clip.seconds_per_unit:.3f}"
+        )
+    table = out / "implausible.tsv"
+    write_atomic(table, "".join(f"{line}\n" for line in lines))
+    if implausible:
+        message = "%s: %d of %d clips have an implausible duration for their transcript; they are kept in the lists"
+        logger.info(message, table, len(implausible), len(utterances))
+    return len(implausible)
+
+
+def _count_lang(
+    lang: str,
+    splits: Mapping[str, Sequence[Utterance]],
+    rejected: Sequence[Rejected],
+    unit: str,
+) -> dict[str, Any]:
+    """The counts of one language for `stats.json`."""
+    splits_of_lang = {
+        name: [u for u in utterances if u.lang == lang] for name, utterances in splits.items()
+    }
+    return _count(splits_of_lang, [clip for clip in rejected if clip.lang == lang], unit)
 
 
 def _count(
     splits: Mapping[str, Sequence[Utterance]], rejected: Sequence[Rejected], unit: str
 ) -> dict[str, Any]:
     """The counts that `stats.json` has for each language and in total."""
+    num_speakers = {
+        name: len({u.speaker for u in utterances} - {None}) for name, utterances in splits.items()
+    }
     return {
         "num_in": sum(map(len, splits.values())) + len(rejected),
         "utterances": {name: len(utterances) for name, utterances in splits.items()},
         "hours": {name: round(hours_of(utterances), 4) for name, utterances in splits.items()},
-        "speakers": {
-            name: len({u.speaker for u in utterances} - {None})
-            for name, utterances in splits.items()
-        },
+        "speakers": num_speakers,
         "in_both": count_shared(splits, unit),
         "rejected": count_kinds(clip for clip in rejected if clip.is_fault),
         "left_out": count_kinds(clip for clip in rejected if not clip.is_fault),
     }
+
+
+def count_shared(
+    splits: Mapping[str, Sequence[Utterance]], unit: str = "char"
+) -> dict[str, dict[str, int]]:
+    """For each pair of sets, such as `train-test`: the number of speakers and sentences in both."""
+    speakers = {
+        name: {u.speaker for u in utterances} - {None} for name, utterances in splits.items()
+    }
+    sentences = {
+        name: {plain_text(u, unit) for u in utterances} for name, utterances in splits.items()
+    }
+    shared = dict[str, dict[str, int]]()
+    for first, second in combinations(splits, 2):
+        shared[f"{first}-{second}"] = {
+            "speakers": len(speakers[first] & speakers[second]),
+            "sentences": len(sentences[first] & sentences[second]),
+        }
+    return shared
+
+
+def plain_text(utterance: Utterance, unit: str) -> str:
+    """The sentence to compare: upper case and punctuation make no other one.
+
+    Phones are as they are.
+    """
+    return utterance.txt if unit == "phone" else normalize(utterance.txt, utterance.lang)
 
 
 def count_kinds(rejected: Iterable[Rejected]) -> dict[str, int]:
@@ -315,8 +282,9 @@ def count_kinds(rejected: Iterable[Rejected]) -> dict[str, int]:
 
 
 def most_frequent(counts: Counter[str], limit: int | None = None) -> dict[str, int]:
-    """The counts in descending order, equal ones by name."""
-    return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))[:limit])
+    """The `limit` greatest counts (None: all) in descending order, equal ones by name."""
+    names = sorted(counts, key=lambda name: (-counts[name], name))
+    return {name: counts[name] for name in names[:limit]}
 
 
 def hours_of(utterances: Iterable[Utterance]) -> float:
@@ -324,24 +292,218 @@ def hours_of(utterances: Iterable[Utterance]) -> float:
     return sum(utterance.duration or 0.0 for utterance in utterances) / 3600.0
 
 
-def name_recordings(paths: set[Path]) -> dict[Path, str]:
-    """The stem of each file.
+# ---- rejected.tsv
 
-    Where several have it: the path from the common folder, with suffix, with a number.
+
+def write_rejected(out: Path, rejected: Sequence[Rejected]) -> None:
+    """Write rejected.tsv, faulty clips first; with start, end and transcript if any clip has an end.
+
+    From here on the folder is not complete, so stats.json is removed.
+    """
+    (out / "stats.json").unlink(missing_ok=True)
+    clips = sorted(rejected, key=lambda clip: not clip.is_fault)
+    has_times = any(clip.end is not None for clip in clips)
+    rows = [["key", "path", "reason"]]
+    if has_times:
+        rows[0] += ["start", "end", "text"]
+    for clip in clips:
+        row = [one_field(clip.key), one_field(clip.path), one_field(clip.reason)]
+        if has_times:
+            row += [_format_time(clip.start), _format_time(clip.end), one_field(clip.text)]
+        rows.append(row)
+    write_atomic(out / "rejected.tsv", "".join("\t".join(row) + "\n" for row in rows))
+
+
+def _format_time(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds:.3f}"
+
+
+def read_rejected(path: Path) -> list[Rejected]:
+    """The clips in a rejected.tsv, without language; empty if there is no file.
+
+    All count as faulty, because the file does not say which are. Raises DataError for other lines.
+    """
+    if not path.is_file():
+        return []
+    rejected = list[Rejected]()
+    for number, line in enumerate(read_lines(path)[1:], start=2):
+        clip = _parse_rejected(line)
+        if clip is None:
+            found = "not a line of `prepare`"
+            raise DataError(f"{path}:{number}", found, "prepare the recordings again")
+        rejected.append(clip)
+    return rejected
+
+
+def _parse_rejected(line: str) -> Rejected | None:
+    """The clip of one line; None for a line without a reason, with wrong times or more cells.
+
+    The line has three cells, or six with start, end and transcript; cells at its end may be absent.
+    """
+    cells = line.split("\t")
+    num_absent = max(0, 6 - len(cells))
+    key, path, reason, start, end, text, *others = [*cells, *[""] * num_absent]
+    if not reason or any(others):
+        return None
+    try:
+        start_s = float(start) if start else None
+        end_s = float(end) if end else None
+    except ValueError:
+        return None
+    return Rejected(key=key, path=path, reason=reason, lang="", start=start_s, end=end_s, text=text)
+
+
+# ---- durations and overlaps
+
+
+class ImplausibleClip(NamedTuple):
+    """An utterance that is far too long or too short for its transcript."""
+
+    utterance: Utterance
+    num_units: int
+    """Units of its transcript: characters without spaces, or phones."""
+    usual_s: float
+    """The median of seconds per unit."""
+
+    @property
+    def seconds_per_unit(self) -> float:
+        return (self.utterance.duration or 0.0) / self.num_units
+
+
+def find_implausible(
+    utterances: Sequence[Utterance], unit: Literal["char", "phone"]
+) -> list[ImplausibleClip]:
+    """The utterances whose seconds per unit are far from the median, farthest first.
+
+    Characters are compared within a language: a character is a sound in one and a word in another.
+    Phones are compared in all languages together. A duration is far if log(seconds per unit)
+    differs from the median by more than `_MAX_DEVIATIONS` times the median absolute difference,
+    which outliers hardly change. If this difference is 0, because most utterances are at the
+    median, none is far. Utterances without units or without a known duration are left out.
+    """
+    paces_of_group = defaultdict[str, list[_Pace]](list)
+    for utterance in utterances:
+        num_units = _count_units(utterance.txt, unit)
+        if num_units and utterance.duration:
+            group = "" if unit == "phone" else utterance.lang or ""
+            log_s = math.log(utterance.duration / num_units)
+            paces_of_group[group].append(_Pace(log_s, utterance, num_units))
+    far = list[tuple[float, ImplausibleClip]]()
+    for paces in paces_of_group.values():
+        center = median(pace.log_s for pace in paces)
+        distances = [abs(pace.log_s - center) for pace in paces]
+        spread = median(distances)
+        if spread == 0.0:
+            continue
+        for distance, pace in zip(distances, paces, strict=True):
+            if distance > _MAX_DEVIATIONS * spread:
+                clip = ImplausibleClip(pace.utterance, pace.num_units, usual_s=math.exp(center))
+                far.append((distance, clip))
+
+    def farthest_first(distance_and_clip: tuple[float, ImplausibleClip]) -> tuple[float, str]:
+        distance, clip = distance_and_clip
+        return -distance, clip.utterance.key
+
+    return [clip for _, clip in sorted(far, key=farthest_first)]
+
+
+def _count_units(text: str, unit: Literal["char", "phone"]) -> int:
+    """The phones of a transcript, or its characters without spaces."""
+    words = text.split()
+    return len(words) if unit == "phone" else sum(map(len, words))
+
+
+class _Pace(NamedTuple):
+    """How slowly an utterance is spoken."""
+
+    log_s: float
+    """Natural logarithm of the seconds per unit."""
+    utterance: Utterance
+    num_units: int
+
+
+class Overlap(NamedTuple):
+    """Two utterances of one recording and channel that overlap."""
+
+    earlier: Utterance
+    later: Utterance
+    start: float
+    """Seconds from the beginning of the recording, from which on both speak."""
+    end: float
+
+
+def find_overlaps(
+    utterances: Sequence[Utterance], *, by_speaker: bool = False
+) -> Iterator[Overlap]:
+    """Utterances of one recording and channel that overlap by more than 0.1 s, as pairs.
+
+    An utterance is compared with the one that ends last of those that begin before it. It is in at
+    most one pair as the later one.
+
+    An utterance of all channels (`channel` is None) may overlap one of any channel, so channels of
+    its recording are not told apart. An utterance without `end` ends after its duration.
+
+    Args:
+        by_speaker: only utterances of the same speaker are compared.
+    """
+    mixed_recordings = {u.wav for u in utterances if u.channel is None}
+    groups = defaultdict[tuple[object, ...], list[_TimeSpan]](list)
+    for u in utterances:
+        channel = None if u.wav in mixed_recordings else u.channel
+        speaker = u.speaker if by_speaker else None
+        start = u.start or 0.0
+        end = u.end or start + (u.duration or 0.0)
+        groups[u.wav, channel, speaker].append(_TimeSpan(start, end, u))
+    for segments in groups.values():
+        segments.sort(key=lambda segment: (segment.start, segment.end, segment.utterance.key))
+        ends_last = segments[0]
+        for segment in segments[1:]:
+            start = segment.start
+            end = min(ends_last.end, segment.end)  # before `start` if they do not overlap
+            if round(end - start, 3) > _MIN_OVERLAP_S:
+                yield Overlap(ends_last.utterance, segment.utterance, start=start, end=end)
+            if segment.end > ends_last.end:
+                ends_last = segment
+
+
+class _TimeSpan(NamedTuple):
+    """The seconds of a recording in which an utterance is."""
+
+    start: float
+    end: float
+    utterance: Utterance
+
+
+# ---- names
+
+
+def name_recordings(paths: set[Path]) -> dict[Path, str]:
+    """A unique name for each file.
+
+    It is the stem of the file. Where several files have this name it is the path from the common
+    folder, then this path with the suffix, then this with a number.
     """
     root = commonpath([path.parent for path in paths]) if paths else ""
-    below = {path: path.relative_to(root) for path in sorted(paths)}
-    left = {path: (Path(path.stem), one.with_suffix(""), one) for path, one in below.items()}
-    names, made = dict[Path, str](), dict[Path, str]()
-    for index in range(3):
-        made = {
-            path: "_".join(normalize_phones(" ".join(forms[index].parts)).split())
-            for path, forms in left.items()
-        }
-        counts = Counter([*names.values(), *made.values()])
-        names |= {path: name for path, name in made.items() if counts[name] == 1}
-        left = {path: forms for path, forms in left.items() if path not in names}
-    return names | {path: f"{made[path]}-{number}" for number, path in enumerate(left, start=1)}
+    unnamed = sorted(paths)
+    name_of = dict[Path, str]()
+    candidates = dict[Path, str]()
+    for make_name in (
+        lambda path: Path(path.stem),  # `x` of a/x.wav
+        lambda path: path.relative_to(root).with_suffix(""),  # `a_x`
+        lambda path: path.relative_to(root),  # `a_x.wav`
+    ):
+        candidates = {path: _join_parts(make_name(path)) for path in unnamed}
+        counts = Counter([*name_of.values(), *candidates.values()])
+        name_of |= {path: name for path, name in candidates.items() if counts[name] == 1}
+        unnamed = [path for path in unnamed if path not in name_of]
+    for number, path in enumerate(unnamed, start=1):
+        name_of[path] = f"{candidates[path]}-{number}"
+    return name_of
+
+
+def _join_parts(path: Path) -> str:
+    """The folders and the name of a path as one word without spaces."""
+    return "_".join(normalize_phones(" ".join(path.parts)).split())
 
 
 def record_corpus(out: Path, corpus: str) -> None:
@@ -353,17 +515,29 @@ def record_corpus(out: Path, corpus: str) -> None:
     if out.exists() and not out.is_dir():
         raise DataError(f"--out {out}", "not a folder", "name another one")
     record = out / ".corpus"
-    found = record.read_text("utf-8") if record.is_file() else None
+    recorded = record.read_text("utf-8") if record.is_file() else None
     names = [f"{name}/{file}" for name in SPLITS for file in ("data.list", "text")]
-    if found is None:
+    if recorded is None:
         names += ["stats.json", "rejected.tsv", "overlapping.tsv", "implausible.tsv"]
-    existing = next((out / name for name in names if (out / name).exists()), None)
-    if existing and found is None:
-        raise DataError(existing, "exists, and was not made by this command", "give another --out")
-    if existing and found != corpus:
-        raise DataError(
-            out,
-            f"has lists of another corpus ({found})",
-            "give another --out, or remove this folder",
-        )
+    existing = [out / name for name in names if (out / name).exists()]
+    if existing and recorded is None:
+        found = "exists, and was not made by this command"
+        raise DataError(existing[0], found, "give another --out")
+    if existing and recorded != corpus:
+        found = f"has lists of another corpus ({recorded})"
+        raise DataError(out, found, "give another --out, or remove this folder")
     write_atomic(record, corpus)
+
+
+def split_names(text: str) -> tuple[str, ...]:
+    """The names in the value of a flag such as `--langs "ca es"`."""
+    return tuple(text.split())
+
+
+def check_langs(langs: Sequence[str]) -> None:
+    """Raise ValueError if there is no language, or one is named twice."""
+    if not langs:
+        raise ValueError("langs: no language named; name at least one")
+    twice = sorted(lang for lang, count in Counter(langs).items() if count > 1)
+    if twice:
+        raise ValueError(f"langs: {' '.join(twice)} named twice; name each language once")

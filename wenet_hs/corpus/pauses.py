@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Labels of pauses in transcripts: of SPPAS, MFA, WebMAUS, HTK, CHAT, GAT and others, and segments
-to be ignored.
+"""Labels of pauses in transcripts, as SPPAS, MFA, WebMAUS, HTK, CHAT, GAT and others write them.
 
 A label of signs or in brackets (`#`, `_`, `(.)`, `(0.7)`, `<p:>`) is never text. A label of letters
 (`sil`, `sp`) may be a word of the language, so it is a pause only if the data use it as one, or if
-the user names it.
+the user names it. Labels of segments that are not to be used are here too (`IGNORED`).
 """
 
 from collections import Counter
@@ -26,10 +25,9 @@ _LETTER_LABELS = (*ALIGNER_LABELS, "silence", "silent", "pause")
 """Labels that may be pauses of an annotation of utterances."""
 IGNORED = ("%ignore%", "ignore_time_segment_in_scoring", "inter_segment_gap")
 """Labels of segments that are not to be used: of SayMore, and of NIST's STM."""
-_MIN_COUNT, _MIN_SHARE = 5, 0.1
-"""From this number and share of the annotations on, a label of letters that touches others is a
-pause.
-"""
+_MIN_COUNT = 5
+_MIN_SHARE = 0.1
+"""Number and share of the annotations from which on a label of letters may be a pause."""
 
 _SECONDS = r"\d+ ?(?:s|sec|secs|seconds)\.?"
 _DURATION = rf"(?:(?:\d+:)?\d{{0,3}}[.,]\d{{1,2}}(?: ?(?:s|sec|secs|seconds)\.?)?|{_SECONDS})"
@@ -79,13 +77,19 @@ class PauseLabels:
         return text.strip().lower() in self.letters
 
 
+# ---- one text
+
+
 def is_pause_label(text: str) -> bool:
-    """Whether the text is a pause in any data: signs or a label in brackets, or several of them."""
+    """Whether the text is a pause in any data: signs or a label in brackets, or several of them.
+
+    Examples: `#`, `(0.7)`, `<p:> <p:>`. An empty text is none.
+    """
     label = text.strip()
     if not label or len(label) > _MAX_LABEL:
         return False
-    words = _INSIDE.sub(" ", label).split()
-    return all(map(_WHOLE.fullmatch, words))
+    others = _INSIDE.sub(" ", label).split()
+    return all(map(_WHOLE.fullmatch, others))
 
 
 def is_ignored(text: str) -> bool:
@@ -96,9 +100,11 @@ def is_ignored(text: str) -> bool:
 def remove_pauses(text: str) -> tuple[str, Counter[str]]:
     """The text without the pauses that are written inside it, such as `(0.7)`, and how often each
     occurs.
+
+    A text without pauses stays as it is; otherwise its words have single spaces between them.
     """
     removed = Counter[str]()
-    if not _FIRST_SIGNS.search(text):
+    if not _FIRST_SIGNS.search(text):  # a quick test, for most texts
         return text, removed
     removed.update(_INSIDE.findall(text))
     if not removed:
@@ -106,18 +112,31 @@ def remove_pauses(text: str) -> tuple[str, Counter[str]]:
     return " ".join(_INSIDE.sub(" ", text).split()), removed
 
 
+def may_be_pause(text: str) -> bool:
+    """Whether the text is a label of letters that may be a pause: see `find_pause_labels`."""
+    return _as_label(text) in _LETTER_LABELS
+
+
+def _as_label(text: str) -> str:
+    return text.strip().lower()
+
+
+# ---- labels of letters
+
+
 def find_aligner_labels(pauses: str, unit: str) -> PauseLabels:
-    """The labels of letters that are pauses between words or phones of a forced aligner; see
-    `find_pause_labels`.
+    """The labels of letters that are pauses between words or phones of a forced aligner.
+
+    Those of --pauses (`pauses`), or the usual ones between words or phones (`unit`) if it is `auto`.
     """
     if pauses != AUTO:
-        return PauseLabels(frozenset(pauses.lower().split()))
+        return _read_labels(pauses)
     return PauseLabels(frozenset(PHONE_LABELS if unit == "phone" else ALIGNER_LABELS))
 
 
-def may_be_pause(text: str) -> bool:
-    """Whether the text is a label of letters that may be a pause: see `find_pause_labels`."""
-    return text.strip().lower() in _LETTER_LABELS
+def _read_labels(pauses: str) -> PauseLabels:
+    """The labels that the user names in --pauses, with spaces between them."""
+    return PauseLabels(frozenset(pauses.lower().split()))
 
 
 def find_pause_labels(
@@ -125,33 +144,42 @@ def find_pause_labels(
 ) -> tuple[PauseLabels, Counter[str]]:
     """The labels of letters that are pauses, and those that are left as text with their number.
 
+    With --pauses `auto` these are all usual labels between phones. Between utterances a label is a
+    pause if it is frequent, and most of its annotations touch another one that is no such label: a
+    pause fills the time between utterances.
+
     Args:
-        pauses: the value of --pauses, names that are pauses; `auto`: with phones all usual ones,
-            else those that fill the time between other annotations of a recording, many times.
+        labels: the texts of the data; those without start or end are not counted.
+        pauses: the value of --pauses: labels that are pauses, or `auto`.
+        unit: what a transcript contains, `char` or `phone`.
     """
     if pauses != AUTO:
-        return PauseLabels(frozenset(pauses.lower().split())), Counter()
+        return _read_labels(pauses), Counter()
     if unit == "phone":
         return PauseLabels(frozenset(PHONE_LABELS)), Counter()
     timed = [label for label in labels if label.start is not None and label.end is not None]
-    counts = Counter(label.text.strip().lower() for label in timed if may_be_pause(label.text))
+    counts = Counter(_as_label(label.text) for label in timed if may_be_pause(label.text))
     num_touching = _count_touching(timed, counts)
-    letters = {
-        text
-        for text, count in counts.items()
-        if count >= max(_MIN_COUNT, _MIN_SHARE * len(timed)) and num_touching[text] > count / 2
+    least = max(_MIN_COUNT, _MIN_SHARE * len(timed))
+    used_as_pauses = {
+        text for text, count in counts.items() if count >= least and num_touching[text] > count / 2
     }
-    return PauseLabels(frozenset(letters)), Counter(
-        {text: counts[text] for text in counts if text not in letters}
-    )
+    left_as_text = {text: num for text, num in counts.items() if text not in used_as_pauses}
+    return PauseLabels(frozenset(used_as_pauses)), Counter(left_as_text)
 
 
 def _count_touching(labels: Sequence[TimedLabel], texts: Collection[str]) -> Counter[str]:
-    """Of each text the annotations that begin where another one ends, or end where another one
-    begins.
+    """How many annotations of each of the texts touch an annotation of another text.
+
+    They begin where the other one ends, or end where it begins, to the millisecond. Two pauses that
+    touch are not counted.
+
+    Args:
+        labels: all annotations; they have times.
+        texts: the texts to count, in lower case.
     """
-    candidates = [label for label in labels if label.text.strip().lower() in texts]
-    others = [label for label in labels if label.text.strip().lower() not in texts]
+    candidates = [label for label in labels if _as_label(label.text) in texts]
+    others = [label for label in labels if _as_label(label.text) not in texts]
     starts = {_time_in_recording(label.recording, label.start) for label in others}
     ends = {_time_in_recording(label.recording, label.end) for label in others}
     num_touching = Counter[str]()
@@ -159,7 +187,7 @@ def _count_touching(labels: Sequence[TimedLabel], texts: Collection[str]) -> Cou
         is_after = _time_in_recording(label.recording, label.start) in ends
         is_before = _time_in_recording(label.recording, label.end) in starts
         if is_after or is_before:
-            num_touching[label.text.strip().lower()] += 1
+            num_touching[_as_label(label.text)] += 1
     return num_touching
 
 

@@ -13,9 +13,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from itertools import count
+from itertools import count, product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import regex  # type: ignore[import-untyped]
@@ -40,9 +40,13 @@ from wenet_hs.corpus.splits import rank
 from wenet_hs.manifest.data_list import Utterance, read_data_list
 from wenet_hs.tree.errors import ConfigError, DataError
 
-_PHRASE_SHARE = 0.12  # phrases of two words
-_ROOM_SHARE, _HUM_SHARE = 0.5, 0.4
-_DEV_SHARE = 0.01  # transcripts of the dev set
+_PHRASE_SHARE = 0.12
+"""Share of the texts that are phrases of two words."""
+_ROOM_SHARE = 0.5
+_HUM_SHARE = 0.4
+"""Shares of the clips that have the sound of a room, and mains hum."""
+_DEV_SHARE = 0.01
+"""Share of the transcripts that are the dev set."""
 _MIN_WORDS = 20  # a voice that can read fewer different words is not used
 _PACE_S = 0.18  # expected seconds per letter, only to plan the number of clips per round
 _TUNING_SENTENCE = "The quick brown fox jumps over the lazy dog and the young bear."
@@ -50,12 +54,17 @@ NUM_WORDS = 5000
 """Of a language: the most frequent ones, or made-up ones."""
 _LISTS = {"bs": "sh", "hr": "sh", "sr": "sh"}
 """Languages whose list has another name. wordfreq (Speer 2022) has lists of some 40 languages."""
-_WORD = regex.compile(
-    r"[\p{L}\p{M}\u200c\u200d'’]{2,8}|\p{Lo}"
-)  # short ones: two thirds of UCLA's have up to 5 phones
+_WORD = regex.compile(r"[\p{L}\p{M}\u200c\u200d'’]{2,8}|\p{Lo}")
+"""A word that is used; short ones: two thirds of UCLA's have up to 5 phones."""
 _MIN_SYLLABLES = 20
+"""A voice that reads fewer syllables gets no made-up words."""
 _MOST_PHONES = 6
-"""Of a letter three times; a letter that is spelled by its name has more."""
+"""Phones of a letter that is written three times; one that is read by its name has more."""
+_DEFAULT_NOISE = 2e-3
+_DEFAULT_PEAK_DB = (-15.0, -1.0)
+"""Power of the noise floor, where that of the speech is 1, and range of the clips' highest samples,
+in dB of full scale, without real recordings to imitate.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,25 +115,30 @@ class PhoneRenderer:
     """Long-term spectrum of espeak-ng."""
 
     def __call__(self, request: PhoneRequest) -> NDArray[np.float32] | None:
-        """Samples (N,) at 16,000 Hz, or None when espeak-ng gives no sound for the text."""
+        """Samples (N,) at 16,000 Hz, or None when espeak-ng gives no sound for the text.
+
+        The speech gets the spectrum of the imitated recordings, some of it a room. Their noise is
+        added, some of it with hum. All draws are made in a fixed order.
+        """
         speech = espeak.render_speech(request)
         if speech is None:
             return None
-        draw, imitated = (
-            np.random.default_rng(request.noise_seed),
-            self.recordings[request.recording],
-        )
-        wave = recording.transfer(np.pad(speech, request.padding), self.engine_F, imitated.speech_F)
+        draw = np.random.default_rng(request.noise_seed)
+        imitated = self.recordings[request.recording]
+        num_before, _ = request.padding
+        padded = np.pad(speech, request.padding)
+        wave = recording.transfer(padded, self.engine_F, imitated.speech_F)
         if draw.random() < _ROOM_SHARE:
-            wave = recording.add_room(wave, draw.uniform(0.1, 0.6), draw.uniform(0.0, 15.0), draw)
-        spoken = wave[request.padding[0] : request.padding[0] + len(speech)]
-        noise = recording.colour(imitated.noise_F, len(wave), draw) * 10 ** (
-            (imitated.snr_db - request.snr_db) / 20
-        )
+            decay_s = draw.uniform(0.1, 0.6)
+            direct_db = draw.uniform(0.0, 15.0)
+            wave = recording.add_room(wave, decay_s, direct_db, draw)
+        spoken = wave[num_before : num_before + len(speech)]
+        # The noise floor of the recordings has `imitated.snr_db`; the clip is to have another one.
+        noise_gain = 10 ** ((imitated.snr_db - request.snr_db) / 20)
+        noise = recording.colour(imitated.noise_F, len(wave), draw) * noise_gain
         if draw.random() < _HUM_SHARE:
-            noise += recording.make_hum(len(wave), draw.choice((50, 60)), draw) * 10 ** (
-                draw.uniform(-50, -25) / 20
-            )
+            hum = recording.make_hum(len(wave), draw.choice((50, 60)), draw)
+            noise += hum * 10 ** (draw.uniform(-50, -25) / 20)
         wave += noise * np.sqrt(np.square(spoken).mean())
         return espeak.scale_to_peak(wave.astype(np.float32), request.peak_db)
 
@@ -135,6 +149,7 @@ class VoicePlan:
 
     lang: str
     texts: dict[str, list[str]] = field(default_factory=dict)
+    """Text → its phones."""
     rejected: list[Rejected] = field(default_factory=list)
     """Texts without a usable label."""
     is_made_up: bool = False
@@ -142,126 +157,163 @@ class VoicePlan:
 
 def run_phones(options: SimulationOptions) -> dict[str, Any]:
     """Speak the corpus in OUT/corpus and write its lists. Returns the content of `stats.json`."""
-    langs, unused = choose_langs(options.langs, options.exclude_langs)
-    real = read_data_list(options.match_list) if options.match_list else []
-    spelling = PhoneSpelling(utterance.txt for utterance in real)
+    voices = choose_langs(options.langs, options.exclude_langs)
+    real_utterances = read_data_list(options.match_list) if options.match_list else []
+    spelling = PhoneSpelling(utterance.txt for utterance in real_utterances)
     engine_F = _measure_engine()
-    recordings = recording.measure_recordings(real) or {
-        "": Recording(engine_F, np.full(257, 2e-3), (-15.0, -1.0))
-    }
-    plans = _plan_voices(options, langs, unused)
-    maker = ClipMaker(
-        options.out.absolute() / "corpus",
-        "flac",
-        options.num_workers,
-        PhoneRenderer(recordings, engine_F),
-    )
-    shares = split_hours([plan.lang for plan in plans], options.hours)
+    recordings = recording.measure_recordings(real_utterances)
+    if not recordings:
+        noise_F = np.full(257, _DEFAULT_NOISE)
+        recordings = {"": Recording(engine_F, noise_F, _DEFAULT_PEAK_DB)}
+    plans, voices_not_used = _plan_voices(options, voices)
+    corpus = options.out.absolute() / "corpus"
+    renderer = PhoneRenderer(recordings, engine_F)
+    maker = ClipMaker(corpus, "flac", options.num_workers, renderer)
+    hours_of_lang = split_hours([plan.lang for plan in plans], options.hours)
     utterances: list[Utterance] = []
     rejected: list[Rejected] = []
     for plan in plans:
-        requests = draw_words(plan, recordings, seed=options.seed)
-        clips = speak_training(maker, requests, shares[plan.lang] * 3600, _PACE_S, len(plan.texts))
-        spoken, silent = _read_clips(plan, clips, maker.corpus / plan.lang / "clips", spelling)
+        clips = speak_training(
+            maker,
+            draw_words(plan, recordings, seed=options.seed),
+            target_s=hours_of_lang[plan.lang] * 3600,
+            pace=_PACE_S,
+            num_sentences=len(plan.texts),
+        )
+        spoken, silent = _read_clips(plan, clips, corpus / plan.lang / "clips", spelling)
         utterances += spoken
         rejected += silent + plan.rejected
-    (options.out / "stats.json").unlink(
-        missing_ok=True
-    )  # it certifies that the lists match the clips
-    espeak.remove_other_clips(
-        maker.corpus.glob("*/clips"), {Path(utterance.wav).name for utterance in utterances}
-    )
-    facts = {
-        "corpus": "synthetic phones (simulated speech)",
-        "simulated": True,
-        "engine": f"espeak-ng {espeak.installed_voices()[0]}",
-        "options": recorded_options(options, SimulationOptions),
-        "voices_not_used": unused,
-        "recordings": list(recordings),
-    }
-    of_langs = {
-        plan.lang: {
-            "voice": voice_name(plan.lang),
-            "words": "made up" if plan.is_made_up else "wordfreq",
-        }
-        for plan in plans
-    }
+    # Clips are removed now, and stats.json certifies that the lists match the clips.
+    (options.out / "stats.json").unlink(missing_ok=True)
+    clip_names = {Path(utterance.wav).name for utterance in utterances}
+    espeak.remove_other_clips(corpus.glob("*/clips"), clip_names)
     return write_corpus(
-        options.out, _split(utterances, options.seed), rejected, facts, of_langs, unit="phone"
+        options.out,
+        _split(utterances, options.seed),
+        rejected,
+        facts={
+            "corpus": "synthetic phones (simulated speech)",
+            "simulated": True,
+            "engine": f"espeak-ng {espeak.installed_voices().version}",
+            "options": recorded_options(options, SimulationOptions),
+            "voices_not_used": voices_not_used,
+            "recordings": list(recordings),
+        },
+        langs={plan.lang: _describe_voice(plan) for plan in plans},
+        unit="phone",
     )
+
+
+def _describe_voice(plan: VoicePlan) -> dict[str, str]:
+    """The facts of a voice for `stats.json`."""
+    words = "made up" if plan.is_made_up else "wordfreq"
+    return {"voice": voice_name(plan.lang), "words": words}
 
 
 def _read_clips(
     plan: VoicePlan, clips: Sequence[SpokenClip], folder: Path, spelling: PhoneSpelling
 ) -> tuple[list[Utterance], list[Rejected]]:
-    """The clips of a voice as utterances, and those without a sound."""
-    utterances, silent = [], []
+    """The clips of a voice in `folder` as utterances, and those without a sound."""
+    utterances = list[Utterance]()
+    silent = list[Rejected]()
     for clip in clips:
-        key, wav, text = (
-            f"{plan.lang}_{Path(clip.name).stem}",
-            str(folder / clip.name),
-            clip.request.sentence,
-        )
+        key = f"{plan.lang}_{Path(clip.name).stem}"
+        wav = str(folder / clip.name)
+        text = clip.request.sentence
         if clip.duration_s is None:
-            silent.append(Rejected(key, wav, f"{clip.reason}: {text}", plan.lang))
+            silent.append(
+                Rejected(key=key, path=wav, reason=f"{clip.reason}: {text}", lang=plan.lang)
+            )
         else:
-            txt = spelling.spell(plan.texts[text])
             utterances.append(
-                Utterance(key=key, wav=wav, txt=txt, lang=plan.lang, duration=clip.duration_s)
+                Utterance(
+                    key=key,
+                    wav=wav,
+                    txt=spelling.spell(plan.texts[text]),
+                    lang=plan.lang,
+                    duration=clip.duration_s,
+                )
             )
     return utterances, silent
 
 
-def choose_langs(langs: Sequence[str], exclude: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+# ---- voices and their texts
+
+
+class ChosenVoices(NamedTuple):
+    """The languages whose voices are used, and the others."""
+
+    chosen: list[str]
+    unused: dict[str, str]
+    """Language → why its voice is not used. Languages that are not in --langs are not listed."""
+
+
+def choose_langs(langs: Sequence[str], exclude: Sequence[str]) -> ChosenVoices:
     """The languages whose voices are used, and the reason for each other one.
 
     A voice with several codes has the shortest one. `exclude` has codes (`pt` is also `pt-br`), or
-    the codes of the families by which espeak-ng sorts its voices (ISO 639-5, such as `sem`).
+    the codes of the families by which espeak-ng sorts its voices (ISO 639-5, such as `sem`). So has
+    `langs`; if it is empty, all languages are used.
 
     Raises ConfigError for a name that no voice has, and if no voice is left.
     """
-    codes_of = defaultdict[str, list[str]](list)
-    for code, voice in espeak.installed_voices()[1].items():
-        codes_of[voice].append(code)
-    names = {}
-    for voice, codes in codes_of.items():
-        lang = min(codes, key=lambda code: (len(code), code))
-        names[lang] = {*codes, lang.partition("-")[0], voice.partition("/")[0]}
+    names_of = _name_voices()
     for flag, wanted in (("--langs", langs), ("--exclude_langs", exclude)):
-        if unknown := " ".join(sorted(set(wanted).difference(*names.values()))):
-            found = "no voice or family of espeak-ng"
-            raise ConfigError(
-                f"{flag} {unknown}", found, f"the voices are {' '.join(sorted(names))}"
-            )
-    chosen, unused = [], {}
-    for lang, of_voice in sorted(names.items()):
-        if excluded := of_voice & set(exclude):
-            unused[lang] = f"excluded by --exclude_langs {' '.join(sorted(excluded))}"
-        elif reason := UNUSABLE.get(lang) or UNUSABLE.get(lang.partition("-")[0]):
+        unknown = set(wanted).difference(*names_of.values())
+        if unknown:
+            where = f"{flag} {' '.join(sorted(unknown))}"
+            to_do = f"the voices are {' '.join(sorted(names_of))}"
+            raise ConfigError(where, "no voice or family of espeak-ng", to_do)
+    chosen = list[str]()
+    unused = dict[str, str]()
+    for lang, names in sorted(names_of.items()):
+        excluded_names = names & set(exclude)
+        reason = UNUSABLE.get(lang) or UNUSABLE.get(lang.partition("-")[0])
+        if excluded_names:
+            unused[lang] = f"excluded by --exclude_langs {' '.join(sorted(excluded_names))}"
+        elif reason:
             unused[lang] = reason
-        elif not langs or of_voice & set(langs):
+        elif not langs or names & set(langs):
             chosen.append(lang)
     if not chosen:
         raise ConfigError(f"--langs {' '.join(langs)}", f"no voice is left; {unused}")
-    return chosen, unused
+    return ChosenVoices(chosen, unused)
+
+
+def _name_voices() -> dict[str, set[str]]:
+    """The shortest code of each voice → all names of it: codes, language, and family."""
+    codes_of_voice = defaultdict[str, list[str]](list)
+    for code, voice in espeak.installed_voices().name_of.items():
+        codes_of_voice[voice].append(code)
+    names_of = {}
+    for voice, codes in codes_of_voice.items():
+        shortest = min(codes, key=lambda code: (len(code), code))
+        language = shortest.partition("-")[0]
+        family = voice.partition("/")[0]
+        names_of[shortest] = {*codes, language, family}
+    return names_of
 
 
 def _plan_voices(
-    options: SimulationOptions, langs: Sequence[str], unused: dict[str, str]
-) -> list[VoicePlan]:
-    """A plan per voice that can read enough words; the others are added to `unused`."""
-    num_texts = (
-        math.ceil(options.hours * 3600 / len(langs)) + _MIN_WORDS
-    )  # a clip lasts about a second
-    planned = parallel_map(
+    options: SimulationOptions, voices: ChosenVoices
+) -> tuple[list[VoicePlan], dict[str, str]]:
+    """A plan per chosen voice that can read enough words, and the reason for each other voice.
+
+    Raises ConfigError if no voice can read enough words.
+    """
+    langs = voices.chosen
+    # A clip lasts about a second.
+    num_texts = math.ceil(options.hours * 3600 / len(langs)) + _MIN_WORDS
+    all_plans = parallel_map(
         partial(plan_voice, num_texts=num_texts, seed=options.seed),
         langs,
         num_workers=max(1, options.num_workers),  # at least one process: some voices end theirs
         description="words and labels",
         on_crash=VoicePlan,
     )
-    plans = []
-    for plan in planned:
+    plans = list[VoicePlan]()
+    unused = dict(voices.unused)
+    for plan in all_plans:
         if len(plan.texts) >= _MIN_WORDS:
             plans.append(plan)
         else:
@@ -270,26 +322,32 @@ def _plan_voices(
             )
     if not plans:
         raise ConfigError(f"--langs {' '.join(langs)}", f"no voice can be used; {unused}")
-    return plans
+    return plans, unused
 
 
 def plan_voice(lang: str, *, num_texts: int, seed: int) -> VoicePlan:
-    """The first `num_texts` texts of a voice that have a usable label; a larger number keeps the
-    first ones.
+    """The first `num_texts` texts of a voice that have a usable label, in random order.
+
+    A larger number keeps the first ones. Texts before them without a usable label are rejected.
     """
-    words, is_made_up = read_words(lang, voice_name(lang), seed=seed)
-    draw, texts = random.Random(f"{seed}/{lang}/texts"), dict[str, None]()
+    voice = voice_name(lang)
+    words, is_made_up = read_words(lang, voice, seed=seed)
+    draw = random.Random(f"{seed}/{lang}/texts")
     draw.shuffle(words)
-    for word in words[: 3 * num_texts]:
-        texts[f"{word} {draw.choice(words)}" if draw.random() < _PHRASE_SHARE else word] = None
+    texts = dict[str, None]()  # a set that keeps the order
+    for word in words[: 3 * num_texts]:  # more than are needed: some have no usable label
+        is_phrase = draw.random() < _PHRASE_SHARE
+        texts[f"{word} {draw.choice(words)}" if is_phrase else word] = None
     plan = VoicePlan(lang, is_made_up=is_made_up)
-    for text, label in zip(texts, phonemize([*texts], voice=voice_name(lang)), strict=True):
+    for text, label in zip(texts, phonemize([*texts], voice=voice), strict=True):
         if len(plan.texts) == num_texts:
             break
         try:
             plan.texts[text] = split_label(label, lang)
         except ValueError as error:
-            plan.rejected.append(Rejected(f"{lang}:{text}", "", str(error), lang))
+            plan.rejected.append(
+                Rejected(key=f"{lang}:{text}", path="", reason=str(error), lang=lang)
+            )
     return plan
 
 
@@ -311,9 +369,9 @@ def read_words(lang: str, voice: str, *, seed: int) -> tuple[list[str], bool]:
     name = _LISTS.get(language, language)
     if name not in wordfreq.available_languages():
         return make_up_words(lang, voice, seed=seed), True
-    return [word for word in wordfreq.top_n_list(name, 2 * NUM_WORDS) if _WORD.fullmatch(word)][
-        :NUM_WORDS
-    ], False
+    frequent_words = wordfreq.top_n_list(name, 2 * NUM_WORDS)
+    words = [word for word in frequent_words if _WORD.fullmatch(word)]
+    return words[:NUM_WORDS], False
 
 
 def make_up_words(lang: str, voice: str, *, seed: int) -> list[str]:
@@ -321,9 +379,13 @@ def make_up_words(lang: str, voice: str, *, seed: int) -> list[str]:
     syllables.
     """
     syllables = find_syllables(lang, voice)
-    draw, words = random.Random(f"{seed}/{lang}"), dict[str, None]()
-    for _ in range(NUM_WORDS if len(syllables) >= _MIN_SYLLABLES else 0):
-        parts = [draw.choice(syllables) for _ in range(draw.choice((1, 1, 2, 2, 2, 3)))]
+    if len(syllables) < _MIN_SYLLABLES:
+        return []
+    draw = random.Random(f"{seed}/{lang}")
+    words = dict[str, None]()  # a set that keeps the order
+    for _ in range(NUM_WORDS):
+        num_syllables = draw.choice((1, 1, 2, 2, 2, 3))
+        parts = [draw.choice(syllables) for _ in range(num_syllables)]
         coda = draw.choice(syllables)[0] if draw.random() < 0.4 else ""
         words["".join(parts) + coda] = None
     return list(words)
@@ -336,23 +398,33 @@ def find_syllables(lang: str, voice: str) -> list[str]:
     They are of one script, the one with the most such pairs.
     """
     best: list[str] = []
-    for letters in _scripts():
-        triples = phonemize([3 * letter for letter in letters], voice=voice)
-        lengths = [len(_shape(label, lang)) for label in triples]
-        read = [
-            one
-            for one, length in zip(letters, lengths, strict=True)
-            if _is_mark(one) or 0 < length <= _MOST_PHONES
-        ]
-        pairs = [first + second for first in read if not _is_mark(first) for second in read]
-        sounds: dict[str, str] = {}
-        for pair, label in zip(
-            pairs, phonemize([2 * pair for pair in pairs], voice=voice), strict=True
-        ):
-            if _shape(label, lang) == "CVCV":
-                sounds.setdefault(label, pair)
-        best = max(best, [*sounds.values()], key=len)
+    for characters in _scripts():
+        syllables = _find_syllables_of_script(characters, lang, voice)
+        if len(syllables) > len(best):
+            best = syllables
     return best
+
+
+def _find_syllables_of_script(characters: Sequence[str], lang: str, voice: str) -> list[str]:
+    """The pairs of these characters that the voice reads as consonant and vowel, one per sound.
+
+    Letters that the voice reads by their names are left out: written three times, they have many
+    phones. Marks, such as vowel signs, are only read after a letter, so they are not tested.
+    """
+    labels = phonemize([3 * character for character in characters], voice=voice)
+    usable = []
+    for character, label in zip(characters, labels, strict=True):
+        num_phones = len(_shape(label, lang))
+        if _is_mark(character) or 0 < num_phones <= _MOST_PHONES:
+            usable.append(character)
+    letters = [character for character in usable if not _is_mark(character)]
+    pairs = [first + second for first, second in product(letters, usable)]
+    pair_of_sound: dict[str, str] = {}
+    doubled_labels = phonemize([2 * pair for pair in pairs], voice=voice)
+    for pair, label in zip(pairs, doubled_labels, strict=True):
+        if _shape(label, lang) == "CVCV":
+            pair_of_sound.setdefault(label, pair)
+    return list(pair_of_sound.values())
 
 
 @cache
@@ -368,6 +440,7 @@ def _scripts() -> list[list[str]]:
 
 
 def _is_mark(character: str) -> bool:
+    """Whether it is written with a letter, such as a vowel sign or an accent."""
     return unicodedata.category(character)[0] == "M"
 
 
@@ -384,8 +457,9 @@ def _shape(label: str, lang: str) -> str:
 
 def split_hours(langs: Sequence[str], hours: float) -> dict[str, float]:
     """Hours per voice: languages have equal shares, which their accents (`en-us`) share equally."""
-    accents = Counter(lang.partition("-")[0] for lang in langs)
-    return {lang: hours / len(accents) / accents[lang.partition("-")[0]] for lang in langs}
+    language_of = {lang: lang.partition("-")[0] for lang in langs}
+    num_accents = Counter(language_of[lang] for lang in langs)
+    return {lang: hours / len(num_accents) / num_accents[language_of[lang]] for lang in langs}
 
 
 def draw_words(
@@ -396,6 +470,7 @@ def draw_words(
         for text in plan.texts:
             draw = random.Random(f"{seed}/{plan.lang}/{text}/{turn}")
             name = draw.choice([*recordings])
+            imitated = recordings[name]
             yield PhoneRequest(
                 lang=plan.lang,
                 sentence=text,
@@ -405,9 +480,9 @@ def draw_words(
                 pitch_range=draw.randint(20, 80),
                 lead_s=round(draw.uniform(0.01, 0.22), 3),
                 trail_s=round(draw.uniform(0.01, 0.42), 3),
-                peak_db=round(draw.uniform(*recordings[name].peak_db), 2),
+                peak_db=round(draw.uniform(*imitated.peak_db), 2),
                 noise="white",
-                snr_db=round(recordings[name].snr_db + draw.uniform(-6.0, 6.0), 2),
+                snr_db=round(imitated.snr_db + draw.uniform(-6.0, 6.0), 2),
                 noise_seed=draw.getrandbits(32),
                 tract=round(draw.uniform(0.86, 1.18), 3),
                 recording=name,
@@ -427,11 +502,17 @@ def _measure_engine() -> Floats:
 
 
 def _split(utterances: Sequence[Utterance], seed: int) -> dict[str, list[Utterance]]:
-    """The clips of a random share of the transcripts become the dev set."""
-    order = sorted({utterance.txt for utterance in utterances}, key=partial(rank, seed, "dev"))
-    of_dev = set(order[: max(1, round(_DEV_SHARE * len(order)))])
+    """The clips of a random share of the transcripts become the dev set, at least one transcript.
+
+    The clips of both sets are in the order of their keys.
+    """
+    transcripts = sorted(
+        {utterance.txt for utterance in utterances}, key=partial(rank, seed, "dev")
+    )
+    num_dev = max(1, round(_DEV_SHARE * len(transcripts)))
+    dev_transcripts = set(transcripts[:num_dev])
     by_key = sorted(utterances, key=lambda utterance: utterance.key)
     return {
-        "train": [u for u in by_key if u.txt not in of_dev],
-        "dev": [u for u in by_key if u.txt in of_dev],
+        "train": [u for u in by_key if u.txt not in dev_transcripts],
+        "dev": [u for u in by_key if u.txt in dev_transcripts],
     }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recording conditions of simulated speech: rooms, hum, and the spectra and noise floors of real
-recordings.
+"""Recording conditions of simulated speech: spectra and noise floors of real recordings, rooms, hum.
+
+`measure_recordings` measures real recordings. The other functions give speech their properties.
 
 Dimension key: N samples, T frames, F bins of a power spectrum from 0 to 8,000 Hz.
 """
@@ -22,7 +23,8 @@ from wenet_hs.manifest.data_list import Utterance
 
 Floats = NDArray[np.float64]
 
-_FRAME, _SHIFT = 512, 256  # samples: 32 and 16 ms
+_FRAME = 512  # samples: 32 ms
+_SHIFT = 256  # samples: 16 ms
 _WINDOW = np.hanning(_FRAME)
 _SPEECH_DB = 20.0  # frames that are at most so much softer than the loudest one are speech
 _QUIET = 0.05  # share of all frames that are taken for the noise floor
@@ -46,7 +48,8 @@ class Recording:
         """Power of the speech over that of the noise floor; at most 60 dB, for recordings with
         digital silence.
         """
-        return float(-10 * np.log10(max(1e-6, self.noise_F.mean())))
+        noise_power = max(1e-6, self.noise_F.mean())  # -60 dB
+        return float(-10 * np.log10(noise_power))
 
     @property
     def name(self) -> str:
@@ -71,23 +74,38 @@ def measure_recordings(utterances: Iterable[Utterance]) -> dict[str, Recording]:
 
 
 def measure_recording(waves: Iterable[Floats]) -> Recording:
-    """The common properties of clips (N,), none of them silent."""
-    speech, frames, peaks = [], [], []
+    """The common properties of clips (N,), none of them silent.
+
+    Of each clip the mean power of its speech is 1 in all spectra. The noise floor is that of the
+    quietest frames of all clips.
+    """
+    speech_spectra = []
+    frames = []
+    peaks_db = []
     for wave in waves:
         power_TF = _power_spectra(wave)
         loudness_T = power_TF.mean(axis=1)
         is_speech_T = loudness_T > loudness_T.max() * 10 ** (-_SPEECH_DB / 10)
         spoken_F = power_TF[is_speech_T].mean(axis=0)
-        speech.append(spoken_F / spoken_F.mean())
+        speech_spectra.append(spoken_F / spoken_F.mean())
         frames.append(power_TF / spoken_F.mean())
-        peaks.append(20 * np.log10(np.abs(wave).max()))
-    all_TF = np.concatenate(frames)
-    loudness_T = all_TF.mean(axis=1)
-    noise_F = all_TF[loudness_T <= np.quantile(loudness_T, _QUIET)].mean(axis=0)
-    low, high = np.quantile(peaks, (0.1, 0.9))
-    speech_F = np.pad(np.mean(speech, axis=0), _SMOOTH // 2, mode="edge")
-    smoothed_F = np.convolve(speech_F, np.full(_SMOOTH, 1 / _SMOOTH), mode="valid")
-    return Recording(smoothed_F, noise_F, (float(low), float(high)))
+        peaks_db.append(20 * np.log10(np.abs(wave).max()))
+    all_frames_TF = np.concatenate(frames)
+    loudness_T = all_frames_TF.mean(axis=1)
+    is_quiet_T = loudness_T <= np.quantile(loudness_T, _QUIET)
+    noise_F = all_frames_TF[is_quiet_T].mean(axis=0)
+    lowest_db, highest_db = np.quantile(peaks_db, (0.1, 0.9))
+    return Recording(
+        speech_F=_smooth(np.mean(speech_spectra, axis=0)),
+        noise_F=noise_F,
+        peak_db=(float(lowest_db), float(highest_db)),
+    )
+
+
+def _smooth(spectrum_F: Floats) -> Floats:
+    """The means of `_SMOOTH` neighbouring bins (F,); the ends are continued by their values."""
+    padded = np.pad(spectrum_F, _SMOOTH // 2, mode="edge")
+    return np.convolve(padded, np.full(_SMOOTH, 1 / _SMOOTH), mode="valid")
 
 
 def _power_spectra(wave: Floats) -> Floats:
@@ -99,11 +117,13 @@ def _power_spectra(wave: Floats) -> Floats:
 
 
 def transfer(wave: NDArray[np.floating[Any]], source_F: Floats, target_F: Floats) -> Floats:
-    """Speech (N,) of long-term spectrum `source_F`, filtered so that it has `target_F`; by at most
-    60 dB.
+    """Speech (N,) of long-term spectrum `source_F`, filtered so that it has the form of `target_F`.
+
+    No frequency is changed by more than 60 dB against the median of the filter.
     """
-    gain_db = 10 * np.log10(np.maximum(target_F, 1e-12) / np.maximum(source_F, 1e-12))
-    return _filter(wave, 10 ** (np.clip(gain_db - np.median(gain_db), -_MOST_DB, _MOST_DB) / 20))
+    gain_db_F = 10 * np.log10(np.maximum(target_F, 1e-12) / np.maximum(source_F, 1e-12))
+    relative_db_F = np.clip(gain_db_F - np.median(gain_db_F), -_MOST_DB, _MOST_DB)
+    return _filter(wave, 10 ** (relative_db_F / 20))
 
 
 def colour(power_F: Floats, num_samples: int, draw: np.random.Generator) -> Floats:
@@ -112,11 +132,17 @@ def colour(power_F: Floats, num_samples: int, draw: np.random.Generator) -> Floa
 
 
 def _filter(wave: NDArray[np.floating[Any]], gain_F: Floats) -> Floats:
-    """The wave (N,) with the amplitude of each frequency multiplied by a gain, without a delay."""
-    length = 1 << (len(wave) + _FRAME).bit_length()
-    spectrum = np.fft.rfft(wave, length)
-    gains = np.interp(np.linspace(0, 1, len(spectrum)), np.linspace(0, 1, len(gain_F)), gain_F)
-    filtered: Floats = np.fft.irfft(spectrum * gains, length)[: len(wave)]
+    """The wave (N,) with the amplitude of each frequency multiplied by a gain, without a delay.
+
+    Gains between the bins are interpolated. The FFT is longer than the wave, so that its end does
+    not reach its beginning.
+    """
+    fft_length = 1 << (len(wave) + _FRAME).bit_length()  # a power of two
+    spectrum = np.fft.rfft(wave, fft_length)
+    spectrum_position = np.linspace(0, 1, len(spectrum))  # 0: 0 Hz, 1: 8,000 Hz
+    gain_position = np.linspace(0, 1, len(gain_F))
+    gains = np.interp(spectrum_position, gain_position, gain_F)
+    filtered: Floats = np.fft.irfft(spectrum * gains, fft_length)[: len(wave)]
     return filtered
 
 
@@ -127,23 +153,22 @@ def add_room(wave: Floats, decay_s: float, direct_db: float, draw: np.random.Gen
         decay_s: time in which the sound falls by 60 dB.
         direct_db: energy of the direct sound over that of the reverberation, dB.
     """
-    tail = draw.standard_normal(round(decay_s * SAMPLE_RATE)) * np.logspace(
-        0, -3, round(decay_s * SAMPLE_RATE)
-    )
+    num_samples = round(decay_s * SAMPLE_RATE)
+    decay = np.logspace(0, -3, num_samples)  # to a thousandth of the amplitude: -60 dB
+    tail = draw.standard_normal(num_samples) * decay
     tail *= 10 ** (-direct_db / 20) / np.sqrt(np.square(tail).sum())
     response = np.concatenate(([1.0], tail))
-    return (
-        reverberate(torch.from_numpy(wave), torch.from_numpy(response)).numpy().astype(np.float64)
-    )
+    in_room = reverberate(torch.from_numpy(wave), torch.from_numpy(response))
+    return in_room.numpy().astype(np.float64)
 
 
 def make_hum(num_samples: int, frequency_hz: int, draw: np.random.Generator) -> Floats:
-    """Mains hum (N,) of unit power: a tone and four harmonics of random phase."""
+    """Mains hum (N,) of unit power: a tone and four harmonics of random phase and strength."""
     seconds = np.arange(num_samples) / SAMPLE_RATE
     orders = np.arange(1, 6)[:, None]
-    phases, weights = draw.uniform(0, 2 * np.pi, (5, 1)), draw.uniform(0, 1, (5, 1)) / orders
-    tones: Floats = (weights * np.sin(2 * np.pi * frequency_hz * orders * seconds + phases)).sum(
-        axis=0
-    )
-    hum: Floats = tones / np.sqrt(np.square(tones).mean())
+    phases = draw.uniform(0, 2 * np.pi, (5, 1))
+    weights = draw.uniform(0, 1, (5, 1)) / orders
+    tones = weights * np.sin(2 * np.pi * frequency_hz * orders * seconds + phases)
+    mixture: Floats = tones.sum(axis=0)
+    hum: Floats = mixture / np.sqrt(np.square(mixture).mean())
     return hum

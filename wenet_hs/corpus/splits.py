@@ -8,11 +8,9 @@ corpus's files nor on Python's random generator.
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Callable, Iterable, Sequence
 
 from wenet_hs.manifest.data_list import Utterance
-from wenet_hs.text.normalize import normalize
 
 _Speaker = tuple[bool, str]
 """(True, speaker) or, for an unknown speaker, (False, key of the utterance)."""
@@ -20,6 +18,9 @@ _Speaker = tuple[bool, str]
 
 UNKNOWN = "\0unknown"
 """A speaker who may be several, or one of the others: the last to be held out."""
+
+
+# ---- random orders
 
 
 def rank(seed: int, purpose: str, name: str) -> bytes:
@@ -32,6 +33,9 @@ def shuffled(utterances: Iterable[Utterance], seed: int, purpose: str) -> list[U
     return sorted(
         utterances, key=lambda utterance: (rank(seed, purpose, utterance.key), utterance.key)
     )
+
+
+# ---- whole speakers and sentences
 
 
 def hold_out(
@@ -48,41 +52,104 @@ def hold_out(
     Returns: the chosen set, the rest, and the utterances in neither with the reason: they would put
         a chosen speaker or sentence into the rest.
     """
-    speakers, shared = _choose_speakers(
+    speakers, shared_speaker = _choose_speakers(
         utterances, size, seed=seed, purpose=purpose, max_loss=max_loss
     )
-    order = {speaker: position for position, speaker in enumerate(speakers)}
-    chosen = shuffled(
-        (utterance for utterance in utterances if _speaker(utterance) in order), seed, purpose
-    )
-    chosen.sort(
-        key=lambda utterance: order[_speaker(utterance)]
-    )  # stable, so only the last speaker is cut
-    held = chosen[:size]
-    left_out = [(utterance, f"its speaker is in the {purpose} set") for utterance in chosen[size:]]
-    rest = [utterance for utterance in utterances if _speaker(utterance) not in order]
-    if shared is not None:
-        of_speaker = shuffled(
-            (utterance for utterance in rest if _speaker(utterance) == shared), seed, purpose
-        )
-        # Sentence by sentence: both sets then share few of them.
-        of_speaker.sort(
-            key=lambda utterance: (rank(seed, f"{purpose} sentence", utterance.txt), utterance.txt)
-        )
-        held += of_speaker[: size - len(held)]
-        keys = {utterance.key for utterance in held}
-        rest = [utterance for utterance in rest if utterance.key not in keys]
-    sentences = _affordable_sentences(
-        held, rest, int(max_loss * len(rest)), seed=seed, purpose=purpose
-    )
-    if sentences:
-        reason = f"too many others read its sentence for the {purpose} set"
-        left_out += [(utterance, reason) for utterance in held if utterance.txt not in sentences]
-        reason = f"its sentence is in the {purpose} set"
-        left_out += [(utterance, reason) for utterance in rest if utterance.txt in sentences]
-        held = [utterance for utterance in held if utterance.txt in sentences]
-        rest = [utterance for utterance in rest if utterance.txt not in sentences]
+    position_of = {speaker: position for position, speaker in enumerate(speakers)}
+    of_speakers = [utterance for utterance in utterances if _speaker(utterance) in position_of]
+    candidates = shuffled(of_speakers, seed, purpose)
+    # A stable sort by speaker, so that `size` cuts only the last speaker.
+    candidates.sort(key=lambda utterance: position_of[_speaker(utterance)])
+    held = candidates[:size]
+    left_out = [
+        (utterance, f"its speaker is in the {purpose} set") for utterance in candidates[size:]
+    ]
+    rest = [utterance for utterance in utterances if _speaker(utterance) not in position_of]
+    if shared_speaker is not None:
+        of_shared = [utterance for utterance in rest if _speaker(utterance) == shared_speaker]
+        by_sentence = _order_by_sentence(of_shared, seed, purpose)
+        held += by_sentence[: size - len(held)]
+        held_keys = {utterance.key for utterance in held}
+        rest = [utterance for utterance in rest if utterance.key not in held_keys]
+
+    budget = int(max_loss * len(rest))  # utterances of the rest that may be left out
+    sentences = _affordable_sentences(held, rest, budget, seed=seed, purpose=purpose)
+    if not sentences:  # every sentence costs too much: both sets share sentences
+        return held, rest, left_out
+    reason = f"too many others read its sentence for the {purpose} set"
+    left_out += [(utterance, reason) for utterance in held if utterance.txt not in sentences]
+    reason = f"its sentence is in the {purpose} set"
+    left_out += [(utterance, reason) for utterance in rest if utterance.txt in sentences]
+    held = [utterance for utterance in held if utterance.txt in sentences]
+    rest = [utterance for utterance in rest if utterance.txt not in sentences]
     return held, rest, left_out
+
+
+def _choose_speakers(
+    utterances: Sequence[Utterance], size: int, *, seed: int, purpose: str, max_loss: float
+) -> tuple[list[_Speaker], _Speaker | None]:
+    """Speakers whose utterances are all held out, and one whose utterances both sets share.
+
+    The speakers have at least `size` utterances in total; then none is shared (None). If the next
+    speaker would make them more than `size` and more than a share `max_loss` of all utterances,
+    this speaker is the shared one. Those with the fewest utterances come first, UNKNOWN is last.
+    """
+    counts = Counter(_speaker(utterance) for utterance in utterances)
+    max_chosen = max(size, max_loss * len(utterances))
+
+    def order(speaker: _Speaker) -> tuple[bool, int, bytes, _Speaker]:
+        _, name = speaker
+        return name == UNKNOWN, counts[speaker], rank(seed, f"{purpose} speaker", name), speaker
+
+    chosen: list[_Speaker] = []
+    num_chosen = 0
+    for speaker in sorted(counts, key=order):
+        if num_chosen >= size:
+            break
+        if num_chosen + counts[speaker] > max_chosen:
+            return chosen, speaker
+        chosen.append(speaker)
+        num_chosen += counts[speaker]
+    return chosen, None
+
+
+def _speaker(utterance: Utterance) -> _Speaker:
+    return (True, utterance.speaker) if utterance.speaker is not None else (False, utterance.key)
+
+
+def _order_by_sentence(utterances: Sequence[Utterance], seed: int, purpose: str) -> list[Utterance]:
+    """The utterances in a random order in which those of one sentence stand together.
+
+    The first ones and the rest then have few sentences in common.
+    """
+    ordered = shuffled(utterances, seed, purpose)
+    ordered.sort(
+        key=lambda utterance: (rank(seed, f"{purpose} sentence", utterance.txt), utterance.txt)
+    )
+    return ordered
+
+
+def _affordable_sentences(
+    held: Sequence[Utterance], rest: Sequence[Utterance], budget: int, *, seed: int, purpose: str
+) -> set[str]:
+    """The sentences of `held` that the fewest of the rest read, at most `budget` utterances in
+    total.
+    """
+    costs = Counter(utterance.txt for utterance in rest)
+
+    def order(sentence: str) -> tuple[int, bytes, str]:
+        return costs[sentence], rank(seed, f"{purpose} sentence", sentence), sentence
+
+    affordable: set[str] = set()
+    for sentence in sorted({utterance.txt for utterance in held}, key=order):
+        budget -= costs[sentence]
+        if budget < 0:
+            break
+        affordable.add(sentence)
+    return affordable
+
+
+# ---- whole groups
 
 
 def hold_out_groups(
@@ -97,92 +164,27 @@ def hold_out_groups(
     """Choose whole groups with about `size` utterances in total as the set `purpose`, the smallest
     groups first.
 
-    The `keep` largest groups are never chosen, one for each set that is still to be filled, and
-    train.
+    At least one group is chosen. A further one is not chosen if more than half of it would be above
+    `size`.
+
+    Args:
+        keep: so many of the largest groups are never chosen: one for each set that is still to be
+            filled, and one for train. At least 1.
     Returns: the chosen set and the rest.
     """
     counts = Counter(map(group_of, utterances))
-    groups = sorted(counts, key=lambda group: (counts[group], rank(seed, purpose, group), group))[
-        :-keep
-    ]
+
+    def order(group: str) -> tuple[int, bytes, str]:
+        return counts[group], rank(seed, purpose, group), group
+
+    candidates = sorted(counts, key=order)[:-keep]
     chosen: set[str] = set()
     num_chosen = 0
-    for group in groups:
+    for group in candidates:
         if num_chosen and num_chosen + counts[group] / 2 > size:
             break
         chosen.add(group)
         num_chosen += counts[group]
     held = [utterance for utterance in utterances if group_of(utterance) in chosen]
-    return held, [utterance for utterance in utterances if group_of(utterance) not in chosen]
-
-
-def plain_text(utterance: Utterance, unit: str) -> str:
-    """The sentence to compare: upper case and punctuation make no other one.
-
-    Phones are as they are.
-    """
-    return utterance.txt if unit == "phone" else normalize(utterance.txt, utterance.lang)
-
-
-def count_shared(
-    splits: Mapping[str, Sequence[Utterance]], unit: str = "char"
-) -> dict[str, dict[str, int]]:
-    """For each pair of sets, such as `train-test`: the number of speakers and sentences in both."""
-    speakers = {
-        name: {u.speaker for u in utterances} - {None} for name, utterances in splits.items()
-    }
-    sentences = {
-        name: {plain_text(u, unit) for u in utterances} for name, utterances in splits.items()
-    }
-    return {
-        f"{a}-{b}": {
-            "speakers": len(speakers[a] & speakers[b]),
-            "sentences": len(sentences[a] & sentences[b]),
-        }
-        for a, b in combinations(splits, 2)
-    }
-
-
-def _speaker(utterance: Utterance) -> _Speaker:
-    return (True, utterance.speaker) if utterance.speaker is not None else (False, utterance.key)
-
-
-def _choose_speakers(
-    utterances: Sequence[Utterance], size: int, *, seed: int, purpose: str, max_loss: float
-) -> tuple[list[_Speaker], _Speaker | None]:
-    """Whole speakers with at least `size` utterances in total, or as many as may be lost, and one
-    speaker to share.
-    """
-    counts = Counter(_speaker(utterance) for utterance in utterances)
-    chosen: list[_Speaker] = []
-    num_chosen = 0
-    order = sorted(
-        counts,
-        key=lambda s: (s[1] == UNKNOWN, counts[s], rank(seed, f"{purpose} speaker", s[1]), s),
-    )
-    for speaker in order:
-        if num_chosen >= size:
-            break
-        if num_chosen + counts[speaker] > max(size, max_loss * len(utterances)):
-            return chosen, speaker
-        chosen.append(speaker)
-        num_chosen += counts[speaker]
-    return chosen, None
-
-
-def _affordable_sentences(
-    held: Sequence[Utterance], rest: Sequence[Utterance], budget: int, *, seed: int, purpose: str
-) -> set[str]:
-    """The sentences of `held` that the fewest of the rest read, at most `budget` utterances in
-    total.
-    """
-    costs = Counter(utterance.txt for utterance in rest)
-    kept: set[str] = set()
-    for sentence in sorted(
-        {u.txt for u in held}, key=lambda t: (costs[t], rank(seed, f"{purpose} sentence", t), t)
-    ):
-        budget -= costs[sentence]
-        if budget < 0:
-            break
-        kept.add(sentence)
-    return kept
+    rest = [utterance for utterance in utterances if group_of(utterance) not in chosen]
+    return held, rest

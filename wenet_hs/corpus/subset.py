@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many hours of each language to train on (section 3.1 of the paper), and the statistics of
-Common Voice.
-"""
+"""Hours of each language to train on (section 3.1 of the paper), and Common Voice's statistics."""
 
 import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from wenet_hs.base.files import read_lines
 from wenet_hs.tree.errors import ConfigError, DataError
@@ -16,11 +14,11 @@ from wenet_hs.tree.errors import ConfigError, DataError
 def sampling_ratios(
     hours: Mapping[str, float], *, alpha: float = 0.5, ratio: float = 0.082
 ) -> dict[str, float]:
-    """λ_i = p_i^(α-1) / Σ_j p_j^α · λ, where p_i is a language's share of all hours and λ is
-    `ratio`.
+    """The share λ_i of each language's hours to keep.
 
-    So Σ λ_i · hours_i = λ · Σ hours_i. A small language may get λ_i > 1; it is cut to 1, for there
-    is no more of it, and what it cannot give is not taken from others: the sum is then smaller.
+    λ_i = p_i^(α-1) / Σ_j p_j^α · λ, where p_i is the language's share of all hours and λ is
+    `ratio`. So Σ λ_i · hours_i = λ · Σ hours_i. A small language may get λ_i > 1. It is cut to 1,
+    because there are no more hours of it. The sum is then smaller: others do not give more for it.
 
     Args:
         hours: hours of each language, > 0.
@@ -56,54 +54,73 @@ def hours_to_keep(
 def ratio_for(total_hours: float, wanted_hours: float) -> float:
     """The λ that keeps `wanted_hours` of `total_hours`. Raises ConfigError when there is less."""
     if not 0.0 < wanted_hours <= total_hours:
-        most = (
-            math.floor(100 * total_hours) / 100
-        )  # rounded down, so that the command accepts this number
+        most = math.floor(100 * total_hours) / 100  # rounded down, so that this number is accepted
         found = f"must be above 0 and at most {most:.2f}, the hours of all languages"
         raise ConfigError(f"--hours {wanted_hours:g}", found)
     return wanted_hours / total_hours
 
 
-def read_statistics(path: Path, langs: Sequence[str]) -> dict[str, tuple[float, float, int, int]]:
-    """Of each language in the statistics of a Common Voice release: hours that are validated, mean
-    hours of a clip, and the numbers of clips that are validated and that are in the release's own
-    test set.
+class ReleaseStatistics(NamedTuple):
+    """What the statistics of a Common Voice release say about one language."""
+
+    hours: float
+    """Of validated clips."""
+    mean_clip_h: float
+    """Mean length of a validated clip in hours."""
+    num_validated: int
+    """Validated clips."""
+    num_test: int
+    """Clips in the test set of the release."""
+
+
+def read_statistics(path: Path, langs: Sequence[str]) -> dict[str, ReleaseStatistics]:
+    """What the statistics of a Common Voice release say about each of these languages.
 
     Raises DataError when the file is another one, or lacks a language.
     """
-    locales = _read_languages(path, "locales", langs)
+    record_of_lang = _read_languages(path, langs)
     statistics = {}
-    for lang in langs:
+    for lang, record in record_of_lang.items():
         try:
-            hours = float(locales[lang]["validDurationSecs"]) / 3600.0
-            num_validated, num_released = (
-                int(locales[lang]["buckets"][name]) for name in ("validated", "test")
-            )
-            statistics[lang] = hours, hours / num_validated, num_validated, num_released
+            statistics[lang] = _read_record(record)
         except (ValueError, TypeError, KeyError, ZeroDivisionError) as error:
             found = f"language {lang}: {type(error).__name__} ({error})"
             numbers = "validDurationSecs, buckets.validated and buckets.test"
-            raise DataError(
-                path, found, f"{numbers} must be numbers, and a clip must be validated"
-            ) from error
+            to_do = f"{numbers} must be numbers, and a clip must be validated"
+            raise DataError(path, found, to_do) from error
     return statistics
 
 
-def _read_languages(path: Path, name: str, langs: Sequence[str]) -> dict[str, Any]:
-    """The records of these languages in the object `name` of a JSON file."""
+def _read_record(record: Any) -> ReleaseStatistics:
+    """The statistics of one language by their names in JSON.
+
+    Raises KeyError, TypeError or ValueError for another record, and ZeroDivisionError if no clip is
+    validated.
+    """
+    hours = float(record["validDurationSecs"]) / 3600.0
+    num_validated = int(record["buckets"]["validated"])
+    num_test = int(record["buckets"]["test"])
+    return ReleaseStatistics(hours, hours / num_validated, num_validated, num_test)
+
+
+def _read_languages(path: Path, langs: Sequence[str]) -> dict[str, Any]:
+    """The records of these languages in the JSON file of a release.
+
+    Raises DataError when the file is another one, or lacks a language.
+    """
     try:
-        found = json.loads("\n".join(read_lines(path)))[name]
+        locales = json.loads("\n".join(read_lines(path)))["locales"]
     except (ValueError, TypeError, KeyError) as error:
-        fault = (
-            f"not the statistics of a Common Voice release: expected a JSON object with '{name}'"
+        found = (
+            "not the statistics of a Common Voice release: expected a JSON object with 'locales'"
         )
-        files = (
-            "cv-corpus-*.json of github.com/common-voice/cv-dataset, or a stats.json of `prepare`"
+        to_do = (
+            "give the folder of a release, cv-corpus-*.json of github.com/common-voice/cv-dataset, "
+            "or a stats.json of `prepare`"
         )
-        raise DataError(path, fault, f"give the folder of a release, {files}") from error
-    missing = [lang for lang in langs if lang not in found]
+        raise DataError(path, found, to_do) from error
+    missing = [lang for lang in langs if lang not in locales]
     if missing:
-        raise DataError(
-            path, f"contains no language {', '.join(missing)}", f"found: {', '.join(sorted(found))}"
-        )
-    return {lang: found[lang] for lang in langs}
+        found = f"contains no language {', '.join(missing)}"
+        raise DataError(path, found, f"found: {', '.join(sorted(locales))}")
+    return {lang: locales[lang] for lang in langs}

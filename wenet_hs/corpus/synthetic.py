@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulated speech: sentences spoken by espeak-ng, in the layout of a Common Voice release, and its
-data lists.
+"""Simulated speech of espeak-ng, in the layout of a Common Voice release, and its data lists.
 
 Example: wenet-hs prepare synthetic --langs "es fr" --sentences sentences --hours 1 --out data
          wenet-hs prepare synthetic --unit phone --hours 14 --exclude_langs "sem pt" \\
@@ -40,6 +39,7 @@ from wenet_hs.tree.errors import ConfigError, DataError
 logger = logging.getLogger(__name__)
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+"""Control characters."""
 _COLUMNS = (
     "client_id",
     "path",
@@ -52,6 +52,7 @@ _COLUMNS = (
     "locale",
     "segment",
 )
+"""Columns of the tables of a Common Voice release."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,13 +78,8 @@ class SyntheticOptions(SimulationOptions):
     )
 
     def __post_init__(self) -> None:
-        of_phones = [one for one in fields(self) if one.name in ("exclude_langs", "match_list")]
-        of_texts = [
-            one for one in fields(self) if one.name not in SimulationOptions.__dataclass_fields__
-        ]
-        for one in of_phones if self.unit == "char" else of_texts:
-            if getattr(self, one.name) != one.default:
-                raise ValueError(f"{one.name}: has no effect with --unit {self.unit}; leave it out")
+        """Raises ValueError for an option that has no effect, is missing or out of range."""
+        self._refuse_options_without_effect()
         super().__post_init__()
         if self.unit == "phone":
             return
@@ -93,77 +89,95 @@ class SyntheticOptions(SimulationOptions):
                 "sentences: required with --unit char; name the folder with one <lang>.txt per language"
             )
         for name in ("test_sentences", "dev_sentences", "test_repeats"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} {getattr(self, name)}: must be at least 1")
+            number = getattr(self, name)
+            if number < 1:
+                raise ValueError(f"{name} {number}: must be at least 1")
         self.read_noise_range()
 
+    def _refuse_options_without_effect(self) -> None:
+        """Raise ValueError if an option of the other `unit` has another value than its default.
+
+        All options that `SimulationOptions` does not have are of sentences (`char`).
+        """
+        names_without_effect = {"exclude_langs", "match_list"}
+        if self.unit == "phone":
+            own_names = {option_field.name for option_field in fields(self)}
+            names_without_effect = own_names - set(SimulationOptions.__dataclass_fields__)
+        for option_field in fields(self):
+            name = option_field.name
+            if name in names_without_effect and getattr(self, name) != option_field.default:
+                raise ValueError(f"{name}: has no effect with --unit {self.unit}; leave it out")
+
     def read_noise_range(self) -> tuple[float, float]:
-        """The least and greatest signal-to-noise ratio, dB."""
+        """The least and greatest signal-to-noise ratio, dB. Raises ValueError for other values."""
+        where = f"noise_snr {self.noise_snr!r}"
         try:
             low, high = map(float, self.noise_snr.split())
         except ValueError as error:
-            raise ValueError(
-                f'noise_snr {self.noise_snr!r}: expected two numbers in dB, such as "15 40"'
-            ) from error
+            raise ValueError(f'{where}: expected two numbers in dB, such as "15 40"') from error
         if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-            raise ValueError(
-                f"noise_snr {self.noise_snr!r}: the first number must be the smaller one, both finite"
-            )
+            raise ValueError(f"{where}: the first number must be the smaller one, both finite")
         return low, high
 
 
 def prepare(options: SyntheticOptions) -> dict[str, Any]:
     """Speak the corpus in OUT/corpus and write its lists. Returns the content of `stats.json`.
 
-    Raises DataError for a language that espeak-ng cannot speak.
+    Dev and test are spoken by other voices than train. Raises DataError for a language that
+    espeak-ng cannot speak, and for sentences that are missing or too few.
     """
     if options.unit == "phone":
         return run_phones(options)
     assert options.sentences is not None  # checked by the options
     for lang in options.langs:
-        espeak.voice_name(lang)
-    snr_db = options.read_noise_range()
+        espeak.voice_name(lang)  # raises for an unknown language before anything is spoken
     train_voices, test_voices = choose_voices(options.test_voices, seed=options.seed)
-    sentences = read_sentence_lists(options.sentences, options.langs)
-    splits = {
-        lang: of_lang.split(
+    sentences_of_lang = read_sentence_lists(options.sentences, options.langs)
+    sets_of_lang = {
+        lang: sentences.split(
             num_test=options.test_sentences, num_dev=options.dev_sentences, seed=options.seed
         )
-        for lang, of_lang in sentences.items()
+        for lang, sentences in sentences_of_lang.items()
     }
     hours = hours_by_language(options)
     corpus = options.out.absolute() / "corpus"
     maker = ClipMaker(corpus, options.format, options.num_workers)
     lists: dict[str, list[Utterance]] = {name: [] for name in SPLITS}
     rejected: list[Rejected] = []
-    langs = {}
-    for lang, split in splits.items():
-        draw = partial(draw_sentences, seed=options.seed, lang=lang, snr_db=snr_db)
-        clips = {}
-        for name, num_rounds in (("dev", 1), ("test", options.test_repeats)):
-            requests = list(islice(draw(split[name], test_voices), num_rounds * len(split[name])))
-            clips[name] = list(maker.make(requests, f"{lang}: speak {name}"))
-            espeak.check_sound(clips[name])
-        held_out = [clip for clip in clips["dev"] + clips["test"] if clip.duration_s is not None]
-        pace = espeak.total_seconds(held_out) / sum(len(clip.request.sentence) for clip in held_out)
-        drawn = draw(split["train"], train_voices)
-        clips["train"] = espeak.speak_training(
-            maker, drawn, 3600 * hours[lang], pace, len(split["train"])
+    facts_of_lang = {}
+    for lang, sets in sets_of_lang.items():
+        clips = _speak_language(
+            options,
+            maker,
+            lang,
+            sets,
+            train_voices=train_voices,
+            test_voices=test_voices,
+            hours=hours[lang],
         )
-        (options.out / "stats.json").unlink(
-            missing_ok=True
-        )  # it certifies that the lists match the clips
-        langs[lang] = _write_language(corpus / lang, clips, sentences[lang], lists, rejected)
+        # The tables change now, and stats.json certifies that the lists match the clips.
+        (options.out / "stats.json").unlink(missing_ok=True)
+        write_tables(corpus / lang, clips)
+        language = _read_language(corpus / lang, clips, sentences_of_lang[lang])
+        for name, utterances in language.splits.items():
+            lists[name] += utterances
+        rejected += language.rejected
+        facts_of_lang[lang] = {
+            "removed_characters": most_frequent(language.removed),
+            "sentences": _count_spoken(clips, sentences_of_lang[lang]),
+        }
     recorded = recorded_options(options)
     del recorded["exclude_langs"]
+    statistics = options.statistics  # recorded by its name: paths are not recorded
+    recorded["statistics"] = None if statistics is None else statistics.name
     facts = {
         "corpus": "synthetic (simulated speech)",
         "simulated": True,
-        "engine": f"espeak-ng {espeak.installed_voices()[0]}",
-        "options": recorded | {"statistics": options.statistics and options.statistics.name},
+        "engine": f"espeak-ng {espeak.installed_voices().version}",
+        "options": recorded,
         "voices": {"train": list(train_voices), "dev and test": list(test_voices)},
     }
-    return write_corpus(options.out, lists, rejected, facts, langs)
+    return write_corpus(options.out, lists, rejected, facts, facts_of_lang)
 
 
 def hours_by_language(options: SyntheticOptions) -> dict[str, float]:
@@ -172,12 +186,14 @@ def hours_by_language(options: SyntheticOptions) -> dict[str, float]:
     """
     shares = dict.fromkeys(options.langs, 1.0)
     if options.statistics is not None:
-        validated = {
-            lang: hours
-            for lang, (hours, *_) in read_statistics(options.statistics, options.langs).items()
-        }
-        shares = hours_to_keep(validated)
-    return {lang: options.hours * share / sum(shares.values()) for lang, share in shares.items()}
+        statistics = read_statistics(options.statistics, options.langs)
+        validated_h = {lang: of_lang.hours for lang, of_lang in statistics.items()}
+        shares = hours_to_keep(validated_h)
+    total = sum(shares.values())
+    return {lang: options.hours * share / total for lang, share in shares.items()}
+
+
+# ---- sentences
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -219,61 +235,81 @@ def read_sentence_lists(source: Path, langs: Sequence[str]) -> dict[str, Sentenc
     Raises DataError when the source or a language is missing, or a line cannot be read.
     """
     if not source.exists():
-        raise DataError(
-            source,
-            "no such file or folder",
-            "give --sentences a folder with one <lang>.txt per language",
-        )
+        to_do = "give --sentences a folder with one <lang>.txt per language"
+        raise DataError(source, "no such file or folder", to_do)
     if source.is_dir():
-        paths = {lang: source / f"{lang}.txt" for lang in langs}
-        for path in paths.values():
-            if not path.exists():
-                found = (
-                    " ".join(sorted(file.stem for file in source.glob("*.txt"))) or "no .txt file"
-                )
-                to_do = f"write its sentences, one per line, or drop the language (found: {found})"
-                raise DataError(path, "no such file", to_do)
-        return {
-            lang: _clean(lang, path, enumerate(read_lines(path), start=1))
-            for lang, path in paths.items()
-        }
-    lines = defaultdict[str, list[tuple[int, str]]](list)
-    for number, line in enumerate(read_lines(source), start=1):
-        tag, tab, text = line.partition("\t")
+        return _read_sentence_folder(source, langs)
+    return _read_sentence_file(source, langs)
+
+
+def _read_sentence_folder(folder: Path, langs: Sequence[str]) -> dict[str, Sentences]:
+    """The sentences of `<lang>.txt` for each language. Raises DataError if a file is missing."""
+    path_of = {lang: folder / f"{lang}.txt" for lang in langs}
+    for path in path_of.values():
+        if not path.exists():
+            names = sorted(file.stem for file in folder.glob("*.txt"))
+            listed = " ".join(names) or "no .txt file"
+            to_do = f"write its sentences, one per line, or drop the language (found: {listed})"
+            raise DataError(path, "no such file", to_do)
+    return {
+        lang: _clean(lang, path, enumerate(read_lines(path), start=1))
+        for lang, path in path_of.items()
+    }
+
+
+def _read_sentence_file(path: Path, langs: Sequence[str]) -> dict[str, Sentences]:
+    """The sentences in `lang<TAB>sentence` lines; empty lines belong to no language.
+
+    Raises DataError for another line.
+    """
+    lines_of = defaultdict[str, list[tuple[int, str]]](list)
+    for number, line in enumerate(read_lines(path), start=1):
+        lang, tab, text = line.partition("\t")
         if not tab and line.strip():
             to_do = "write lang<TAB>sentence on each line, or give a folder with one <lang>.txt per language"
-            raise DataError(f"{source}:{number}", f"no tab in {line[:40]!r}", to_do)
-        lines[tag.strip()].append((number, text))
-    return {lang: _clean(lang, source, lines[lang]) for lang in langs}
+            raise DataError(f"{path}:{number}", f"no tab in {line[:40]!r}", to_do)
+        lines_of[lang.strip()].append((number, text))
+    return {lang: _clean(lang, path, lines_of[lang]) for lang in langs}
 
 
-def _clean(lang: str, path: Path, lines: Iterable[tuple[int, str]]) -> Sentences:
-    """Sentences in NFC with single spaces (also for control characters)."""
-    kept: dict[
-        str, tuple[int, str]
-    ] = {}  # by transcript: two that differ in case or punctuation sound the same
+def _clean(lang: str, path: Path, numbered_lines: Iterable[tuple[int, str]]) -> Sentences:
+    """The sentences of one language in NFC with single spaces, also for control characters.
+
+    Sentences that differ only in case or punctuation sound the same: the first one is kept. Raises
+    DataError if no sentence is left.
+    """
+    first_of_transcript: dict[str, tuple[int, str]] = {}
     rejected = []
-    for number, line in lines:
+    for number, line in numbered_lines:
         text = " ".join(unicodedata.normalize("NFC", _CONTROL.sub(" ", line)).split())
-        reason, is_fault = None, False
+        transcript = normalize(text, lang)
+        has_letter = any(character.isalpha() for character in text)
+        if has_letter and transcript not in first_of_transcript:
+            first_of_transcript[transcript] = (number, text)
+            continue
         if not text:
             reason = "empty line"
-        elif not any(character.isalpha() for character in text):
-            reason, is_fault = f"no letter: {text}", True
-        elif (same := kept.setdefault(normalize(text, lang), (number, text))) != (number, text):
-            reason = f"duplicate: the same sentence is on line {same[0]}"
-        if reason is not None:
-            rejected.append(
-                Rejected(f"{lang}:{path.name}:{number}", str(path), reason, lang, is_fault)
-            )
-    if not kept:
+        elif not has_letter:
+            reason = f"no letter: {text}"
+        else:
+            first_number, _ = first_of_transcript[transcript]
+            reason = f"duplicate: the same sentence is on line {first_number}"
+        is_fault = bool(text) and not has_letter
+        where = f"{lang}:{path.name}:{number}"
+        rejected.append(
+            Rejected(key=where, path=str(path), reason=reason, lang=lang, is_fault=is_fault)
+        )
+    if not first_of_transcript:
         raise DataError(path, f"contains no sentence of {lang!r}", "add some, or drop the language")
     return Sentences(
         lang=lang,
         path=path,
-        kept=tuple(text for _, text in kept.values()),
+        kept=tuple(text for _, text in first_of_transcript.values()),
         rejected=tuple(rejected),
     )
+
+
+# ---- clips
 
 
 def choose_voices(num_test: int, *, seed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -286,14 +322,53 @@ def choose_voices(num_test: int, *, seed: int) -> tuple[tuple[str, ...], tuple[s
             "--test_voices", f"{num_test} of {len(VOICES)} voices", f"give 1 to {len(VOICES) - 1}"
         )
     generator = random.Random(f"{seed}/voices")
-    queues = [
-        [name for name, of in VOICES.items() if of == gender] for gender in ("female", "male")
-    ]
-    for queue in queues:
-        generator.shuffle(queue)
-    in_turn = chain.from_iterable(zip_longest(*map(reversed, queues)))
-    held_out = list(islice(filter(None, in_turn), num_test))
-    return tuple(name for name in VOICES if name not in held_out), tuple(sorted(held_out))
+    shuffled_names = []
+    for gender in ("female", "male"):
+        names = [name for name, its_gender in VOICES.items() if its_gender == gender]
+        generator.shuffle(names)
+        shuffled_names.append(reversed(names))
+    alternating = chain.from_iterable(zip_longest(*shuffled_names))
+    held_out = list(islice(filter(None, alternating), num_test))  # the longer list ends with None
+    training = [name for name in VOICES if name not in held_out]
+    return tuple(training), tuple(sorted(held_out))
+
+
+def _speak_language(
+    options: SyntheticOptions,
+    maker: ClipMaker,
+    lang: str,
+    sets: Mapping[str, Sequence[str]],
+    *,
+    train_voices: Sequence[str],
+    test_voices: Sequence[str],
+    hours: float,
+) -> dict[str, list[SpokenClip]]:
+    """The clips of dev, test and train, also those without a sound.
+
+    Dev and test are spoken first: their pace tells how many clips have so many `hours`.
+
+    Args:
+        sets: the sentences of each set.
+        hours: of the training clips.
+    Raises DataError if no sentence of a set has a sound.
+    """
+    draw = partial(draw_sentences, seed=options.seed, lang=lang, snr_db=options.read_noise_range())
+    clips = {}
+    for name, num_rounds in (("dev", 1), ("test", options.test_repeats)):
+        num_clips = num_rounds * len(sets[name])
+        requests = list(islice(draw(sets[name], test_voices), num_clips))
+        clips[name] = list(maker.make(requests, f"{lang}: speak {name}"))
+        espeak.check_sound(clips[name])
+    audible = [clip for clip in clips["dev"] + clips["test"] if clip.duration_s is not None]
+    num_letters = sum(len(clip.request.sentence) for clip in audible)
+    clips["train"] = espeak.speak_training(
+        maker,
+        draw(sets["train"], train_voices),
+        target_s=3600 * hours,
+        pace=espeak.total_seconds(audible) / num_letters,
+        num_sentences=len(sets["train"]),
+    )
+    return clips
 
 
 def draw_sentences(
@@ -311,6 +386,7 @@ def draw_sentences(
     """
     for turn in count():
         for sentence in sentences:
+            # Each sentence has its own order of the voices, one per turn.
             order = random.Random(f"{seed}/{lang}/{sentence}").sample(voices, len(voices))
             draw = random.Random(f"{seed}/{lang}/{sentence}/{turn}")
             yield ClipRequest(
@@ -326,85 +402,89 @@ def draw_sentences(
                 noise=draw.choice(("white", "pink")),
                 snr_db=round(draw.uniform(*snr_db), 2),
                 noise_seed=draw.getrandbits(32),
-                tract=round(
-                    draw.uniform(0.9, 1.1), 3
-                ),  # about as many speakers as clips, of two dozen voices
+                # About as many speakers as clips, of two dozen voices.
+                tract=round(draw.uniform(0.9, 1.1), 3),
             )
 
 
-def _write_language(
-    folder: Path,
-    clips: Mapping[str, Sequence[SpokenClip]],
-    sentences: Sentences,
-    lists: Mapping[str, list[Utterance]],
-    rejected: list[Rejected],
-) -> dict[str, Any]:
-    """Write the tables of a language, add its utterances and rejected clips.
-
-    Returns its facts for `stats.json`.
-    """
-    write_tables(folder, clips)
-    silent = {
-        clip.request.sentence: clip
-        for name in SPLITS
-        for clip in clips[name]
-        if clip.duration_s is None
-    }
-    language = Language(sentences.lang)
-    language.rejected += sentences.rejected
-    for sentence, clip in silent.items():  # one per sentence: every round requests it again
-        reason = f"{clip.reason}: {sentence}"
-        language.rejected.append(
-            Rejected(clip.name, str(folder / "clips" / clip.name), reason, sentences.lang)
-        )
-    for name, utterances in lists.items():
-        utterances += sorted(
-            read_release_table(folder / f"{name}.tsv", language),
-            key=lambda utterance: utterance.key,
-        )
-    rejected += language.rejected
-    num_used = len({clip.request.sentence for clip in clips["train"]})
-    num_train = len(sentences.kept) - len(
-        {clip.request.sentence for clip in (*clips["dev"], *clips["test"])}
-    )
-    if num_used < num_train:
-        message = "%s: only %d of %d training sentences are spoken; more --hours would use them all"
-        logger.warning(message, sentences.lang, num_used, num_train)
-    facts = {"train": num_used, "train_unused": num_train - num_used}
-    return {"removed_characters": most_frequent(language.removed), "sentences": facts}
+# ---- tables and lists
 
 
 def write_tables(folder: Path, clips: Mapping[str, Sequence[SpokenClip]]) -> None:
-    """Write the Common Voice tables of a language, and remove the clips of earlier requests."""
+    """Write the Common Voice tables of a language, and remove the clips of earlier requests.
+
+    `clips`: those of each set; clips without a sound are in no table.
+    """
     audible = {
         name: [clip for clip in clips[name] if clip.duration_s is not None] for name in SPLITS
     }
     audible["validated"] = list(chain.from_iterable(audible.values()))
-    tables: dict[str, list[Sequence[str]]] = {name: [_COLUMNS] for name in audible}
-    for name, of_set in audible.items():
-        for clip in of_set:
-            request = clip.request
-            speaker, gender = f"{request.lang}-{request.voice}", VOICES[request.voice]
-            row = (
-                speaker,
-                clip.name,
-                request.sentence,
-                "2",
-                "0",
-                "",
-                gender,
-                "simulated",
-                request.lang,
-                "",
-            )
-            tables[name].append(row)
-    durations_ms = {
+    for name, clips_of_table in audible.items():
+        _write_table(folder / f"{name}.tsv", [_COLUMNS, *map(_make_row, clips_of_table)])
+    ms_of_name = {
         clip.name: round(1000 * (clip.duration_s or 0.0)) for clip in audible["validated"]
     }
-    tables["clip_durations"] = [
-        ("clip", "duration[ms]"),
-        *((name, str(ms)) for name, ms in durations_ms.items()),
-    ]
-    for name, rows in tables.items():
-        write_atomic(folder / f"{name}.tsv", "".join("\t".join(row) + "\n" for row in rows))
-    espeak.remove_other_clips([folder / "clips"], durations_ms.keys())
+    duration_rows = [(name, str(ms)) for name, ms in ms_of_name.items()]
+    _write_table(folder / "clip_durations.tsv", [("clip", "duration[ms]"), *duration_rows])
+    espeak.remove_other_clips([folder / "clips"], ms_of_name.keys())
+
+
+def _make_row(clip: SpokenClip) -> tuple[str, ...]:
+    """The row of a clip in a table, in the order of `_COLUMNS`."""
+    request = clip.request
+    cells = dict.fromkeys(_COLUMNS, "") | {
+        "client_id": f"{request.lang}-{request.voice}",
+        "path": clip.name,
+        "sentence": request.sentence,
+        "up_votes": "2",
+        "down_votes": "0",
+        "gender": VOICES[request.voice],
+        "accents": "simulated",
+        "locale": request.lang,
+    }
+    return tuple(cells.values())
+
+
+def _write_table(path: Path, rows: Iterable[Sequence[str]]) -> None:
+    """Write a table with tabs between its cells."""
+    write_atomic(path, "".join("\t".join(row) + "\n" for row in rows))
+
+
+def _read_language(
+    folder: Path, clips: Mapping[str, Sequence[SpokenClip]], sentences: Sentences
+) -> Language:
+    """The sets of a language from its tables, in the order of the keys, and its rejected clips.
+
+    Rejected are sentences that are not spoken, clips without a sound, and rows of the tables that
+    cannot be used.
+    """
+    language = Language(sentences.lang)
+    language.rejected += sentences.rejected
+    silent: dict[str, SpokenClip] = {}  # one per sentence: every round requests it again
+    for name in SPLITS:
+        for clip in clips[name]:
+            if clip.duration_s is None:
+                silent[clip.request.sentence] = clip
+    for sentence, clip in silent.items():
+        path = str(folder / "clips" / clip.name)
+        reason = f"{clip.reason}: {sentence}"
+        language.rejected.append(
+            Rejected(key=clip.name, path=path, reason=reason, lang=sentences.lang)
+        )
+    for name in SPLITS:
+        utterances = read_release_table(folder / f"{name}.tsv", language)
+        language.splits[name] = sorted(utterances, key=lambda utterance: utterance.key)
+    return language
+
+
+def _count_spoken(
+    clips: Mapping[str, Sequence[SpokenClip]], sentences: Sentences
+) -> dict[str, int]:
+    """The numbers of training sentences that are spoken and not spoken; logs a warning for these."""
+    held_out = {clip.request.sentence for clip in (*clips["dev"], *clips["test"])}
+    num_train = len(sentences.kept) - len(held_out)
+    num_spoken = len({clip.request.sentence for clip in clips["train"]})
+    if num_spoken < num_train:
+        message = "%s: only %d of %d training sentences are spoken; more --hours would use them all"
+        logger.warning(message, sentences.lang, num_spoken, num_train)
+    return {"train": num_spoken, "train_unused": num_train - num_spoken}

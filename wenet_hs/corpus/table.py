@@ -41,8 +41,9 @@ from wenet_hs.corpus.columns import (
     is_usual_name,
     suggest_columns,
 )
-from wenet_hs.corpus.entries import Entry, RecordingOptions, prepare_entries
+from wenet_hs.corpus.entries import Entry, RecordingOptions
 from wenet_hs.corpus.output import Rejected
+from wenet_hs.corpus.own_recordings import prepare_entries
 from wenet_hs.corpus.table_files import Table, decode_text, read_table_file
 from wenet_hs.data.audio import AudioError, read_duration
 from wenet_hs.data.containers import ADD_HEADER, RAW_SAMPLES, RAW_SUFFIXES

@@ -18,9 +18,10 @@ from wenet_hs.annotation.tiers import AnnotationFile, Span, Tier
 from wenet_hs.base.options import option
 from wenet_hs.corpus.channels import count_channels, find_channel_name
 from wenet_hs.corpus.code_tiers import report_codes
-from wenet_hs.corpus.entries import Entry, RecordingOptions, prepare_entries
+from wenet_hs.corpus.entries import Entry, RecordingOptions
 from wenet_hs.corpus.intervals import NOISES, UNKNOWN, join_tiers
 from wenet_hs.corpus.output import Rejected
+from wenet_hs.corpus.own_recordings import prepare_entries
 from wenet_hs.corpus.pauses import ALIGNER_LABELS
 from wenet_hs.corpus.speakers import name_speakers
 from wenet_hs.corpus.tier_choice import TierSelection, check_choice

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The UCLA Phonetic Corpus (Li et al.
-
-2021): words of 97 languages with phones, for recognition of unseen languages.
+"""The UCLA Phonetic Corpus (Li et al. 2021): words of 97 languages, to recognise unseen languages.
 
 Example: wenet-hs prepare ucla --corpus ucla-phonetic-corpus --out data
 
@@ -12,7 +10,7 @@ codes; speakers are not named.
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,6 +55,7 @@ class UclaOptions(AudioOptions):
     )
 
     def __post_init__(self) -> None:
+        """Raises ValueError for shares out of range, and languages that are test and dev too."""
         super().__post_init__()
         if not 0.0 < self.dev_fraction < 1.0:
             raise ValueError(
@@ -64,9 +63,11 @@ class UclaOptions(AudioOptions):
             )
         if not 0.0 < self.train_share <= 1.0:
             raise ValueError(f"train_share {self.train_share:g}: must be above 0 and at most 1")
-        if both := " ".join(lang for lang in self.dev_langs if lang in self.test_langs):
+        in_both = [lang for lang in self.dev_langs if lang in self.test_langs]
+        if in_both:
+            listed = " ".join(in_both)
             raise ValueError(
-                f"dev_langs: {both} also in --test_langs; a language belongs to one set only"
+                f"dev_langs: {listed} also in --test_langs; a language belongs to one set only"
             )
 
 
@@ -77,125 +78,157 @@ def prepare(options: UclaOptions) -> dict[str, Any]:
     contains another corpus, no test language, or not all dev languages.
     """
     folders = _find_languages(options.corpus)
-    absent = _check_langs(options, folders)
-    utterances: dict[str, Utterance] = {}
-    rejected: list[Rejected] = []
+    absent_test_langs = _check_langs(options, folders)
+    utterances = list[Utterance]()
+    rejected = list[Rejected]()
     for lang, folder in folders.items():
-        _read_language(folder, lang, utterances, rejected)
+        for row in _read_language(folder, lang, used_keys={u.key for u in utterances}):
+            if isinstance(row, Rejected):
+                rejected.append(row)
+            else:
+                utterances.append(row)
     checker = options.make_checker()
-    usable, unusable = checker.check(list(utterances.values()), "clips")
+    usable, unusable = checker.check(utterances, "clips")
     splits = _split(usable, options)
-    facts = {
-        "corpus": "ucla",
-        "licence": "CC BY-NC: not for commercial use, and not to be passed on under another licence",
-        "options": recorded_options(options),
-        "num_incomplete": checker.count_incomplete(splits),
-        "test_langs_absent": absent,
-        "phones": _describe_phones(splits),
-    }
-    langs: dict[str, dict[str, Any]] = {lang: {} for lang in folders}
-    limit = options.max_rejected
     return write_corpus(
-        options.out, splits, rejected + unusable, facts, langs, max_rejected=limit, unit="phone"
+        options.out,
+        splits,
+        rejected + unusable,
+        facts={
+            "corpus": "ucla",
+            "licence": "CC BY-NC: not for commercial use, and not to be passed on under another licence",
+            "options": recorded_options(options),
+            "num_incomplete": checker.count_incomplete(splits),
+            "test_langs_absent": absent_test_langs,
+            "phones": _describe_phones(splits),
+        },
+        langs={lang: {} for lang in folders},
+        max_rejected=options.max_rejected,
+        unit="phone",
     )
 
 
 def _find_languages(corpus: Path) -> dict[str, Path]:
+    """Language → its folder, in the order of the names. Raises DataError if there is none."""
     expected = "<lang>/text.txt and <lang>/audio/ of the UCLA Phonetic Corpus"
     if not corpus.is_dir():
         raise DataError(corpus, "no such folder", f"--corpus is the folder with {expected}")
     folders = {path.parent.name: path.parent for path in sorted(corpus.glob("*/text.txt"))}
-    if not folders:
-        if any(corpus.glob("**/validated.tsv")):
-            raise DataError(
-                corpus, f"expected {expected}, found Common Voice", "use `prepare commonvoice`"
-            )
-        found = ", ".join(sorted(path.name for path in corpus.iterdir())[:8]) or "an empty folder"
-        raise DataError(corpus, f"expected {expected}, found {found}", "check --corpus")
-    return folders
+    if folders:
+        return folders
+    if any(corpus.glob("**/validated.tsv")):
+        found = f"expected {expected}, found Common Voice"
+        raise DataError(corpus, found, "use `prepare commonvoice`")
+    names = sorted(path.name for path in corpus.iterdir())
+    listed = ", ".join(names[:8]) or "an empty folder"
+    raise DataError(corpus, f"expected {expected}, found {listed}", "check --corpus")
 
 
-def _check_langs(options: UclaOptions, folders: dict[str, Path]) -> list[str]:
-    """The test languages that the corpus lacks.
+def _check_langs(options: UclaOptions, folders: Mapping[str, Path]) -> list[str]:
+    """The test languages that the corpus lacks; logs a warning if it lacks some.
 
     Raises DataError if it lacks all of them or a dev language.
     """
-    if unknown := " ".join(lang for lang in options.dev_langs if lang not in folders):
-        known = " ".join(lang for lang in folders if lang not in options.test_langs)
-        raise DataError(
-            options.corpus, f"does not contain {unknown} of --dev_langs", f"choose from: {known}"
-        )
+    unknown = [lang for lang in options.dev_langs if lang not in folders]
+    if unknown:
+        choices = " ".join(lang for lang in folders if lang not in options.test_langs)
+        found = f"does not contain {' '.join(unknown)} of --dev_langs"
+        raise DataError(options.corpus, found, f"choose from: {choices}")
     absent = [lang for lang in options.test_langs if lang not in folders]
     if len(absent) == len(options.test_langs):
         found = f"contains none of the test languages {' '.join(options.test_langs)}"
         raise DataError(options.corpus, found, f"choose --test_langs from: {' '.join(folders)}")
     if absent:
         num_present = len(set(options.test_langs) - set(absent))
-        missing = " ".join(absent)
-        logger.warning(
-            "%s: missing test languages: %s; testing on %d", options.corpus, missing, num_present
-        )
+        message = "%s: missing test languages: %s; testing on %d"
+        logger.warning(message, options.corpus, " ".join(absent), num_present)
     return absent
 
 
 def _read_language(
-    folder: Path, lang: str, utterances: dict[str, Utterance], rejected: list[Rejected]
-) -> None:
-    """Add the lines of one `text.txt` to the utterances (by key) or the rejected."""
+    folder: Path, lang: str, *, used_keys: Iterable[str]
+) -> Iterator[Utterance | Rejected]:
+    """The utterances of one `text.txt`, and the lines that cannot be used; empty lines are skipped.
+
+    `used_keys`: of the utterances of other languages; a line with such a key is a repetition too.
+    """
     lines = read_bytes(folder / "text.txt").removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    keys = set(used_keys)
     for number, raw in enumerate(lines, start=1):
         where = f"{lang}:text.txt:{number}"
         try:
-            name, _, phones = " ".join(raw.decode("utf-8").split()).partition(" ")
+            line = " ".join(raw.decode("utf-8").split())
         except UnicodeDecodeError as error:
-            rejected.append(Rejected(where, "", f"not UTF-8: byte {error.start} of the line", lang))
+            yield Rejected(
+                key=where, path="", reason=f"not UTF-8: byte {error.start} of the line", lang=lang
+            )
             continue
+        name, _, phones = line.partition(" ")
         if not name:
             continue
         key = name if name.startswith(f"{lang}-") else f"{lang}-{name}"
         txt = normalize_phones(phones)
         candidates = [folder / "audio" / f"{name}{suffix}" for suffix in _AUDIO_SUFFIXES]
-        audio = next((path for path in candidates if "/" not in name and path.is_file()), None)
-        if key in utterances:
+        audio = _find_audio(name, candidates)
+        path = str(audio or candidates[0])
+        if key in keys:
             reason = "repeated: this utterance is on an earlier line"
+            yield Rejected(key=where, path=path, reason=reason, lang=lang)
         elif not txt:
-            reason = "empty transcript"
+            yield Rejected(key=key, path=path, reason="empty transcript", lang=lang)
         elif audio is None:
             reason = f"missing: no audio/{name}{' or '.join(_AUDIO_SUFFIXES)}"
+            yield Rejected(key=key, path=path, reason=reason, lang=lang)
         else:
-            utterances[key] = Utterance(key=key, wav=str(audio), txt=txt, lang=lang)
-            continue
-        rejected.append(
-            Rejected(where if key in utterances else key, str(audio or candidates[0]), reason, lang)
-        )
+            keys.add(key)
+            yield Utterance(key=key, wav=path, txt=txt, lang=lang)
+
+
+def _find_audio(name: str, candidates: Sequence[Path]) -> Path | None:
+    """The first of the paths that exists; None for a name with a folder, which is not looked for."""
+    if "/" in name:
+        return None
+    return next(filter(Path.is_file, candidates), None)
 
 
 def _split(usable: Sequence[Utterance], options: UclaOptions) -> dict[str, list[Utterance]]:
-    """Test: all of the test languages.
+    """The three sets; each in the order of the keys.
 
-    Dev: all of the dev languages, or a random share of the others (at least 1).
+    Test: all of the test languages. Dev: all of the dev languages, or a random share of the others.
+    Train: a random share of the rest. Each share has at least one utterance.
     """
     test = [utterance for utterance in usable if utterance.lang in options.test_langs]
     others = shuffled((u for u in usable if u.lang not in options.test_langs), options.seed, "dev")
-    num_dev = max(1, round(options.dev_fraction * len(others)))
     if options.dev_langs:
-        others.sort(key=lambda utterance: utterance.lang not in options.dev_langs)
-        num_dev = sum(utterance.lang in options.dev_langs for utterance in others)
-    num_train = max(1, round(options.train_share * (len(others) - num_dev)))
-    splits = {"train": others[num_dev:][:num_train], "dev": others[:num_dev], "test": test}
+        dev = [utterance for utterance in others if utterance.lang in options.dev_langs]
+        rest = [utterance for utterance in others if utterance.lang not in options.dev_langs]
+    else:
+        num_dev = max(1, round(options.dev_fraction * len(others)))
+        dev = others[:num_dev]
+        rest = others[num_dev:]
+    num_train = max(1, round(options.train_share * len(rest)))
+    splits = {"train": rest[:num_train], "dev": dev, "test": test}
     return {name: sorted(utterances, key=lambda u: u.key) for name, utterances in splits.items()}
 
 
-def _describe_phones(splits: dict[str, list[Utterance]]) -> dict[str, Any]:
-    """The number of phones, and the phones of the test set that no training utterance has."""
-    counts = {
-        name: Counter(p for u in utterances for p in u.txt.split())
-        for name, utterances in splits.items()
-    }
-    unseen = sorted(counts["test"].keys() - counts["train"].keys())
+def _describe_phones(splits: Mapping[str, Sequence[Utterance]]) -> dict[str, Any]:
+    """The numbers of different phones and of all phones per set, for `stats.json`.
+
+    Also the phones of the test set that no training utterance has, and how often they occur.
+    """
+    counts_of_set = {name: _count_phones(utterances) for name, utterances in splits.items()}
+    test_counts = counts_of_set["test"]
+    unseen = sorted(test_counts.keys() - counts_of_set["train"].keys())
     return {
-        "types": {name: len(count) for name, count in counts.items()},
-        "tokens": {name: count.total() for name, count in counts.items()},
+        "types": {name: len(counts) for name, counts in counts_of_set.items()},
+        "tokens": {name: counts.total() for name, counts in counts_of_set.items()},
         "unseen_in_test": unseen,
-        "unseen_tokens_in_test": sum(counts["test"][phone] for phone in unseen),
+        "unseen_tokens_in_test": sum(test_counts[phone] for phone in unseen),
     }
+
+
+def _count_phones(utterances: Iterable[Utterance]) -> Counter[str]:
+    counts = Counter[str]()
+    for utterance in utterances:
+        counts.update(utterance.txt.split())
+    return counts

@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adaptive softmax (Grave et al.
+"""The adaptive softmax of Grave et al. 2017 (arXiv 1609.04309): `AdaptiveHead`.
 
-2017, arXiv 1609.04309): PyTorch's module with the contract of the output heads.
-
-P(v) is softmax(W·h)[v] for a frequent unit, and softmax(W·h)[c] · softmax(B_c·A_c·h)[v] for a unit
-of cluster c. The first softmax has one entry per cluster of rarer units. A_c reduces the width. A
-cluster is computed only for the rows that need it.
+It uses the module of PyTorch. P(v) is softmax(W·h)[v] for a frequent unit, and softmax(W·h)[c] ·
+softmax(B_c·A_c·h)[v] for a unit of cluster c. The first softmax has one entry per cluster of rarer
+units. A_c reduces the width. A cluster is computed only for the rows that need it.
 
 Dimension key: N rows (M of them chosen), D width, V units, S units in the first softmax (the
-shortlist), C = S + clusters choices there, U units of a cluster.
+shortlist), C = S + clusters choices there, U units of a cluster, W width of a cluster.
 """
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,24 +23,29 @@ from wenet_hs.heads.products import linear
 from wenet_hs.tree.fields import check_frequencies
 
 MASS_SHARES = (1 / 2, 3 / 4, 7 / 8)
-"""Default cutoffs: a cluster begins after the fewest units that have this share of all occurrences."""
-
+"""Where clusters begin by default: after the fewest units with this share of all occurrences."""
 
 DENSE_VALUES_GPU = 2**23
-"""Up to so many log-probabilities. An estimate, not a measurement."""
+"""Up to this many log-probabilities a GPU computes the cost from all units.
+
+An estimate, not a measurement.
+"""
 
 
 class AdaptiveHead(OutputHead):
     """PyTorch's adaptive softmax over the units in descending order of frequency, equal ones by id.
 
-    Parameters are those of `torch.nn.AdaptiveLogSoftmaxWithLoss` under `adaptive.`. The ranking is
-    a buffer outside the state_dict, because it follows from the frequencies in `tree.json`.
+    Rank 0 is the most frequent unit. Parameters are those of `torch.nn.AdaptiveLogSoftmaxWithLoss`
+    under `adaptive.`. The ranking is not in the state_dict, because it follows from the
+    frequencies in `tree.json`.
     """
 
     ranked_units: Tensor
+    """(V,) int64: the unit id of each rank."""
     rank_of_unit: Tensor
+    """(V,) int64: the rank of each unit id."""
     starts: Tensor
-    """The first rank of each cluster."""
+    """The first rank of each cluster, int64: `cutoffs` on the device of the head."""
 
     def __init__(
         self,
@@ -64,143 +66,161 @@ class AdaptiveHead(OutputHead):
         """
         weights = check_frequencies(frequencies)
         super().__init__(dim, len(weights))
-        ranked = np.argsort(-weights, kind="stable")
+        ranked_units = np.argsort(-weights, kind="stable")
+        rank_of_unit = np.argsort(ranked_units, kind="stable")
         self.cutoffs = default_cutoffs(weights) if cutoffs is None else list(cutoffs)
         if not div_value >= 1:
             raise ValueError(f"div_value: must be at least 1, got {div_value}")
-        # Slightly below the root, which may have been rounded up.
-        self.div_value = min(div_value, dim ** (1 / max(1, len(self.cutoffs))) * (1 - 1e-9))
+        # The last width is at least 1. The root of D may have been rounded up: slightly below it.
+        largest_div_value = dim ** (1 / max(1, len(self.cutoffs))) * (1 - 1e-9)
+        self.div_value = min(div_value, largest_div_value)
         self.adaptive = nn.AdaptiveLogSoftmaxWithLoss(
             dim, self.num_units, self.cutoffs, self.div_value
         )
-        # Integers, because .half() does not change them.
-        self.register_buffer("ranked_units", torch.from_numpy(ranked), persistent=False)
-        self.register_buffer(
-            "starts", torch.tensor(self.cutoffs, dtype=torch.int64), persistent=False
-        )
-        self.register_buffer(
-            "rank_of_unit", torch.from_numpy(np.argsort(ranked, kind="stable")), persistent=False
-        )
+        # The tables contain integers, because .half() does not change these.
+        tables = {
+            "ranked_units": torch.from_numpy(ranked_units),
+            "starts": torch.tensor(self.cutoffs, dtype=torch.int64),
+            "rank_of_unit": torch.from_numpy(rank_of_unit),
+        }
+        for name, table in tables.items():
+            self.register_buffer(name, table, persistent=False)
 
     def extra_repr(self) -> str:
+        """The sizes, the cutoffs, and the `div_value` that is used."""
         return f"{super().extra_repr()}, cutoffs={self.cutoffs}, div_value={self.div_value:g}"
 
-    @property
-    def _bounds(self) -> list[tuple[int, int]]:
-        """The first rank of each cluster and the rank after its last."""
-        return list(itertools.pairwise([*self.cutoffs, self.num_units]))
-
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
-        first_NC, size = self._first(hidden_ND), self.cutoffs[0]
-        parts = [first_NC[:, :size]]
+        """(N, D) → (N, V) natural logarithms, from the first softmax and those of all clusters."""
+        first_NC = self._first_log_probs(hidden_ND)
+        shortlist_size = self.cutoffs[0]
+        parts_by_rank = [first_NC[:, :shortlist_size]]
         for cluster in range(len(self.cutoffs)):
-            parts.append(self._cluster(hidden_ND, cluster) + first_NC[:, size + cluster, None])
-        return torch.cat(parts, dim=-1).index_select(-1, self.rank_of_unit)
+            cluster_entry_N1 = first_NC[:, shortlist_size + cluster, None]
+            parts_by_rank.append(self._cluster_log_probs(hidden_ND, cluster) + cluster_entry_N1)
+        return torch.cat(parts_by_rank, dim=-1).index_select(-1, self.rank_of_unit)
 
     def _cross_entropy(
         self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float
     ) -> Tensor:
-        if on_all or self._is_dense(hidden_ND):
+        """(N,) nats: from all units if `on_all` needs them or that is faster.
+
+        Otherwise each row needs the first softmax and the cluster of its target.
+        """
+        if on_all or self._is_dense_faster(hidden_ND):
             return weighted_cost(self._log_probs(hidden_ND), targets_N, on_target, on_all)
-        return self._node_smoothed_loss(hidden_ND, targets_N, 0.0)
+        return self._node_smoothed_loss(hidden_ND, targets_N, smoothing=0.0)
 
     def _node_smoothed_loss(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
-        """The divergence of the first softmax, plus that of the cluster's softmax for targets in a
-        cluster.
-        """
-        first_NC = self._first(hidden_ND)
-        ranks_N, size = self.rank_of_unit[targets_N], self.cutoffs[0]
-        cluster_N = torch.bucketize(ranks_N, self.starts, right=True) - 1  # -1: the shortlist
-        choices_N = torch.where(cluster_N < 0, ranks_N, size + cluster_N)
-        cost_N = divergence(first_NC, choices_N, smoothing)
-        numbers = torch.arange(-1, len(self.cutoffs), device=cluster_N.device)
-        num_rows = (
-            (cluster_N[:, None] == numbers).sum(0).tolist()
-        )  # waits for a GPU, once for all clusters
-        rows = cluster_N.argsort(stable=True).split(num_rows)[1:]  # type: ignore[no-untyped-call]
-        for cluster, ((start, _), rows_M) in enumerate(zip(self._bounds, rows, strict=True)):
-            found_MU = self._cluster(hidden_ND.index_select(0, rows_M), cluster)
-            cost_M = divergence(found_MU, ranks_N[rows_M] - start, smoothing)
+        """(N,) nats: the divergence of the first softmax, and of the cluster's if there is one."""
+        first_NC = self._first_log_probs(hidden_ND)
+        ranks_N = self.rank_of_unit[targets_N]
+        # The cluster of each target, or -1 for a target in the shortlist.
+        cluster_N = torch.bucketize(ranks_N, self.starts, right=True) - 1
+        first_choices_N = torch.where(cluster_N < 0, ranks_N, self.cutoffs[0] + cluster_N)
+        cost_N = divergence(first_NC, first_choices_N, smoothing)
+        for cluster, rows_M in enumerate(self._rows_of_clusters(cluster_N)):
+            log_probs_MU = self._cluster_log_probs(hidden_ND.index_select(0, rows_M), cluster)
+            choices_M = ranks_N[rows_M] - self.cutoffs[cluster]
+            cost_M = divergence(log_probs_MU, choices_M, smoothing)
             cost_N = cost_N.index_add(0, rows_M, cost_M)
         return cost_N
+
+    def _rows_of_clusters(self, cluster_N: Tensor) -> tuple[Tensor, ...]:
+        """The rows (M,) of each cluster, ascending.
+
+        `cluster_N` is the cluster of each row, or -1 for the shortlist, whose rows are left out.
+        The program waits for a GPU once, for the numbers of rows of all clusters.
+        """
+        numbers_C = torch.arange(-1, len(self.cutoffs), device=cluster_N.device)
+        num_rows = (cluster_N[:, None] == numbers_C).sum(0).tolist()
+        _, *cluster_rows = torch.split(cluster_N.argsort(stable=True), num_rows)
+        return tuple(cluster_rows)
 
     def loss_and_metrics(
         self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, kind: SmoothingKind = "leaf"
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Without smoothing the loss is the nll too, so that the rows of the clusters are found
-        once.
+        """`loss` and both results of `eval_metrics`; all three are (...).
+
+        Without smoothing the loss is also the nll, so that the clusters are computed once for both.
         """
-        if smoothing or self._is_dense(self._rows(hidden)):
+        if smoothing or self._is_dense_faster(self._flatten_hidden(hidden)):
             return super().loss_and_metrics(hidden, targets, smoothing, kind)
         loss = self.loss(hidden, targets)
         with torch.no_grad(), torch.autocast(hidden.device.type, enabled=False):
-            is_best_N = self._is_best(self._rows(hidden), targets.reshape(-1))
+            is_best_N = self._is_best(self._flatten_hidden(hidden), targets.reshape(-1))
         return loss, loss.detach(), is_best_N.reshape(targets.shape)
 
-    def _is_dense(self, hidden_ND: Tensor) -> bool:
-        """Whether a cost without smoothing is computed from all units: on a GPU, where few values
-        cost less than a wait for the number of rows in each cluster.
+    def _is_dense_faster(self, hidden_ND: Tensor) -> bool:
+        """Whether a cost without smoothing is computed from the log-probabilities of all units.
+
+        That is so on a GPU if they are few. The other way waits there for the number of rows in
+        each cluster.
         """
         return is_gpu(hidden_ND.device) and len(hidden_ND) * self.num_units <= DENSE_VALUES_GPU
 
     def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
-        if self._is_dense(hidden_ND):
+        """The nll of each target (N,) in nats and whether it is ranked first (N,)."""
+        if self._is_dense_faster(hidden_ND):
             return super()._eval_metrics(hidden_ND, targets_N)
-        return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._is_best(
-            hidden_ND, targets_N
-        )
+        nll_N = self._cross_entropy(hidden_ND, targets_N, on_target=1.0, on_all=0.0)
+        return nll_N, self._is_best(hidden_ND, targets_N)
 
     def _is_best(self, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
-        """A cluster's entry in the first softmax is a bound for its units: only few rows need a
-        cluster.
+        """(N,) bool: whether the target is the most probable unit; of equal ones the lowest id is.
+
+        No unit of a cluster is more probable than the cluster in the first softmax. So a cluster is
+        computed only for the rows in which it is at least as probable as the best shortlist unit.
         """
-        first_NC, size = self._first(hidden_ND), self.cutoffs[0]
-        best_N, unit_N = self._best(first_NC[:, :size], 0)
-        is_needed_NC = (first_NC[:, size:] >= best_N[:, None]).cpu()
-        for cluster, (start, _) in enumerate(self._bounds):
-            entry_N = first_NC[:, size + cluster]
+        first_NC = self._first_log_probs(hidden_ND)
+        shortlist_size = self.cutoffs[0]
+        best_N, unit_N = self._best_of_ranks(first_NC[:, :shortlist_size], start=0)
+        is_needed_NC = (first_NC[:, shortlist_size:] >= best_N[:, None]).cpu()
+        for cluster, start in enumerate(self.cutoffs):
             rows_M = copy_to(first_NC.device, is_needed_NC[:, cluster].nonzero()[:, 0])
-            found_MU = (
-                self._cluster(hidden_ND.index_select(0, rows_M), cluster) + entry_N[rows_M, None]
-            )
-            best_M, unit_M = self._best(found_MU, start)
-            is_ahead_M = (best_M > best_N[rows_M]) | (
-                (best_M == best_N[rows_M]) & (unit_M < unit_N[rows_M])
-            )
+            cluster_entry_M1 = first_NC[:, shortlist_size + cluster][rows_M, None]
+            given_cluster_MU = self._cluster_log_probs(hidden_ND.index_select(0, rows_M), cluster)
+            best_M, unit_M = self._best_of_ranks(given_cluster_MU + cluster_entry_M1, start)
+            is_tie_M = best_M == best_N[rows_M]
+            is_ahead_M = (best_M > best_N[rows_M]) | (is_tie_M & (unit_M < unit_N[rows_M]))
             best_N[rows_M] = torch.where(is_ahead_M, best_M, best_N[rows_M])
             unit_N[rows_M] = torch.where(is_ahead_M, unit_M, unit_N[rows_M])
         return unit_N == targets_N
 
-    def _best(self, log_probs_MU: Tensor, start: int) -> tuple[Tensor, Tensor]:
-        """The maximum of each row and the lowest id of its units; the columns begin at rank
-        `start`.
+    def _best_of_ranks(self, log_probs_MU: Tensor, start: int) -> tuple[Tensor, Tensor]:
+        """The greatest log-probability of each row (M,), and the lowest unit id that has it (M,).
+
+        The columns are the units of consecutive ranks from `start` on.
         """
         best_M = log_probs_MU.amax(-1)
         units_U = self.ranked_units[start : start + log_probs_MU.size(-1)]
-        return best_M, torch.where(log_probs_MU == best_M[:, None], units_U, self.num_units).amin(
-            -1
-        )
+        above_all_ids = self.num_units
+        ids_of_best_MU = torch.where(log_probs_MU == best_M[:, None], units_U, above_all_ids)
+        return best_M, ids_of_best_MU.amin(-1)
 
-    def _first(self, hidden_ND: Tensor) -> Tensor:
-        """(N, C) log-probabilities of the shortlist and of each cluster."""
-        return F.log_softmax(
-            linear(hidden_ND, self.adaptive.head.weight.to(hidden_ND.dtype)), dim=-1
-        )
+    def _first_log_probs(self, hidden_ND: Tensor) -> Tensor:
+        """(N, C) log-probabilities of the shortlist's units, then of the clusters."""
+        weight_CD = self.adaptive.head.weight.to(hidden_ND.dtype)
+        return F.log_softmax(linear(hidden_ND, weight_CD), dim=-1)
 
-    def _cluster(self, hidden_MD: Tensor, cluster: int) -> Tensor:
-        """(M, U) log-probabilities of a cluster's units given the cluster."""
-        for weight in self.adaptive.tail[
-            cluster
-        ].parameters():  # to the cluster's width, then to its units
-            hidden_MD = linear(hidden_MD, weight.to(hidden_MD.dtype))
-        return F.log_softmax(hidden_MD, dim=-1)
+    def _cluster_log_probs(self, hidden_MD: Tensor, cluster: int) -> Tensor:
+        """(M, U) log-probabilities of the cluster's units, given the cluster."""
+        to_width, to_units = self.adaptive.tail[cluster].parameters()
+        narrow_MW = linear(hidden_MD, to_width.to(hidden_MD.dtype))
+        return F.log_softmax(linear(narrow_MW, to_units.to(hidden_MD.dtype)), dim=-1)
 
 
 def default_cutoffs(frequencies: NDArray[np.float64]) -> list[int]:
-    """The cutoffs of MASS_SHARES, below V and without repetition; V is at least 2."""
+    """The ranks at which clusters begin by MASS_SHARES: ascending, distinct, 1…V-1.
+
+    V is at least 2. If no unit occurs, all units count the same.
+    """
     num_units = len(frequencies)
     largest = frequencies.max()
-    weights = np.ones(num_units) if largest == 0 else np.sort(frequencies / largest)[::-1]
+    if largest == 0:
+        weights = np.ones(num_units)
+    else:  # divided by the largest, so that the sum is finite
+        weights = np.sort(frequencies / largest)[::-1]
     mass = np.cumsum(weights)
     counts = np.searchsorted(mass, np.array(MASS_SHARES) * mass[-1]) + 1
-    return sorted({min(int(count), num_units - 1) for count in counts} - {0})
+    return sorted({min(int(count), num_units - 1) for count in counts})

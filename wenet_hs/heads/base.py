@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contract of the output heads and their shared code: checks, float32 computation, label
-smoothing, the k best.
+"""`OutputHead`, the interface of all heads, and the code that they share.
+
+Shared are the checks of the arguments, the computation in float32, label smoothing, and the k best
+units from all log-probabilities.
 
 Dimension key: N rows (all leading dimensions of `hidden` as one), D width, V units, K best, B
 batch, T time, L labels.
@@ -16,24 +18,30 @@ from torch import Tensor, nn
 from wenet_hs.heads.kernels.search import topk_lowest_id_first
 
 SmoothingKind = Literal["leaf", "node"]
-"""What label smoothing gives its mass to: all other units equally, or the other children of each
-node on the path.
+"""Which choices share the probability ε of label smoothing equally.
+
+"leaf": all units except the target. "node": at each node on the target's path, the other children.
 """
 
 TOPK_MAX_SCORES = 2**25
-"""Log-probabilities that `topk` and `eval_metrics` compute at a time; more rows are cut into parts
-for the memory.
+"""How many log-probabilities without gradients are computed at a time.
+
+More rows are computed in parts, because all log-probabilities would need too much memory.
 """
 
 
 class SmoothingWeights(NamedTuple):
-    """KL(q ‖ p) of WeNet's smoothed target q as `constant - on_target·log p(target) - on_all·Σ_v
-    log p(v)`.
+    """The weights of KL(q ‖ p), where q is the smoothed target distribution.
+
+    KL(q ‖ p) = constant - on_target·log p(target) - on_all·Σ_v log p(v).
     """
 
     on_target: float
+    """What q(target) is more than q of each other unit."""
     on_all: float
+    """q of each unit except the target; 0 without smoothing."""
     constant: float
+    """Minus the entropy of q, Σ_v q(v)·log q(v), in nats; 0 without smoothing."""
 
 
 class OutputHead(nn.Module, ABC):
@@ -42,7 +50,7 @@ class OutputHead(nn.Module, ABC):
     `hidden` is (..., D) of any float dtype. All computation is in float32, also under autocast;
     float64 stays float64. Results have the leading shape of `hidden`. `targets` are unit ids in
     0…V-1 with that leading shape. Their range is checked on a CPU; on a GPU the check would wait
-    for the device. There is no id for padding: leave it out before.
+    for the device. There is no id for padding: the caller removes it.
 
     A head implements `_log_probs` and `_cross_entropy`. It overrides `_node_smoothed_loss`,
     `_topk`, `_eval_metrics` and `_label_log_probs` if it can compute them without all
@@ -63,79 +71,89 @@ class OutputHead(nn.Module, ABC):
 
     @abstractmethod
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
-        """(N, D) float32 or float64 → (N, V) natural logarithms."""
+        """All log-probabilities of rows: (N, D) float32 or float64 → (N, V) natural logarithms."""
 
     @abstractmethod
     def _cross_entropy(
         self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float
     ) -> Tensor:
-        """(N, D), (N,) → (N,) nats: -on_target·log p(target) - on_all·Σ_v log p(v); on_target is 1
-        if on_all is 0.
+        """The weighted cost of each row: (N, D) and (N,) unit ids → (N,) nats.
+
+        It is -on_target·log p(target) - on_all·Σ_v log p(v). If on_all is 0, on_target is 1.
         """
 
     def log_probs(self, hidden: Tensor) -> Tensor:
-        """All log-probabilities: hidden (..., D) → (..., V) natural logarithms; each row sums to
-        one.
+        """The log-probabilities of all units: hidden (..., D) → (..., V) natural logarithms.
+
+        The probabilities of a row sum to one.
         """
-        rows_ND = self._rows(hidden)
+        rows_ND = self._flatten_hidden(hidden)
         with torch.autocast(hidden.device.type, enabled=False):
-            return self._log_probs(rows_ND).reshape(*hidden.shape[:-1], self.num_units)
+            log_probs_NV = self._log_probs(rows_ND)
+        return log_probs_NV.reshape(*hidden.shape[:-1], self.num_units)
 
     def plain_log_probs(self, hidden: Tensor) -> Tensor:
-        """`log_probs` by PyTorch's operations alone, without kernels of ours: for export, and as
-        the reference.
+        """`log_probs` computed by PyTorch's operations only, without kernels of this package.
+
+        It can be exported, and it is the reference for the kernels.
         """
-        rows_ND = self._rows(hidden)
+        rows_ND = self._flatten_hidden(hidden)
         with torch.autocast(hidden.device.type, enabled=False):
-            return self._plain_log_probs(rows_ND).reshape(*hidden.shape[:-1], self.num_units)
+            log_probs_NV = self._plain_log_probs(rows_ND)
+        return log_probs_NV.reshape(*hidden.shape[:-1], self.num_units)
 
     def _plain_log_probs(self, hidden_ND: Tensor) -> Tensor:
+        """`_log_probs` without kernels: (N, D) → (N, V). A head that has kernels overrides it."""
         return self._log_probs(hidden_ND)
 
     def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """The negative log-likelihood of each target: hidden (..., D), targets (...) → (...) nats,
-        ≥ 0.
+        """The negative log-likelihood of each target in nats, at least 0.
+
+        hidden (..., D) and targets (...) → (...).
         """
-        return self.loss(hidden, targets, 0.0)
+        return self.loss(hidden, targets, smoothing=0.0)
 
     def loss(
         self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, kind: SmoothingKind = "leaf"
     ) -> Tensor:
-        """The label-smoothing loss of each target: KL(q ‖ p) with its entropy constant, so it is ≥
-        0.
+        """The loss of each target with label smoothing: KL(q ‖ p) in nats, at least 0.
 
-        "leaf" is WeNet's: q is 1-smoothing on the target and smoothing/(V-1) on every other unit.
-        "node" smooths each decision on the target's path: 1-smoothing on the right child, the other
-        children share the rest. The loss is the sum of the divergences on the path. For a flat
-        softmax, which is one decision, both kinds are equal.
+        p is the distribution of the head, and q is the smoothed target distribution.
+        "leaf" is WeNet's smoothing: q is 1-smoothing on the target and smoothing/(V-1) on every
+        other unit. "node" smooths each decision on the target's path: the child on the path has
+        1-smoothing, and the other children share the rest. The loss is then the sum of the
+        divergences on the path. A flat softmax is one decision, so both kinds are equal there.
 
         Args:
             hidden: (..., D).
             targets: (...) unit ids, without padding.
             smoothing: ε in [0, 1).
         Returns: (...) nats, not averaged; `nll` when smoothing is 0.
+        Raises ValueError: an argument is invalid.
         """
-        rows_ND = self._rows(hidden)
-        targets_N = self._targets(targets, hidden.shape[:-1])
+        rows_ND = self._flatten_hidden(hidden)
+        targets_N = self._flatten_targets(targets, hidden.shape[:-1])
         if kind not in get_args(SmoothingKind):
             raise ValueError(f'kind: must be "leaf" or "node", got {kind!r}')
         weights = smoothing_weights(smoothing, self.num_units)
         with torch.autocast(hidden.device.type, enabled=False):
             if kind == "node" and smoothing:
-                return self._node_smoothed_loss(rows_ND, targets_N, smoothing).reshape(
-                    targets.shape
-                )
-            cost_N = self._cross_entropy(rows_ND, targets_N, weights.on_target, weights.on_all)
-        return (cost_N + weights.constant if weights.constant else cost_N).reshape(targets.shape)
+                loss_N = self._node_smoothed_loss(rows_ND, targets_N, smoothing)
+            else:
+                loss_N = self._cross_entropy(rows_ND, targets_N, weights.on_target, weights.on_all)
+                if weights.constant:
+                    loss_N = loss_N + weights.constant
+        return loss_N.reshape(targets.shape)
 
     @torch.no_grad()
     def eval_metrics(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Without gradients: nll (...) in nats, and whether the head ranks each target first (...).
+        """The nll of each target in nats (...), and whether the head ranks the target first (...).
 
-        Of equally probable units the lowest id is the first, as in `topk`.
+        Of equally probable units the one with the lowest id is first, as in `topk`. The results
+        have no gradients. Raises ValueError if an argument is invalid.
         """
-        rows_ND = self._rows(hidden)
-        targets_N = self._targets(targets, hidden.shape[:-1])
+        rows_ND = self._flatten_hidden(hidden)
+        targets_N = self._flatten_targets(targets, hidden.shape[:-1])
         with torch.autocast(hidden.device.type, enabled=False):
             nll_N, is_best_N = self._eval_metrics(rows_ND, targets_N)
         return nll_N.reshape(targets.shape), is_best_N.reshape(targets.shape)
@@ -143,11 +161,13 @@ class OutputHead(nn.Module, ABC):
     def loss_and_metrics(
         self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, kind: SmoothingKind = "leaf"
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """`loss` and both results of `eval_metrics`.
+        """`loss` with gradients, then both results of `eval_metrics`; all three are (...).
 
         A head overrides it if they share computation.
         """
-        return self.loss(hidden, targets, smoothing, kind), *self.eval_metrics(hidden, targets)
+        loss = self.loss(hidden, targets, smoothing, kind)
+        nll, is_best = self.eval_metrics(hidden, targets)
+        return loss, nll, is_best
 
     def label_log_probs(self, hidden: Tensor, labels: Tensor) -> Tensor:
         """The log-probabilities of an utterance's labels at each of its frames, for a CTC loss.
@@ -156,14 +176,15 @@ class OutputHead(nn.Module, ABC):
             hidden: (B, T, D).
             labels: (B, L) unit ids, for all frames of the utterance.
         Returns: (B, T, L) natural logarithms; differentiable.
+        Raises ValueError: an argument is invalid.
         """
         if hidden.dim() != 3 or labels.dim() != 2 or len(hidden) != len(labels):
-            found = f"{tuple(hidden.shape)} and {tuple(labels.shape)}"
             raise ValueError(
-                f"label_log_probs: expected hidden (B, T, D) and labels (B, L), got {found}"
+                "label_log_probs: expected hidden (B, T, D) and labels (B, L), "
+                f"got {tuple(hidden.shape)} and {tuple(labels.shape)}"
             )
-        labels_BL = self._targets(labels, labels.shape).reshape(labels.shape)
-        rows_BTD = self._rows(hidden).reshape(hidden.shape)
+        labels_BL = self._flatten_targets(labels, labels.shape).reshape(labels.shape)
+        rows_BTD = self._flatten_hidden(hidden).reshape(hidden.shape)
         with torch.autocast(hidden.device.type, enabled=False):
             return self._label_log_probs(rows_BTD, labels_BL)
 
@@ -174,114 +195,179 @@ class OutputHead(nn.Module, ABC):
             hidden: (..., D).
             k: 1…V.
         Returns: log-probabilities (..., K) and unit ids (..., K) int64.
+        Raises ValueError: k is not in 1…V, or hidden is invalid.
         """
         if not 1 <= k <= self.num_units:
             raise ValueError(
                 f"topk: k is {k}; with {self.num_units} units it must be 1…{self.num_units}"
             )
-        rows_ND = self._rows(hidden)
+        rows_ND = self._flatten_hidden(hidden)
         with torch.autocast(hidden.device.type, enabled=False):
             values_NK, ids_NK = self._topk(rows_ND, k)
-        return values_NK.reshape(*hidden.shape[:-1], k), ids_NK.reshape(*hidden.shape[:-1], k)
+        result_shape = (*hidden.shape[:-1], k)
+        return values_NK.reshape(result_shape), ids_NK.reshape(result_shape)
 
     def sparse_parameters(self) -> list[nn.Parameter]:
-        """Parameters with sparse gradients.
+        """The parameters that have sparse gradients; here none.
 
-        Training gives them an optimizer that updates the touched rows only.
+        Training gives them an optimizer that updates only the rows in the gradient.
         """
         return []
 
-    # The defaults, from all log-probabilities; shapes as in `_log_probs`.
+    # The default computation, from all log-probabilities.
 
     def _node_smoothed_loss(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
-        """(N,) the loss of kind "node" with its constants; here that of a head with one decision."""
+        """The loss of kind "node" of each row (N,) in nats, including its constant.
+
+        This default is for a head with one decision among all units. There the kinds "node" and
+        "leaf" are equal.
+        """
         weights = smoothing_weights(smoothing, self.num_units)
-        return (
-            self._cross_entropy(hidden_ND, targets_N, weights.on_target, weights.on_all)
-            + weights.constant
-        )
+        cost_N = self._cross_entropy(hidden_ND, targets_N, weights.on_target, weights.on_all)
+        return cost_N + weights.constant
 
     def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
-        num_rows = max(1, TOPK_MAX_SCORES // self.num_units)
-        if len(hidden_ND) > num_rows:
-            pairs = zip(hidden_ND.split(num_rows), targets_N.split(num_rows), strict=True)  # type: ignore[no-untyped-call]
-            parts = [self._eval_metrics(*pair) for pair in pairs]
-            return torch.cat([nll for nll, _ in parts]), torch.cat(
-                [is_best for _, is_best in parts]
-            )
-        log_probs_NV = self._log_probs(hidden_ND)
-        return -log_probs_NV.gather(-1, targets_N[:, None])[:, 0], log_probs_NV.argmax(
-            -1
-        ) == targets_N
+        """The nll of each target (N,) in nats and whether it is ranked first (N,).
+
+        Rows are computed in parts, for the memory.
+        """
+        num_rows = self._max_rows()
+        if len(hidden_ND) <= num_rows:
+            return metrics_of_log_probs(self._log_probs(hidden_ND), targets_N)
+        nlls = []
+        are_best = []
+        parts = zip(torch.split(hidden_ND, num_rows), torch.split(targets_N, num_rows), strict=True)
+        for part_ND, part_targets_N in parts:
+            nll_N, is_best_N = metrics_of_log_probs(self._log_probs(part_ND), part_targets_N)
+            nlls.append(nll_N)
+            are_best.append(is_best_N)
+        return torch.cat(nlls), torch.cat(are_best)
 
     def _topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        num_rows = max(1, TOPK_MAX_SCORES // self.num_units)
+        """The k best units of each row: log-probabilities (N, K) and unit ids (N, K) int64.
+
+        Rows are computed in parts, for the memory.
+        """
+        num_rows = self._max_rows()
         if len(hidden_ND) <= num_rows:
             return self._dense_topk(hidden_ND, k)
-        parts = [self._dense_topk(rows_ND, k) for rows_ND in hidden_ND.split(num_rows)]  # type: ignore[no-untyped-call]
-        return torch.cat([values for values, _ in parts]), torch.cat([ids for _, ids in parts])
+        parts = [self._dense_topk(part_ND, k) for part_ND in torch.split(hidden_ND, num_rows)]
+        values_NK = torch.cat([part_values for part_values, _ in parts])
+        ids_NK = torch.cat([part_ids for _, part_ids in parts])
+        return values_NK, ids_NK
 
     def _dense_topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """`_topk` of few rows, from their log-probabilities of all units at once."""
         return topk_lowest_id_first(self._log_probs(hidden_ND), k)
 
-    def _wants_gradient(self, hidden_ND: Tensor) -> bool:
-        tensors = (hidden_ND, *self.parameters()) if torch.is_grad_enabled() else ()
-        return any(tensor.requires_grad for tensor in tensors)
+    def _max_rows(self) -> int:
+        """The most rows whose log-probabilities are within TOPK_MAX_SCORES; at least 1."""
+        return max(1, TOPK_MAX_SCORES // self.num_units)
 
     def _label_log_probs(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
-        log_probs_BTV = self._log_probs(hidden_BTD.reshape(-1, self.dim)).reshape(
-            *hidden_BTD.shape[:2], self.num_units
-        )
-        return log_probs_BTV.gather(-1, labels_BL[:, None, :].expand(-1, hidden_BTD.size(1), -1))
+        """(B, T, L): the log-probabilities of each utterance's labels in each of its frames."""
+        batch_size, num_frames, _ = hidden_BTD.shape
+        log_probs_NV = self._log_probs(hidden_BTD.reshape(-1, self.dim))
+        log_probs_BTV = log_probs_NV.reshape(batch_size, num_frames, self.num_units)
+        labels_BTL = labels_BL[:, None, :].expand(-1, num_frames, -1)
+        return log_probs_BTV.gather(-1, labels_BTL)
 
     def extra_repr(self) -> str:
+        """The sizes, as PyTorch's modules print them."""
         return f"dim={self.dim}, num_units={self.num_units}"
 
-    def _rows(self, hidden: Tensor) -> Tensor:
-        if hidden.dim() < 1 or hidden.shape[-1] != self.dim or not hidden.is_floating_point():
-            found = f"{tuple(hidden.shape)} {hidden.dtype}"
-            raise ValueError(f"hidden: expected (..., {self.dim}) of a float dtype, got {found}")
+    # Checks of the arguments.
+
+    def _wants_gradient(self, hidden_ND: Tensor) -> bool:
+        """Whether gradients are enabled, and hidden or a parameter of the head requires one."""
+        if not torch.is_grad_enabled():
+            return False
+        return hidden_ND.requires_grad or any(weight.requires_grad for weight in self.parameters())
+
+    def _flatten_hidden(self, hidden: Tensor) -> Tensor:
+        """hidden (..., D) as rows (N, D) in the dtype of the computation.
+
+        float64 stays float64. All other float dtypes become float32.
+        Raises ValueError if the last dimension is not D, or the dtype is not a float.
+        """
+        has_width = hidden.dim() >= 1 and hidden.shape[-1] == self.dim
+        if not has_width or not hidden.is_floating_point():
+            raise ValueError(
+                f"hidden: expected (..., {self.dim}) of a float dtype, "
+                f"got {tuple(hidden.shape)} {hidden.dtype}"
+            )
         dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
         return hidden.reshape(-1, self.dim).to(dtype)
 
-    def _targets(self, targets: Tensor, shape: torch.Size) -> Tensor:
+    def _flatten_targets(self, targets: Tensor, shape: torch.Size) -> Tensor:
+        """Unit ids of this shape as (N,) int64.
+
+        Raises ValueError if the shape is another one, if the dtype is not int64 or int32, or if an
+        id on the CPU is not in 0…V-1.
+        """
         if targets.dtype not in (torch.int64, torch.int32) or targets.shape != shape:
-            found = f"{tuple(targets.shape)} {targets.dtype}"
             raise ValueError(
-                f"targets: expected integers of shape {tuple(shape)}, one per row of hidden, got {found}"
+                f"targets: expected integers of shape {tuple(shape)}, one per row of hidden, "
+                f"got {tuple(targets.shape)} {targets.dtype}"
             )
         if targets.device.type == "cpu" and targets.numel():
-            low, high = (int(limit) for limit in targets.aminmax())
-            if low < 0 or high >= self.num_units:
-                found = f"values from {low} to {high}"
-                raise ValueError(
-                    f"targets: {found}, expected 0…{self.num_units - 1}; remove padding before the head"
-                )
+            self._check_range(targets)
         return targets.reshape(-1).long()
+
+    def _check_range(self, targets: Tensor) -> None:
+        """Raises ValueError unless all unit ids are in 0…V-1."""
+        lowest, highest = targets.aminmax()
+        lowest_id = int(lowest)
+        highest_id = int(highest)
+        if lowest_id < 0 or highest_id >= self.num_units:
+            raise ValueError(
+                f"targets: values from {lowest_id} to {highest_id}, "
+                f"expected 0…{self.num_units - 1}; remove padding before the head"
+            )
 
 
 def smoothing_weights(smoothing: float, num_choices: int) -> SmoothingWeights:
-    """The weights for 1-smoothing on one of `num_choices` and an equal share of the rest on each
-    other one.
+    """The weights of KL(q ‖ p) where q is 1-smoothing on one of `num_choices` choices.
 
+    All other choices share the rest equally. With one choice there is nothing to smooth.
     Raises ValueError unless smoothing is in [0, 1).
     """
     if not 0.0 <= smoothing < 1.0:
         raise ValueError(f"smoothing: must be in [0, 1), got {smoothing}")
     if smoothing == 0.0 or num_choices == 1:
-        return SmoothingWeights(1.0, 0.0, 0.0)
-    other = smoothing / (num_choices - 1)
-    constant = (1.0 - smoothing) * math.log(1.0 - smoothing) + smoothing * math.log(other)
-    return SmoothingWeights(1.0 - smoothing - other, other, constant)
+        return SmoothingWeights(on_target=1.0, on_all=0.0, constant=0.0)
+    other = smoothing / (num_choices - 1)  # q of each other choice
+    return SmoothingWeights(
+        on_target=1.0 - smoothing - other,
+        on_all=other,
+        constant=(1.0 - smoothing) * math.log(1.0 - smoothing) + smoothing * math.log(other),
+    )
 
 
 def weighted_cost(log_probs: Tensor, targets: Tensor, on_target: float, on_all: float) -> Tensor:
-    """(N,): -on_target·log p(its target) - on_all·Σ_v log p(v) from all log-probabilities (N, V)."""
+    """The weighted cost of each row (N,), from all log-probabilities (N, V).
+
+    It is -on_target·log p(target) - on_all·Σ_v log p(v).
+    """
     cost_N = -on_target * log_probs.gather(-1, targets[:, None])[:, 0]
-    return cost_N - on_all * log_probs.sum(-1) if on_all else cost_N
+    if not on_all:
+        return cost_N
+    return cost_N - on_all * log_probs.sum(-1)
 
 
 def divergence(log_probs: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-    """(N,): KL(q ‖ p) of the smoothed target q, from all log-probabilities (N, V)."""
+    """KL(q ‖ p) of each row (N,), from all log-probabilities (N, V).
+
+    q is 1-smoothing on the target, and all other units share `smoothing` equally.
+    """
     weights = smoothing_weights(smoothing, log_probs.size(-1))
     return weighted_cost(log_probs, targets, weights.on_target, weights.on_all) + weights.constant
+
+
+def metrics_of_log_probs(log_probs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """The nll of each target (N,) and whether it is ranked first (N,), from (N, V).
+
+    Of equally probable units the one with the lowest id is first.
+    """
+    nll_N = -log_probs.gather(-1, targets[:, None])[:, 0]
+    return nll_N, log_probs.argmax(-1) == targets

@@ -6,8 +6,6 @@ from torch import Tensor
 
 
 def length_mask(lengths: Tensor, max_length: int) -> Tensor:
-    """Which positions of a padded batch contain data: lengths (B,) → (B, max_length) bool, True =
-    data.
-    """
+    """Which positions of a padded batch contain data: lengths (B,) → (B, max_length) bool."""
     positions_T = torch.arange(max_length, device=lengths.device)
     return positions_T < lengths[:, None]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numba kernels of the class head, for float32 on a CPU: log-softmax per node, costs, and the
-search for the k best.
+"""Numba kernels of the class head, for float32 on a CPU.
+
+They compute the log-softmax of each node, the costs of targets, and the search for the k best.
 
 Import it inside the function that runs a kernel, because it imports numba.
 
@@ -13,6 +14,7 @@ for a sparse gradient the edges of the nodes that have a group.
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,19 +23,35 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from wenet_hs.heads.kernels import search_numba as keys
+from wenet_hs.heads.decisions import DecisionGroups
 from wenet_hs.heads.kernels.numba_common import SUMS, exp_minus, on_arrays, use_torch_threads
 from wenet_hs.heads.kernels.scores import cost_of_scores
+from wenet_hs.heads.kernels.search_numba import (
+    HALF,
+    NO_KEY,
+    NUMBER,
+    cost_of,
+    decode_keys,
+    dot_product,
+    keep_best,
+    make_key,
+    push,
+    replace_first,
+)
+from wenet_hs.heads.kernels.search_result import SearchResult
 from wenet_hs.heads.node_head import CostWeights, sparse_rows
 from wenet_hs.tree.compiled import njit, prange
 from wenet_hs.tree.tree import NaryTree
 
-MIN_PRODUCT_ROWS, MIN_PRODUCT_SCORES = 6, 4096
-"""A node with at least this many rows, and this many scores of all its rows, is computed by matrix
-products. For the other nodes the overhead of a product would be larger than its gain.
-"""
-_ZERO, _ONE = np.float32(0.0), np.float32(1.0)
-_NO_KEY, _NUMBER, _HALF = keys.NO_KEY, keys.NUMBER, keys.HALF
+MIN_PRODUCT_ROWS = 6
+"""A node with fewer rows is not computed by matrix products, whose overhead would be too large."""
+MIN_PRODUCT_SCORES = 4096
+"""The same for a node with fewer scores in all its rows."""
+
+_ZERO = np.float32(0.0)
+_ONE = np.float32(1.0)
+
+# ---- log-softmax per node
 
 
 @njit(fastmath=SUMS)
@@ -50,6 +68,7 @@ def _max_and_log_sum(scores):  # type: ignore[no-untyped-def]
 
 @njit(parallel=True, fastmath=SUMS)
 def _log_softmax(scores_NE, offsets):  # type: ignore[no-untyped-def]
+    """Replace the scores of the edges by log-probabilities of the children given their node."""
     for row in prange(len(scores_NE)):
         for node in range(len(offsets) - 1):
             scores = scores_NE[row, offsets[node] : offsets[node + 1]]
@@ -60,10 +79,12 @@ def _log_softmax(scores_NE, offsets):  # type: ignore[no-untyped-def]
 
 @njit(parallel=True, fastmath=SUMS)
 def _log_softmax_gradient(log_probs_NE, grad_NE, offsets):  # type: ignore[no-untyped-def]
+    """The gradient of the scores (N, E), from that of the log-probabilities."""
     out_NE = np.empty_like(log_probs_NE)
     for row in prange(len(out_NE)):
         for node in range(len(offsets) - 1):
-            start, end = offsets[node], offsets[node + 1]
+            start = offsets[node]
+            end = offsets[node + 1]
             total = _ZERO
             for edge in range(start, end):
                 total += grad_NE[row, edge]
@@ -73,6 +94,8 @@ def _log_softmax_gradient(log_probs_NE, grad_NE, offsets):  # type: ignore[no-un
 
 
 class _LogSoftmax(torch.autograd.Function):
+    """`log_softmax_in_place`; keeps only the log-probabilities."""
+
     @staticmethod
     def forward(ctx: Any, scores_NE: Tensor, offsets: NDArray[np.int64]) -> Tensor:
         use_torch_threads()
@@ -87,25 +110,32 @@ class _LogSoftmax(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (log_probs_NE,) = ctx.saved_tensors
         use_torch_threads()
-        found = _log_softmax_gradient(
-            log_probs_NE.numpy(), grads[0].contiguous().numpy(), ctx.offsets
-        )
-        return torch.from_numpy(found), None
+        grad_NE = grads[0].contiguous()
+        gradient = _log_softmax_gradient(log_probs_NE.numpy(), grad_NE.numpy(), ctx.offsets)
+        return torch.from_numpy(gradient), None
 
 
 def log_softmax_in_place(scores: Tensor, offsets: Tensor) -> Tensor:
-    """Scores (N, E) to log-probabilities of the children given their node (N, E), in place;
-    differentiable once.
+    """Replace scores (N, E) by log-probabilities of the children given their node, in place.
+
+    Args:
+        scores: float32 on a CPU; the edges of one node follow each other.
+        offsets: the first edge of each node, then E.
+    Returns: the same tensor; differentiable once.
     """
     log_probs: Tensor = _LogSoftmax.apply(scores, offsets.numpy())  # type: ignore[no-untyped-call]
     return log_probs
+
+
+# ---- costs from the scores of all edges
 
 
 @njit(fastmath=SUMS)
 def _node_cost(scores, weights):  # type: ignore[no-untyped-def]
     """-Σ weights·log p over the children of one node; the scores become its derivatives."""
     top, log_sum = _max_and_log_sum(scores)
-    cost, total = _ZERO, _ZERO
+    cost = _ZERO
+    total = _ZERO
     for i in range(len(scores)):
         cost += weights[i] * (top - scores[i])
         total += weights[i]
@@ -117,19 +147,24 @@ def _node_cost(scores, weights):  # type: ignore[no-untyped-def]
 
 @njit(parallel=True, fastmath=SUMS)
 def _costs_of_all_edges(scores_NE, tables, targets_N, weights):  # type: ignore[no-untyped-def]
-    """The costs (N,) of `cost_of_all_edges`. The scores become their derivatives."""
+    """The costs (N,) of `cost_of_all_edges`; the scores become their derivatives.
+
+    The cost of a row is -Σ weight·log p over all edges, with p the probability of a child given its
+    node. The weights are set first, in `weights_E`.
+    """
     offsets, edge_nodes, node_edges, leaves = tables
-    target, every, smoothing = (
-        weights  # of CostWeights. The compiler orders sums by these names: others change the last bits
-    )
-    num_inner, num_edges = len(offsets) - 1, len(leaves)
+    # `weights` is a CostWeights. The compiler orders sums by the names of these three: other names
+    # change the last bits of the results.
+    target, every, smoothing = weights
+    num_inner = len(offsets) - 1
+    num_edges = len(leaves)
     costs = np.empty(len(scores_NE), np.float32)
     for row in prange(len(scores_NE)):
         weights_E = np.empty(num_edges, np.float32)
-        for edge in range(num_edges):
+        for edge in range(num_edges):  # each leaf below an edge has the edge on its path
             weights_E[edge] = every * np.float32(leaves[edge])
         edge = node_edges[num_inner + targets_N[row]]
-        while edge >= 0:
+        while edge >= 0:  # from the leaf up; the root has the edge -1
             node = edge_nodes[edge]
             other = smoothing / np.float32(offsets[node + 1] - offsets[node] - 1)
             for child in range(offsets[node], offsets[node + 1]):
@@ -152,40 +187,47 @@ def cost_of_all_edges(
     tables: Iterable[Tensor],
     weights: CostWeights,
 ) -> Tensor:
-    """(N,) nats from the scores of all edges.
+    """The cost of each row (N,) in nats, from the scores of all edges; differentiable once.
+
+    The constants of smoothing are not included.
 
     Args:
         hidden, weight, bias: (N, D), (E, D), (E,) float32 on a CPU.
-        tables: offsets, edge_nodes, node_edges and leaves of the head.
+        targets: (N,) int64 unit ids.
+        tables: `offsets`, `edge_nodes`, `node_edges` and `leaves` of the `ClassHead`.
+        weights: of the terms of the cost.
     """
-    arrays, targets_N = tuple(table.numpy() for table in tables), targets.contiguous().numpy()
-    numbers = tuple(map(np.float32, weights))
-    return cost_of_scores(
-        hidden,
-        weight,
-        bias,
-        on_arrays(lambda z_NE: _costs_of_all_edges(z_NE, arrays, targets_N, numbers)),
-    )
+    arrays = tuple(table.numpy() for table in tables)
+    targets_N = targets.contiguous().numpy()
+    float32_weights = tuple(map(np.float32, weights))
+
+    def compute(scores_NE: NDArray[np.float32]) -> Any:
+        return _costs_of_all_edges(scores_NE, arrays, targets_N, float32_weights)
+
+    return cost_of_scores(hidden, weight, bias, on_arrays(compute))
+
+
+# ---- costs from the nodes on the targets' paths
 
 
 @njit(parallel=True, fastmath=SUMS)
 def _costs_of_decisions(hidden_MD, weight_ED, bias_E, decisions_M5, scores_S, grad_MD, smoothing):  # type: ignore[no-untyped-def]
-    """The cost of each decision (M,). Its scores become their derivatives in place.
+    """The cost of each decision (M,); its scores become the derivatives of the cost by them.
 
-    Where there is no matrix product, the scores and the derivatives by the row are computed here.
+    For a node that a matrix product computes, `scores_S` contains the scores. For all other nodes
+    the scores are computed here, and so is the derivative of the cost by the row, in `grad_MD`.
 
     Args:
-        decisions_M5: where the scores start, first edge of the node, number of its edges, choice,
-            and whether a matrix product computes the node.
+        decisions_M5: where the scores start, first edge of the node, number of its edges, number of
+            the child on the path, and whether a matrix product computes the node.
+        smoothing: shared by the children that are not on the path.
     """
     costs, dim = np.empty(len(decisions_M5), np.float32), hidden_MD.shape[1]
     for index in prange(len(decisions_M5)):
         start, edge, degree, choice, is_product = decisions_M5[index]
-        scores, hidden_D, grad_D = (
-            scores_S[start : start + degree],
-            hidden_MD[index],
-            grad_MD[index],
-        )
+        scores = scores_S[start : start + degree]
+        hidden_D = hidden_MD[index]
+        grad_D = grad_MD[index]
         if not is_product:
             for child in range(degree):
                 vector_D = weight_ED[edge + child]
@@ -200,7 +242,8 @@ def _costs_of_decisions(hidden_MD, weight_ED, bias_E, decisions_M5, scores_S, gr
         if not is_product:
             grad_D[:] = _ZERO
             for child in range(degree):
-                score_grad, vector_D = scores[child], weight_ED[edge + child]
+                score_grad = scores[child]
+                vector_D = weight_ED[edge + child]
                 for d in range(dim):
                     grad_D[d] += score_grad * vector_D[d]
     return costs
@@ -208,8 +251,9 @@ def _costs_of_decisions(hidden_MD, weight_ED, bias_E, decisions_M5, scores_S, gr
 
 @njit(parallel=True, fastmath=SUMS)
 def _vector_gradients(grad_TD, grad_E, scaled_MD, upstream_M, groups_G6, score_grads_S):  # type: ignore[no-untyped-def]
-    """Add the gradients of the nodes' vectors to `grad_TD` and those of their biases to `grad_E`,
-    which are zeros.
+    """Add the gradients of the edges' vectors to `grad_TD`, and of their biases to `grad_E`.
+
+    Both contain zeros before, in the rows of these groups.
 
     Args:
         scaled_MD: the hidden states of the decisions, times `upstream_M`.
@@ -224,142 +268,211 @@ def _vector_gradients(grad_TD, grad_E, scaled_MD, upstream_M, groups_G6, score_g
         for child in range(degree):
             grad_D = grad_TD[out + child]
             for index in range(size):
-                score_grad, scaled_D = (
-                    score_grads_S[start + index * degree + child],
-                    scaled_MD[first + index],
-                )
+                score_grad = score_grads_S[start + index * degree + child]
+                scaled_D = scaled_MD[first + index]
                 grad_E[edge + child] += score_grad * upstream_M[first + index]
                 for d in range(dim):
                     grad_D[d] += score_grad * scaled_D[d]
 
 
-class _CostOfDecisions(torch.autograd.Function):
-    """A matrix product per node with many rows, a kernel for all other nodes.
+@dataclass(frozen=True)
+class _Product:
+    """One group of decisions whose node is computed by matrix products."""
 
-    The forward pass computes the derivatives by the rows too, while the vectors are in the cache.
+    decisions: slice
+    """Of the M decisions."""
+    edges: slice
+    """Of the E edges."""
+    out_rows: slice
+    """Of the T rows of the weight's gradient."""
+    score_grads_RC: Tensor
+    """A view of `score_grads_S`: the scores first, then the derivatives of the costs by them."""
+
+
+class _CostOfDecisions(torch.autograd.Function):
+    """The costs of decisions: by matrix products for nodes with many rows, by a kernel for others.
+
+    The forward pass also computes the derivatives of the costs by the rows, while the vectors are
+    in the cache.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, hidden_ND: Tensor, weight_ED: Tensor, bias_E: Tensor, *plan: Any
+        ctx: Any,
+        hidden_ND: Tensor,
+        weight_ED: Tensor,
+        bias_E: Tensor,
+        groups: DecisionGroups,
+        smoothing: float,
+        sparse: bool,
     ) -> Tensor:
-        groups, smoothing, ctx.sparse = plan
-        weight_ED, bias_E = weight_ED.contiguous(), bias_E.contiguous()
-        ctx.groups, ctx.rows_M, ctx.num_edges = (
-            groups,
-            torch.from_numpy(groups.rows),
-            len(weight_ED),
-        )
-        hidden_MD = hidden_ND.index_select(0, ctx.rows_M)
+        """The costs (N,), those of a row's decisions added up."""
+        weight_ED = weight_ED.contiguous()
+        bias_E = bias_E.contiguous()
+        rows_M = torch.from_numpy(groups.rows)
+        hidden_MD = hidden_ND.index_select(0, rows_M)
         num_scores_G = groups.sizes * groups.degrees
         starts_G = np.cumsum(num_scores_G) - num_scores_G
-        score_grads_S, grad_MD = (
-            hidden_ND.new_empty(int(num_scores_G.sum())),
-            torch.empty_like(hidden_MD),
-        )
         is_product_G = (groups.sizes >= MIN_PRODUCT_ROWS) & (num_scores_G >= MIN_PRODUCT_SCORES)
         # The first row of a group in the weight's gradient: its first edge; in a sparse gradient,
         # which has only the edges of the groups, the number of the edges of all groups before.
-        outs_G = np.cumsum(groups.degrees) - groups.degrees if ctx.sparse else groups.edges
-        ctx.groups_G6 = np.column_stack([*groups[2:], starts_G, outs_G])
-        ctx.is_product_G, ctx.score_grads_S, ctx.products = is_product_G, score_grads_S, []
-        for first, size, edge, degree, start, out in ctx.groups_G6[is_product_G].tolist():
-            decisions, edges, outs = (
-                slice(first, first + size),
-                slice(edge, edge + degree),
-                slice(out, out + degree),
-            )
-            # It contains the scores until `_costs_of_decisions` replaces them by the derivatives.
-            score_grads_RC = score_grads_S[start : start + size * degree].view(size, degree)
-            torch.addmm(bias_E[edges], hidden_MD[decisions], weight_ED[edges].T, out=score_grads_RC)
-            ctx.products.append((decisions, edges, outs, score_grads_RC))
-
-        costs_N, grad_ND = hidden_ND.new_zeros(len(hidden_ND)), torch.zeros_like(hidden_ND)
+        out_rows_G = np.cumsum(groups.degrees) - groups.degrees if sparse else groups.edges
+        groups_G6 = np.column_stack(
+            [groups.first, groups.sizes, groups.edges, groups.degrees, starts_G, out_rows_G]
+        )
+        score_grads_S = hidden_ND.new_empty(int(num_scores_G.sum()))
+        products = _products(groups_G6[is_product_G], score_grads_S)
+        for product in products:
+            edges = product.edges
+            hidden_RD = hidden_MD[product.decisions]
+            torch.addmm(bias_E[edges], hidden_RD, weight_ED[edges].T, out=product.score_grads_RC)
+        costs_N = hidden_ND.new_zeros(len(hidden_ND))
+        grad_ND = torch.zeros_like(hidden_ND)
         if len(groups.rows):
-            group_M = np.repeat(np.arange(len(groups.sizes)), groups.sizes)
-            degrees_M = groups.degrees[group_M]
-            columns = (
-                np.cumsum(degrees_M) - degrees_M,
-                groups.edges[group_M],
-                degrees_M,
-                groups.choices,
-            )
-            decisions_M5 = np.column_stack([*columns, is_product_G[group_M]])
+            grad_MD = torch.empty_like(hidden_MD)
             use_torch_threads()
-            arrays = (tensor.numpy() for tensor in (hidden_MD, weight_ED, bias_E))
-            results = score_grads_S.numpy(), grad_MD.numpy()
-            costs_M = torch.from_numpy(
-                _costs_of_decisions(*arrays, decisions_M5, *results, np.float32(smoothing))
+            costs_M = _costs_of_decisions(
+                hidden_MD.numpy(),
+                weight_ED.numpy(),
+                bias_E.numpy(),
+                _decision_table(groups, is_product_G),
+                score_grads_S.numpy(),
+                grad_MD.numpy(),
+                np.float32(smoothing),
             )
-            for decisions, edges, _, score_grads_RC in ctx.products:
-                torch.mm(score_grads_RC, weight_ED[edges], out=grad_MD[decisions])
-            costs_N.index_add_(0, ctx.rows_M, costs_M)
-            grad_ND.index_add_(0, ctx.rows_M, grad_MD)
+            for product in products:
+                vectors_CD = weight_ED[product.edges]
+                torch.mm(product.score_grads_RC, vectors_CD, out=grad_MD[product.decisions])
+            costs_N.index_add_(0, rows_M, torch.from_numpy(costs_M))
+            grad_ND.index_add_(0, rows_M, grad_MD)
         ctx.save_for_backward(hidden_MD, grad_ND)
+        ctx.groups = groups
+        ctx.rows_M = rows_M
+        ctx.kernel_groups = groups_G6[~is_product_G]
+        ctx.products = products
+        ctx.score_grads_S = score_grads_S
+        ctx.num_edges = len(weight_ED)
+        ctx.sparse = sparse
         return costs_N
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of hidden, weight (sparse if `ctx.sparse`) and bias, if they are needed."""
         hidden_MD, grad_ND = ctx.saved_tensors
-        grad_hidden = grads[0][:, None] * grad_ND if ctx.needs_input_grad[0] else None
+        upstream_N = grads[0]
+        grad_hidden = upstream_N[:, None] * grad_ND if ctx.needs_input_grad[0] else None
         if not any(ctx.needs_input_grad[1:3]):
             return grad_hidden, None, None, None, None, None
+        dim = hidden_MD.size(1)
         num_rows = int(ctx.groups.degrees.sum()) if ctx.sparse else ctx.num_edges
         # np.zeros, because torch.zeros writes all of the memory here. For np.zeros the operating
         # system clears a page when it is first used.
-        grad_TD = torch.from_numpy(np.zeros((num_rows, hidden_MD.size(1)), np.float32))
+        grad_TD = torch.from_numpy(np.zeros((num_rows, dim), np.float32))
         grad_E = torch.from_numpy(np.zeros(ctx.num_edges, np.float32))
-        upstream_M = grads[0].index_select(0, ctx.rows_M)
+        upstream_M = upstream_N.index_select(0, ctx.rows_M)
         scaled_MD = upstream_M[:, None] * hidden_MD
-        for decisions, edges, outs, score_grads_RC in ctx.products:
-            torch.mm(score_grads_RC.T, scaled_MD[decisions], out=grad_TD[outs])
-            torch.mv(score_grads_RC.T, upstream_M[decisions], out=grad_E[edges])
+        for product in ctx.products:
+            score_grads_CR = product.score_grads_RC.T
+            torch.mm(score_grads_CR, scaled_MD[product.decisions], out=grad_TD[product.out_rows])
+            torch.mv(score_grads_CR, upstream_M[product.decisions], out=grad_E[product.edges])
         use_torch_threads()
         arrays = (tensor.numpy() for tensor in (grad_TD, grad_E, scaled_MD, upstream_M))
-        _vector_gradients(*arrays, ctx.groups_G6[~ctx.is_product_G], ctx.score_grads_S.numpy())
+        _vector_gradients(*arrays, ctx.kernel_groups, ctx.score_grads_S.numpy())
+        grad_weight = grad_TD
         if ctx.sparse:
-            ranges = zip(ctx.groups.edges.tolist(), ctx.groups.degrees.tolist(), strict=True)
-            edges = [np.arange(edge, edge + degree) for edge, degree in ranges]
-            edges_T = torch.from_numpy(np.concatenate([np.empty(0, np.int64), *edges]))
-            grad_TD = sparse_rows(edges_T, grad_TD, torch.Size((ctx.num_edges, hidden_MD.size(1))))
-        return grad_hidden, grad_TD, grad_E, None, None, None
+            edges_T = torch.from_numpy(_edges_of_groups(ctx.groups))
+            grad_weight = sparse_rows(edges_T, grad_TD, torch.Size((ctx.num_edges, dim)))
+        return grad_hidden, grad_weight, grad_E, None, None, None
+
+
+def _products(groups_G6: NDArray[np.int64], score_grads_S: Tensor) -> list[_Product]:
+    """The groups of a table as for `_vector_gradients`, all of which are matrix products."""
+    products = []
+    for first, size, edge, degree, start, out_row in groups_G6.tolist():
+        scores_of_group = score_grads_S[start : start + size * degree]
+        product = _Product(
+            decisions=slice(first, first + size),
+            edges=slice(edge, edge + degree),
+            out_rows=slice(out_row, out_row + degree),
+            score_grads_RC=scores_of_group.view(size, degree),
+        )
+        products.append(product)
+    return products
+
+
+def _decision_table(groups: DecisionGroups, is_product_G: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The table of `_costs_of_decisions`, (M, 5), from the groups."""
+    group_M = np.repeat(np.arange(len(groups.sizes)), groups.sizes)
+    degrees_M = groups.degrees[group_M]
+    starts_M = np.cumsum(degrees_M) - degrees_M
+    edges_M = groups.edges[group_M]
+    columns = [starts_M, edges_M, degrees_M, groups.choices, is_product_G[group_M]]
+    return np.column_stack(columns)
+
+
+def _edges_of_groups(groups: DecisionGroups) -> NDArray[np.int64]:
+    """The edges of all groups, group by group (T,); they ascend."""
+    edges = [np.empty(0, np.int64)]
+    for first_edge, degree in zip(groups.edges.tolist(), groups.degrees.tolist(), strict=True):
+        edges.append(np.arange(first_edge, first_edge + degree))
+    return np.concatenate(edges)
 
 
 def cost_of_decisions(
-    hidden: Tensor, weight: Tensor, bias: Tensor, groups: Any, smoothing: float, sparse: bool
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    groups: DecisionGroups,
+    smoothing: float,
+    sparse: bool,
 ) -> Tensor:
-    """The cross-entropies of the decisions on each row's path, added up, from the nodes on the
-    paths only.
+    """The cost of each row, from the nodes on its target's path only.
+
+    It is the sum of the cross-entropies of the decisions on the path.
 
     Args:
         hidden, weight, bias: (N, D), (E, D), (E,) float32 on a CPU.
-        groups: the `DecisionGroups` of the targets.
-        smoothing: ε; at each node the right child has 1-ε, the other children share ε.
+        groups: the decisions on the targets' paths.
+        smoothing: ε; at each node the child on the path has 1-ε, and the other children share ε.
         sparse: whether the weight's gradient is a sparse tensor of the edges of the nodes on the
             paths.
     Returns: (N,) nats; differentiable once.
     """
-    cost: Tensor = _CostOfDecisions.apply(hidden, weight, bias, groups, smoothing, sparse)  # type: ignore[no-untyped-call]
+    cost: Tensor = _CostOfDecisions.apply(  # type: ignore[no-untyped-call]
+        hidden, weight, bias, groups, smoothing, sparse
+    )
     return cost
+
+
+# ---- the k best units
 
 
 @njit
 def _search_class_row(hidden_D, edges, root_C, best_K, budget):  # type: ignore[no-untyped-def]
-    """Fill `best_K` with sorted keys. False if the row was given up."""
+    """Fill `best_K` with the sorted keys of the k best leaves.
+
+    A key contains a cost and the number of a node; from `num_inner` on it is the number of a leaf.
+    Returns False if the row was given up: after a NaN, or if it needs the scores of more than
+    `budget` edges. `root_C` are the scores of the root's children, which do not count.
+    """
     weight_ED, bias_E, offsets, children, max_degree = edges
-    num_inner, last, opened, size = len(offsets) - 1, len(best_K) - 1, 0, 1
-    heap, scratch = np.empty(num_inner, np.int64), np.empty(max_degree, np.float32)
-    best_K[:] = _NO_KEY
-    heap[0] = 0
-    # A node of the same cost as the last leaf is opened too: it may hold an equal leaf of a lower
-    # id.
-    while size and heap[0] >> _HALF <= best_K[last] >> _HALF:
+    num_inner = len(offsets) - 1
+    last = len(best_K) - 1
+    opened = 0
+    heap = np.empty(num_inner, np.int64)
+    scratch = np.empty(max_degree, np.float32)
+    best_K[:] = NO_KEY
+    heap[0] = 0  # the key of the root: cost 0, number 0
+    size = 1
+    # A node of the same cost as the last leaf is opened: an equal leaf may have a lower id.
+    while size and heap[0] >> HALF <= best_K[last] >> HALF:
         here = heap[0]
         size -= 1
-        keys.replace_first(heap, size, heap[size])
-        node = here & _NUMBER
-        start, degree = offsets[node], offsets[node + 1] - offsets[node]
+        replace_first(heap, size, heap[size])
+        node = here & NUMBER
+        start = offsets[node]
+        degree = offsets[node + 1] - start
         scores = root_C
         if node > 0:
             opened += degree
@@ -367,34 +480,38 @@ def _search_class_row(hidden_D, edges, root_C, best_K, budget):  # type: ignore[
                 return False
             scores = scratch[:degree]
             for child in range(degree):
-                scores[child] = (
-                    keys.dot_product(hidden_D, weight_ED[start + child]) + bias_E[start + child]
-                )
+                product = dot_product(hidden_D, weight_ED[start + child])
+                scores[child] = product + bias_E[start + child]
         top, log_sum = _max_and_log_sum(scores)
-        if log_sum != log_sum:
+        is_nan = log_sum != log_sum
+        if is_nan:
             return False
         for child in range(degree):
-            key = keys.make_key(
-                keys.cost_of(here) + (log_sum - (scores[child] - top)), children[start + child]
-            )
-            if key & _NUMBER >= num_inner:
-                keys.keep_best(best_K, key)
-            elif key >> _HALF <= best_K[last] >> _HALF:
-                keys.push(heap, size, key)
+            cost = cost_of(here) + (log_sum - (scores[child] - top))
+            key = make_key(cost, children[start + child])
+            if key & NUMBER >= num_inner:
+                keep_best(best_K, key)
+            elif key >> HALF <= best_K[last] >> HALF:
+                push(heap, size, key)
                 size += 1
     return True
 
 
 @njit(parallel=True)
-def _search_class_rows(hidden_ND, edges, root_NC, found, budget):  # type: ignore[no-untyped-def]
-    """Returns how many rows were given up."""
-    values_NK, ids_NK, is_done_N = found
-    given_up = 0
+def _search_class_rows(hidden_ND, edges, root_NC, results, budget):  # type: ignore[no-untyped-def]
+    """Search all rows and fill the results; returns how many rows were given up.
+
+    The results are log-probabilities (N, K), unit ids (N, K), and whether the row was not given up.
+    """
+    values_NK, ids_NK, is_done_N = results
+    num_inner = len(edges[2]) - 1
+    num_given_up = 0
     for row in prange(len(hidden_ND)):
-        is_done_N[row] = _search_class_row(hidden_ND[row], edges, root_NC[row], ids_NK[row], budget)
-        keys.decode_keys(ids_NK[row], values_NK[row], len(edges[2]) - 1)
-        given_up += not is_done_N[row]
-    return given_up
+        keys_K = ids_NK[row]  # keys first, then ids in the same memory
+        is_done_N[row] = _search_class_row(hidden_ND[row], edges, root_NC[row], keys_K, budget)
+        decode_keys(keys_K, values_NK[row], num_inner)
+        num_given_up += not is_done_N[row]
+    return num_given_up
 
 
 def best_units(
@@ -406,23 +523,28 @@ def best_units(
     tree: NaryTree,
     k: int,
     budget: int,
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Best-first search for the k most probable units; a node's log-probability is a bound for its
-    leaves.
+) -> SearchResult:
+    """The k most probable units of each row, by best-first search.
+
+    A node's log-probability is a bound for its leaves. A row is given up if it needs the scores of
+    more than `budget` edges, or if it meets a NaN.
 
     Args:
         hidden, weight, bias: (N, D), (E, D), (E,) float32 on a CPU, contiguous, without gradient.
         root_scores: (N, C) of the root's children.
-        budget: a row that needs the scores of more edges than this is given up, as is a row with a
-            NaN.
-    Returns: log-probabilities (N, K), unit ids (N, K) int64, and the rows given up or None, whose
-        results have no meaning.
     """
     use_torch_threads()
-    shape = len(hidden), k
-    found = np.empty(shape, np.float32), np.empty(shape, np.int64), np.empty(len(hidden), np.bool_)
+    num_rows = len(hidden)
+    values_NK = np.empty((num_rows, k), np.float32)
+    ids_NK = np.empty((num_rows, k), np.int64)
+    is_done_N = np.empty(num_rows, np.bool_)
     max_degree = int(np.diff(tree.offsets).max())
-    edges = weight.numpy(), bias.numpy(), tree.offsets, tree.children, max_degree
-    given_up = _search_class_rows(hidden.numpy(), edges, root_scores.numpy(), found, budget)
-    values_NK, ids_NK, is_done_N = (torch.from_numpy(array) for array in found)
-    return values_NK, ids_NK, (~is_done_N).nonzero()[:, 0] if given_up else None
+    num_given_up = _search_class_rows(
+        hidden.numpy(),
+        (weight.numpy(), bias.numpy(), tree.offsets, tree.children, max_degree),
+        root_scores.numpy(),
+        (values_NK, ids_NK, is_done_N),
+        budget,
+    )
+    given_up = torch.from_numpy(np.flatnonzero(~is_done_N)) if num_given_up else None
+    return SearchResult(torch.from_numpy(values_NK), torch.from_numpy(ids_NK), given_up)

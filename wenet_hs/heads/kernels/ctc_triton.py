@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Triton kernels of the CTC loss (Graves et al.
+"""Triton kernels of the CTC loss on a GPU: one program per utterance, one lane per state.
 
-2006) on a GPU: one program per utterance, one lane per state.
+The loss is that of Graves et al. 2006, by the forward-backward algorithm. The states of an
+utterance are blank, and each label with a blank after it: state 2l + 1 is label l, an even state is
+blank. A path of states goes on by 0, 1 or 2 states per frame. It may go on by 2 only from a label
+to another one, over the blank between them.
 
 torch's own loss copies the lengths to the device in its forward and in its backward pass, and waits
 for the device each time. Here the lengths stay on the device. The sums over states are made in a
@@ -26,25 +29,28 @@ from torch.autograd.function import once_differentiable
 from wenet_hs.heads.kernels.triton_launch import launch
 
 NEVER = tl.constexpr(-1e30)
-"""The log-probability of what cannot be: its differences are finite."""
+"""The log-probability of what is impossible; unlike -inf, it has finite differences."""
 
 
 @triton.jit
 def _log_add(a, b):  # type: ignore[no-untyped-def]
+    """log(exp(a) + exp(b)) of finite numbers."""
     top = tl.maximum(a, b)
     return top + tl.log(tl.exp(a - top) + tl.exp(b - top))
 
 
 @triton.jit
 def _bounded(x_S, is_state_S):  # type: ignore[no-untyped-def]
-    """NEVER for what is no state, and at least NEVER; a NaN stays."""
+    """NEVER in lanes without a state, and at least NEVER in all others; a NaN stays."""
     return tl.where(is_state_S, tl.where(x_S < NEVER, NEVER, x_S), NEVER)
 
 
 @triton.jit
-def _open(frames, targets, labels, max_labels, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """This program's utterance, its numbers of frames and states; per state where its label is, and
-    its class.
+def _load_utterance(frames, targets, labels, max_labels, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """What both kernels need of this program's utterance.
+
+    Returns: its index, its number of frames, its number of states; and per lane the state, whether
+    that is a label, a pointer to the label in `targets`, and the class of the state: 0 for blank.
     """
     utterance = tl.program_id(0).to(tl.int64)
     num_states = 2 * tl.load(labels + utterance) + 1
@@ -69,18 +75,23 @@ def forward_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
     max_states,
     BLOCK: tl.constexpr,
 ):
-    """The log sums over the beginnings of alignments, (T, S), and the cost; 0 where no alignment is
-    possible.
+    """The forward pass of an utterance: fills its `alphas` (T, S) and its cost.
+
+    alpha[t, s] is the log of the summed probability of all paths that begin with the first frame
+    and are in state s at frame t, with the probability of frame t. The cost is minus the log of the
+    summed probability of all alignments, or 0 if no alignment is possible.
     """
-    utterance, num_frames, num_states, state_S, is_label_S, label_S, class_S = _open(
+    utterance, num_frames, num_states, state_S, is_label_S, label_S, class_S = _load_utterance(
         frames, targets, labels, max_labels, BLOCK
     )
     is_state_S = state_S < num_states
-    # Whether the state may follow the one two before it.
+    # Whether a path may come to the state from the one two before it: not if both are one label.
     may_skip_S = is_label_S & (state_S > 1)
     may_skip_S = may_skip_S & (tl.load(label_S - 1, mask=may_skip_S, other=0) != class_S)
+    # Pointers to the log-probabilities and to the alphas of frame t.
     frame = log_probs + utterance * max_frames * num_classes
     row = alphas + utterance * max_frames * max_states
+    # A path begins with the first blank or the first label.
     alpha_S = tl.where(is_state_S & (state_S < 2), tl.load(frame + class_S), NEVER)
     tl.store(row + state_S, alpha_S, mask=is_state_S & (num_frames > 0))
     t = 1
@@ -94,6 +105,7 @@ def forward_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
         row += max_states
         tl.store(row + state_S, alpha_S, mask=is_state_S)
         t += 1
+    # An alignment ends with the last label or the last blank.
     is_end_S = is_state_S & (state_S >= num_states - 2)
     end_S = tl.where(is_end_S, alpha_S, NEVER)
     top = tl.max(end_S, axis=0)
@@ -116,24 +128,26 @@ def backward_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
     max_states,
     BLOCK: tl.constexpr,
 ):
-    """Replace the sums in `alphas` by the posteriors of the states; 0 where no alignment is
-    possible.
+    """The backward pass of an utterance: replaces its `alphas` by the posteriors of the states.
 
-    `betas` (2, S) per utterance: sums over the rest of alignments, with the frame itself, of this
-    frame and the next.
+    They are 0 if no alignment is possible. beta[t, s] is the log of the summed probability of all
+    ends of alignments that are in state s at frame t, with the probability of frame t. Only those
+    of two frames are kept: `betas` is (2, S) per utterance.
     """
-    utterance, num_frames, num_states, state_S, is_label_S, label_S, class_S = _open(
+    utterance, num_frames, num_states, state_S, is_label_S, label_S, class_S = _load_utterance(
         frames, targets, labels, max_labels, BLOCK
     )
     is_state_S = state_S < num_states
-    # Whether the state two after it may follow the state.
+    # Whether a path may go on to the state two after it: not if both are one label.
     may_skip_S = is_label_S & (state_S + 2 < num_states)
     may_skip_S = may_skip_S & (tl.load(label_S + 1, mask=may_skip_S, other=0) != class_S)
     cost = tl.load(costs + utterance)
     t = num_frames - 1
+    # Pointers to the log-probabilities and to the alphas of frame t.
     frame = log_probs + (utterance * max_frames + t) * num_classes
     row = alphas + (utterance * max_frames + t) * max_states
     buffer = betas + utterance * 2 * max_states
+    # The log of the summed probability of the frames after t: at the end 0 for the last two states.
     rest_S = tl.where(
         is_state_S & (state_S >= num_states - 2), tl.zeros((BLOCK,), tl.float32), NEVER
     )
@@ -144,7 +158,8 @@ def backward_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
         here_S = _bounded(rest_S + tl.load(frame + class_S), is_state_S)
         place = buffer + (t % 2) * max_states
         tl.store(place + state_S, here_S, mask=is_state_S)
-        tl.debug_barrier()  # the sums are in memory; two buffers, so that none is overwritten while it is read
+        # The sums are in memory. With two buffers none is overwritten while it is read.
+        tl.debug_barrier()
         one_S = tl.load(place + state_S + 1, mask=state_S + 1 < num_states, other=NEVER)
         two_S = tl.load(place + state_S + 2, mask=may_skip_S, other=NEVER)
         rest_S = _bounded(_log_add(_log_add(here_S, one_S), two_S), is_state_S)
@@ -154,61 +169,87 @@ def backward_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
 
 
 class _CtcCost(torch.autograd.Function):
+    """`ctc_cost`; keeps the alphas for the gradient."""
+
     @staticmethod
     def forward(
         ctx: Any, log_probs: Tensor, frames: Tensor, targets: Tensor, labels: Tensor
     ) -> Tensor:
-        log_probs, given = (
-            log_probs.contiguous(),
-            (frames.contiguous(), targets.contiguous(), labels.contiguous()),
-        )
+        log_probs = log_probs.contiguous()
+        frames = frames.contiguous()
+        targets = targets.contiguous()
+        labels = labels.contiguous()
         num_rows, max_frames, num_classes = log_probs.shape
-        max_states = 2 * targets.size(1) + 1
-        alphas_BTS, costs_B = (
-            log_probs.new_zeros(num_rows, max_frames, max_states),
-            log_probs.new_empty(num_rows),
-        )
-        sizes = max_frames, num_classes, targets.size(1), max_states
+        max_labels = targets.size(1)
+        max_states = 2 * max_labels + 1
+        alphas_BTS = log_probs.new_zeros(num_rows, max_frames, max_states)
+        costs_B = log_probs.new_empty(num_rows)
         launch(
             forward_kernel,
             (num_rows,),
             log_probs,
-            *given,
+            frames,
+            targets,
+            labels,
             alphas_BTS,
             costs_B,
-            *sizes,
+            max_frames,
+            num_classes,
+            max_labels,
+            max_states,
             BLOCK=block_size(max_states),
         )
-        ctx.save_for_backward(log_probs, *given, alphas_BTS, costs_B)
+        ctx.save_for_backward(log_probs, frames, targets, labels, alphas_BTS, costs_B)
         return costs_B
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        log_probs, *given, alphas_BTS, costs_B = ctx.saved_tensors
+        """The gradient of the log-probabilities: minus the posterior of each class (B, T, C)."""
+        log_probs, frames, targets_BL, labels, alphas_BTS, costs_B = ctx.saved_tensors
         num_rows, max_frames, num_classes = log_probs.shape
-        posteriors_BTS, targets_BL, max_states = alphas_BTS.clone(), given[1], alphas_BTS.size(2)
+        max_labels = targets_BL.size(1)
+        max_states = alphas_BTS.size(2)
+        posteriors_BTS = alphas_BTS.clone()  # the alphas until the kernel replaces them
         betas_B2S = log_probs.new_empty(num_rows, 2, max_states)
-        sizes = max_frames, num_classes, targets_BL.size(1), max_states
-        tensors = log_probs, *given, posteriors_BTS, costs_B, betas_B2S
-        launch(backward_kernel, (num_rows,), *tensors, *sizes, BLOCK=block_size(max_states))
+        launch(
+            backward_kernel,
+            (num_rows,),
+            log_probs,
+            frames,
+            targets_BL,
+            labels,
+            posteriors_BTS,
+            costs_B,
+            betas_B2S,
+            max_frames,
+            num_classes,
+            max_labels,
+            max_states,
+            BLOCK=block_size(max_states),
+        )
         classes_BS = targets_BL.new_zeros(num_rows, max_states)
         classes_BS[:, 1::2] = targets_BL
-        of_class_BSC = F.one_hot(classes_BS, num_classes).to(log_probs.dtype)
-        return -(posteriors_BTS @ of_class_BSC) * grads[0][:, None, None], None, None, None
+        is_of_class_BSC = F.one_hot(classes_BS, num_classes).to(log_probs.dtype)
+        grad_BTC = -(posteriors_BTS @ is_of_class_BSC) * grads[0][:, None, None]
+        return grad_BTC, None, None, None
 
 
 def block_size(num_states: int) -> int:
-    """Lanes of the kernels."""
+    """The constant BLOCK of the kernels, their number of lanes: a power of 2, at least 2."""
     return int(triton.next_power_of_2(max(2, num_states)))
 
 
 def ctc_cost(log_probs: Tensor, frames: Tensor, targets: Tensor, labels: Tensor) -> Tensor:
-    """(B,) nats; 0, with gradient 0, where there are fewer frames than the labels need.
+    """The CTC loss of each utterance (B,) in nats; differentiable once in the log-probabilities.
+
+    Loss and gradient are 0 for an utterance with fewer frames than its labels need.
 
     Args:
-        log_probs: (B, T, C) float32, class 0 is blank; frames: (B,) in T.
-        targets: (B, L) int64 classes, 0 in the padding; labels: (B,) in L.
+        log_probs: (B, T, C) float32 on a GPU; class 0 is blank.
+        frames: (B,) the number of frames of each utterance.
+        targets: (B, L) int64 classes, 0 in the padding.
+        labels: (B,) the number of labels of each utterance.
     """
     cost: Tensor = _CtcCost.apply(log_probs, frames, targets, labels)  # type: ignore[no-untyped-call]
     return cost

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numba functions that several kernels use: float32 exp and log1p, the number of threads, the k
-best of a row.
+"""Numba functions that several kernels use: float32 exp and log1p, threads, the k best of a row.
 
 exp and log1p are polynomials, so that the compiler vectorises the loops that contain them. Calls of
 the C library would prevent that. The coefficients are minimax fits with a relative error of 2e-7. A
@@ -27,39 +26,45 @@ SUMS = {"reassoc", "contract", "nsz"}
 SERIAL_MAX_VALUES = 65_536
 """Up to this many values `best_of_rows` runs on the calling thread.
 
-To start the others would take as long.
+To start the other threads would take as long.
 """
 
 _LARGEST = np.float32(87.0)  # exp(-87) is still a normal number
 _INVERSE_LN2 = np.float32(1.4426950408889634)
-_LN2_HIGH = np.float32(0.693359375)  # few bits, so that n · _LN2_HIGH is exact
+# ln(2) as a sum. The first part has few bits, so that n · _LN2_HIGH is exact.
+_LN2_HIGH = np.float32(0.693359375)
 _LN2_LOW = np.float32(-2.12194440e-4)
-_ROUNDER = np.float32(
-    12582912.0
-)  # 1.5 · 2^23: adding it leaves the nearest integer in the low bits
+# 1.5 · 2^23: a float32 of this size has no fraction. Adding it leaves the nearest integer in the
+# low bits of the sum.
+_ROUNDER = np.float32(12582912.0)
 _ONE = np.float32(1.0)
-_E2, _E3, _E4, _E5, _E6 = (
-    np.float32(value) for value in (0.49999992, 0.1666642, 0.041668226, 0.008374822, 0.0013836838)
-)
-_L1, _L2, _L3, _L4, _L5, _L6, _L7, _L8, _L9 = (
-    np.float32(value)
-    for value in (
-        *(-0.4999990242, 0.3332996240, -0.2495413352, 0.1967593855, -0.1530559052),
-        *(0.1060365142, -0.0569595001, 0.0198514442, -0.0032440211),
-    )
-)
+# Coefficients of exp(x) = 1 + x + _E2 x² + _E3 x³ + …
+_E2 = np.float32(0.49999992)
+_E3 = np.float32(0.1666642)
+_E4 = np.float32(0.041668226)
+_E5 = np.float32(0.008374822)
+_E6 = np.float32(0.0013836838)
+# Coefficients of log(1 + x) = x (1 + _L1 x + _L2 x² + …)
+_L1 = np.float32(-0.4999990242)
+_L2 = np.float32(0.3332996240)
+_L3 = np.float32(-0.2495413352)
+_L4 = np.float32(0.1967593855)
+_L5 = np.float32(-0.1530559052)
+_L6 = np.float32(0.1060365142)
+_L7 = np.float32(-0.0569595001)
+_L8 = np.float32(0.0198514442)
+_L9 = np.float32(-0.0032440211)
 
 
 def use_torch_threads() -> None:
-    """Set Numba's number of threads to torch's, at most those that Numba was started with.
+    """Set Numba's number of threads to torch's, but at most to the number that Numba can start.
 
-    Call it before a parallel kernel. `torch.set_num_threads` and OMP_NUM_THREADS then apply to
-    both.
+    Call it before a parallel kernel, so that `torch.set_num_threads` and OMP_NUM_THREADS apply to
+    Numba too.
     """
     num_threads = torch.get_num_threads()
     numba.set_num_threads(min(num_threads, numba.config.NUMBA_NUM_THREADS))
-    # Numba's first call starts its threads. This resets the OpenMP setting, which is torch's
-    # setting too.
+    # Numba's first call starts its threads and changes a setting of OpenMP that torch uses too.
     if torch.get_num_threads() != num_threads:
         torch.set_num_threads(num_threads)
 
@@ -67,7 +72,10 @@ def use_torch_threads() -> None:
 def on_arrays(
     compute: Callable[[NDArray[np.float32]], NDArray[np.float32]],
 ) -> Callable[[Tensor], Tensor]:
-    """A function of arrays as one of tensors on the CPU, with torch's number of threads."""
+    """Make a function of float32 arrays a function of CPU tensors, with torch's number of threads.
+
+    Array and tensor share their memory, so a change in place is seen in the tensor.
+    """
 
     def run(values: Tensor) -> Tensor:
         use_torch_threads()
@@ -79,9 +87,12 @@ def on_arrays(
 # Not with SUMS: reordering would cancel the addition and subtraction of _ROUNDER.
 @njit(fastmath={"contract"})
 def exp_minus(size):  # type: ignore[no-untyped-def]
-    """exp(-size) of a float32 ≥ 0; above 87 it is exp(-87)."""
+    """exp(-size) of a float32 ≥ 0; above 87 it is exp(-87).
+
+    It is 2^n · exp(x), with an integer n and |x| ≤ ln(2) / 2.
+    """
     x = -_LARGEST if size > _LARGEST else -size
-    shifted = x * _INVERSE_LN2 + _ROUNDER
+    shifted = x * _INVERSE_LN2 + _ROUNDER  # n is in the low bits
     n = shifted - _ROUNDER
     x = (x - n * _LN2_HIGH) - n * _LN2_LOW
     fit = _E5 + x * _E6
@@ -89,6 +100,7 @@ def exp_minus(size):  # type: ignore[no-untyped-def]
     fit = _E3 + x * fit
     fit = _E2 + x * fit
     fit = _ONE + x * (_ONE + x * fit)
+    # The bits of the float32 2^n: its exponent is n + 127, above 23 bits of fraction.
     power = np.int32((np.float32(shifted).view(np.int32) + 127) << 23)
     return fit * np.int32(power).view(np.float32)
 
@@ -108,56 +120,64 @@ def log1p_unit(x):  # type: ignore[no-untyped-def]
 
 
 def best_of_rows(scores_NV: Tensor, k: int) -> tuple[Tensor, Tensor] | None:
-    """The k greatest values of each row, descending (N, K), and their ids (N, K) int64; of equal
-    values the lower id.
+    """The k greatest values of each row, descending; of equal values the lower id comes first.
 
-    Returns None if there is a NaN. `scores_NV` is float32, contiguous and without gradient.
+    `scores_NV` is float32 on a CPU, contiguous and without gradient.
+    Returns: values (N, K) and ids (N, K) int64; None if there is a NaN.
     """
-    values_NK, ids_NK = (
-        np.empty((len(scores_NV), k), np.float32),
-        np.empty((len(scores_NV), k), np.int64),
-    )
-    is_parallel = scores_NV.numel() > SERIAL_MAX_VALUES
-    if is_parallel:
+    values_NK = np.empty((len(scores_NV), k), np.float32)
+    ids_NK = np.empty((len(scores_NV), k), np.int64)
+    if scores_NV.numel() > SERIAL_MAX_VALUES:
         use_torch_threads()
-    with_nan = (_best_parallel if is_parallel else _best_serial)(
-        scores_NV.numpy(), values_NK, ids_NK
-    )
-    return None if with_nan else (torch.from_numpy(values_NK), torch.from_numpy(ids_NK))
+        num_rows_with_nan = _best_parallel(scores_NV.numpy(), values_NK, ids_NK)
+    else:
+        num_rows_with_nan = _best_serial(scores_NV.numpy(), values_NK, ids_NK)
+    if num_rows_with_nan:
+        return None
+    return torch.from_numpy(values_NK), torch.from_numpy(ids_NK)
 
 
 @njit
 def _best_of_row(scores_V, values_K, ids_K):  # type: ignore[no-untyped-def]
-    """Returns 1 if there is a NaN."""
-    k, found = len(values_K), 0
+    """Fill the k greatest values, descending, and their ids.
+
+    Returns 0, or 1 if it met a NaN: the results then have no meaning.
+    """
+    k = len(values_K)
+    num_kept = 0
     for unit in range(len(scores_V)):
         score = scores_V[unit]
-        if found == k and score <= values_K[k - 1]:
+        # A NaN is not ≤ anything, so it is not skipped.
+        if num_kept == k and score <= values_K[k - 1]:
             continue
-        if score != score:
+        is_nan = score != score
+        if is_nan:
             return 1
-        index = min(found, k - 1)
+        # Insert the score. If k values are kept already, the last one is overwritten.
+        index = min(num_kept, k - 1)
         while index > 0 and score > values_K[index - 1]:
             values_K[index] = values_K[index - 1]
             ids_K[index] = ids_K[index - 1]
             index -= 1
         values_K[index] = score
         ids_K[index] = unit
-        found = min(found + 1, k)
+        num_kept = min(num_kept + 1, k)
     return 0
 
 
 @njit
 def _best_serial(scores_NV, values_NK, ids_NK):  # type: ignore[no-untyped-def]
-    with_nan = 0
+    """`_best_of_row` for all rows, on one thread; returns the number of rows with a NaN."""
+    num_rows_with_nan = 0
     for row in range(len(scores_NV)):
-        with_nan += _best_of_row(scores_NV[row], values_NK[row], ids_NK[row])
-    return with_nan
+        num_rows_with_nan += _best_of_row(scores_NV[row], values_NK[row], ids_NK[row])
+    return num_rows_with_nan
 
 
 @njit(parallel=True)
 def _best_parallel(scores_NV, values_NK, ids_NK):  # type: ignore[no-untyped-def]
-    with_nan = 0
+    """`_best_of_row` for all rows, on all threads; returns the number of rows with a NaN."""
+    num_rows_with_nan = 0
     for row in prange(len(scores_NV)):
-        with_nan += _best_of_row(scores_NV[row], values_NK[row], ids_NK[row])
-    return with_nan
+        num_rows_with_nan += _best_of_row(scores_NV[row], values_NK[row], ids_NK[row])
+    return num_rows_with_nan

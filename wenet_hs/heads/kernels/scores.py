@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Costs from the scores of a linear layer, whose kernel also gives their derivatives by the scores.
+"""Costs computed by a kernel from the scores of a linear layer, with the gradients of the layer.
 
 Dimension key: N rows, D width, I scores of a row.
 """
@@ -16,57 +16,25 @@ from wenet_hs.heads.gpu import is_gpu
 from wenet_hs.heads.products import linear
 
 MAX_SCORES = 2**29
-"""Of so many scores (2 GiB) `cost_in_parts` keeps the derivatives for the backward pass; more rows
-are computed in parts, whose scores are computed again there.
+"""For at most this many scores (2 GiB) `cost_in_parts` keeps derivatives for the backward pass.
+
+More rows are computed in parts, whose scores are computed again in the backward pass.
 """
-
-
-class _CostOfScores(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, compute: Any
-    ) -> Tensor:
-        slopes_NI = linear(hidden, weight, bias).contiguous()
-        costs: Tensor = compute(slopes_NI)
-        ctx.save_for_backward(hidden, weight, slopes_NI)
-        return costs
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, slopes_NI = ctx.saved_tensors
-        grad_hidden = grad_weight = grad_bias = None
-        grad_N = grads[0].to(slopes_NI.dtype)
-        if slopes_NI.shape[1] <= hidden.shape[1]:  # of the two, scale the smaller
-            slopes_NI, grad_N1 = slopes_NI * grad_N[:, None], None
-        else:
-            grad_N1 = grad_N[:, None]
-        if ctx.needs_input_grad[0]:
-            grad_hidden = linear(slopes_NI, weight.t())
-            if grad_N1 is not None:
-                grad_hidden.mul_(grad_N1)
-        if ctx.needs_input_grad[1]:
-            scaled_ND = hidden if grad_N1 is None else hidden * grad_N1
-            if is_gpu(hidden.device):
-                grad_weight = slopes_NI.t() @ scaled_ND
-            else:  # oneDNN is faster in this order
-                grad_weight = linear(scaled_ND.t(), slopes_NI.t()).t()
-        if ctx.needs_input_grad[2]:
-            grad_bias = slopes_NI.sum(0) if grad_N1 is None else (grad_N[None] @ slopes_NI)[0]
-        return grad_hidden, grad_weight, grad_bias, None
 
 
 def cost_of_scores(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, compute: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """(N,) costs from the scores of all nodes, edges or units; differentiable once in hidden,
-    weight and bias.
+    """The costs (N,) that `compute` makes of the scores of a linear layer.
+
+    The scores are of all nodes, edges or units. The costs are differentiable once in hidden, weight
+    and bias.
 
     Args:
-        hidden: (N, D), weight: (I, D), bias: (I,) or none; of one dtype, in which the
-            products are computed.
-        compute: from the scores (N, I) to the costs (N,), in float32 or that dtype; it replaces
-            each score by the derivative of its row's cost.
+        hidden: (N, D), weight: (I, D), bias: (I,) or None; of one dtype, in which the products are
+            computed.
+        compute: from the scores (N, I) to the costs (N,), in float32 or that dtype. It replaces
+            each score, in place, by the derivative of its row's cost by that score.
     """
     cost: Tensor = _CostOfScores.apply(hidden, weight, bias, compute)  # type: ignore[no-untyped-call]
     return cost
@@ -79,17 +47,68 @@ def cost_in_parts(
     targets: Tensor,
     compute: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
-    """As `cost_of_scores`, with targets (N,) as the second argument of `compute`, within
-    MAX_SCORES.
+    """As `cost_of_scores`, for at most MAX_SCORES scores at a time.
+
+    `compute` has the targets (N,) of the same rows as its second argument.
     """
 
-    def cost(hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
+    def cost_of_part(hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
         return cost_of_scores(
             hidden_ND, weight, bias, lambda scores_NI: compute(scores_NI, targets_N)
         )
 
-    num_rows, targets = max(1, MAX_SCORES // len(weight)), targets.contiguous()
+    targets = targets.contiguous()
+    num_rows = max(1, MAX_SCORES // len(weight))
     if len(hidden) <= num_rows:
-        return cost(hidden, targets)
-    parts = zip(hidden.split(num_rows), targets.split(num_rows), strict=True)  # type: ignore[no-untyped-call]
-    return torch.cat([checkpoint(cost, *part, use_reentrant=False) for part in parts])
+        return cost_of_part(hidden, targets)
+    costs = []
+    parts = zip(torch.split(hidden, num_rows), torch.split(targets, num_rows), strict=True)
+    for part_ND, part_targets_N in parts:
+        cost_N = checkpoint(cost_of_part, part_ND, part_targets_N, use_reentrant=False)
+        costs.append(cost_N)
+    return torch.cat(costs)
+
+
+class _CostOfScores(torch.autograd.Function):
+    """`cost_of_scores`; keeps the derivatives of the costs by the scores."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, compute: Any
+    ) -> Tensor:
+        scores_NI = linear(hidden, weight, bias).contiguous()
+        costs: Tensor = compute(scores_NI)
+        slopes_NI = scores_NI  # `compute` has replaced the scores by the derivatives
+        ctx.save_for_backward(hidden, weight, slopes_NI)
+        return costs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of hidden, weight and bias, as far as they are needed.
+
+        All are products with the derivatives, whose rows are scaled by the gradients of the costs.
+        The smaller matrix is scaled: the derivatives (N, I), or hidden and its gradient (N, D).
+        """
+        hidden, weight, slopes_NI = ctx.saved_tensors
+        grad_hidden = grad_weight = grad_bias = None
+        grad_N = grads[0].to(slopes_NI.dtype)
+        are_slopes_scaled = slopes_NI.shape[1] <= hidden.shape[1]
+        if are_slopes_scaled:
+            slopes_NI = slopes_NI * grad_N[:, None]
+        if ctx.needs_input_grad[0]:
+            grad_hidden = linear(slopes_NI, weight.t())
+            if not are_slopes_scaled:
+                grad_hidden.mul_(grad_N[:, None])
+        if ctx.needs_input_grad[1]:
+            scaled_ND = hidden if are_slopes_scaled else hidden * grad_N[:, None]
+            if is_gpu(hidden.device):
+                grad_weight = slopes_NI.t() @ scaled_ND
+            else:  # oneDNN is faster in this order
+                grad_weight = linear(scaled_ND.t(), slopes_NI.t()).t()
+        if ctx.needs_input_grad[2]:
+            if are_slopes_scaled:
+                grad_bias = slopes_NI.sum(0)
+            else:
+                grad_bias = (grad_N[None] @ slopes_NI)[0]
+        return grad_hidden, grad_weight, grad_bias, None

@@ -17,17 +17,19 @@ from wenet_hs.heads.kernels.scores import cost_in_parts
 from wenet_hs.heads.kernels.triton_launch import launch
 
 MAX_BLOCK = 4096
+"""The most scores of a row that a program reads at a time."""
 
 
 @triton.jit
 def softmax_kernel(scores, targets, costs, num_units, on_target, on_all, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The cost of a row, and its derivatives, which replace the scores.
+    """One program per row: its cost, and the derivatives of the cost, which replace the scores.
 
-    It is w · log Σ exp(score) - on_target · score[target] - on_all · Σ score, with w = on_target +
-    on_all · V. Computed in float32, whatever the dtype of the scores.
+    The cost is w · log Σ exp(score) - on_target · score[target] - on_all · Σ score, with w =
+    on_target + on_all · V. It is computed in float32, whatever the dtype of the scores.
     """
     row = tl.program_id(0).to(tl.int64)
     scores += row * num_units
+    # First pass: the greatest score, Σ exp(score - greatest), and Σ score.
     top = tl.load(scores).to(tl.float32)
     total = 0.0
     plain = 0.0
@@ -48,23 +50,21 @@ def softmax_kernel(scores, targets, costs, num_units, on_target, on_all, BLOCK: 
     of_target = tl.load(scores + target).to(tl.float32)
     tl.store(costs + row, weight * log_total - on_target * of_target - on_all * plain)
     tl.debug_barrier()  # the target's score is read before it is replaced
+    # Second pass: the derivatives.
     start = 0
     while start < num_units:
         unit_B = start + tl.arange(0, BLOCK)
         score_B = tl.load(scores + unit_B, mask=unit_B < num_units, other=float("-inf")).to(
             tl.float32
         )
-        slope_B = (
-            weight * tl.exp(score_B - log_total)
-            - on_all
-            - tl.where(unit_B == target, on_target, 0.0)
-        )
+        of_target_B = tl.where(unit_B == target, on_target, 0.0)
+        slope_B = weight * tl.exp(score_B - log_total) - on_all - of_target_B
         tl.store(scores + unit_B, slope_B.to(scores.dtype.element_ty), mask=unit_B < num_units)
         start += BLOCK
 
 
 def block_size(num_units: int) -> int:
-    """Of `softmax_kernel`."""
+    """The constant BLOCK of `softmax_kernel`: a power of 2."""
     return min(MAX_BLOCK, int(triton.next_power_of_2(num_units)))
 
 
@@ -76,17 +76,30 @@ def softmax_cost(
     on_target: float,
     on_all: float,
 ) -> Tensor:
-    """(N,) float32: -on_target·log p(target) - on_all·Σ_v log p(v) of softmax(W·h + b).
+    """The weighted cost of each row (N,) float32, for the distribution softmax(W·h + b).
+
+    It is -on_target·log p(target) - on_all·Σ_v log p(v); differentiable once.
 
     Args:
-        hidden: (N, D), weight: (V, D), bias: (V,) or none; all float32 or all bfloat16, on a GPU.
+        hidden: (N, D), weight: (V, D), bias: (V,) or None; all float32 or all bfloat16, on a GPU.
         targets: (N,) int64.
     """
 
     def compute(scores_NV: Tensor, targets_N: Tensor) -> Tensor:
-        costs_N, size = scores_NV.new_empty(len(scores_NV), dtype=torch.float32), scores_NV.size(1)
-        arguments = scores_NV, targets_N, costs_N, size, on_target, on_all
-        launch(softmax_kernel, (len(scores_NV),), *arguments, BLOCK=block_size(size), num_warps=8)
+        num_rows, num_units = scores_NV.shape
+        costs_N = scores_NV.new_empty(num_rows, dtype=torch.float32)
+        launch(
+            softmax_kernel,
+            (num_rows,),
+            scores_NV,
+            targets_N,
+            costs_N,
+            num_units,
+            on_target,
+            on_all,
+            BLOCK=block_size(num_units),
+            num_warps=8,
+        )
         return costs_N
 
     return cost_in_parts(hidden, weight, bias, targets, compute)

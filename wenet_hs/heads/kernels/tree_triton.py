@@ -3,9 +3,13 @@
 
 Along the paths: one program per row walks from the target's leaf to the root, without a table of
 paths. In one pass it computes the cost, its derivative by each score on the path, and its gradient
-by the hidden vector. The gradient of the weight is a sum over the decisions at each node: they are
-sorted by node, and one program sums those of a node in the order of the rows, so that the bits are
-the same in each run.
+by the hidden vector. The gradient of the weight is a sum over the decisions at each node. They are
+sorted by node, and one program sums those of a node in the order of the rows. So the bits are the
+same in each run.
+
+An edge is a number, as in `HSoftmaxHead.edges`: twice the inner node above it, plus 1 if it leads
+to the right child. -1 is the edge to the root. The decisions of a row have as many places as the
+longest path has. The places after its last decision are padding: there the node is I.
 
 Over all nodes, for leaf smoothing: a matrix product, and one pass over the scores.
 
@@ -29,12 +33,21 @@ from wenet_hs.heads.kernels.triton_launch import launch
 from wenet_hs.heads.node_head import CostWeights, sparse_rows
 
 SCORES_BLOCK = 1024
-ROWS_AT_ONCE, MAX_BLOCK_D = 32, 128
+"""How many scores of a row a program of `all_leaves_kernel` computes."""
+ROWS_AT_ONCE = 32
+"""How many decisions a program of `sum_by_node_kernel` sums at a time."""
+MAX_BLOCK_D = 128
+"""The most columns of the weight's gradient that one of its programs computes."""
+MAX_PATH_BLOCK = 128
+"""The most places of a path that `add_path_kernel` adds at a time."""
 
 
 @triton.jit
 def _softplus(size):  # type: ignore[no-untyped-def]
-    """log(1 + exp(-size)), by Kahan's log1p: the logarithm of the rounded sum, corrected."""
+    """log(1 + exp(-size)) of a size ≥ 0.
+
+    By Kahan's log1p: the logarithm of the rounded sum 1 + x, times x / (rounded sum - 1).
+    """
     small = tl.exp(-size)
     rounded = 1.0 + small
     kept = rounded - 1.0
@@ -44,10 +57,12 @@ def _softplus(size):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _decision(score, edge, on_target, per_decision):  # type: ignore[no-untyped-def]
-    """Cost of a decision, and its derivative by the node's score: `edge` is odd for the right
-    child.
+    """The cost of a decision, and the derivative of the cost by the score of the node.
+
+    With s the score, negated for a turn to the right, the cost is -on_target · log σ(s) +
+    per_decision · s. `edge` is the edge that the path takes from the node.
     """
-    turn = (1 - 2 * (edge & 1)).to(tl.float32)
+    turn = (1 - 2 * (edge & 1)).to(tl.float32)  # +1 left, -1 right
     score = turn * score
     small = tl.exp(-tl.abs(score))
     wrong = tl.where(score > 0, small, 1.0) / (1.0 + small)  # σ(-score)
@@ -74,6 +89,10 @@ def walk_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
     BLOCK_D: tl.constexpr,
     HAS_BIAS: tl.constexpr,
 ):
+    """A row's path: fills its cost, the gradient of the cost by hidden, and its decisions.
+
+    Per decision it stores the node and the derivative of the cost by the node's score (`slopes`).
+    """
     row = tl.program_id(0).to(tl.int64)
     column_D = tl.arange(0, BLOCK_D)
     inside_D = column_D < DIM
@@ -81,6 +100,7 @@ def walk_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
     grad_D = tl.zeros((BLOCK_D,), tl.float32)
     cost = 0.0
     place = row * depth
+    # An edge is twice the node above it, plus 1 to its right child; -1 is the edge to the root.
     edge = tl.load(up + num_inner + tl.load(targets + row))
     while edge >= 0:
         node = (edge >> 1).to(tl.int64)
@@ -117,8 +137,13 @@ def sum_by_node_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
     ROWS: tl.constexpr,
     HAS_BIAS: tl.constexpr,
 ):
-    """The program of the first decision at a node sums all of them; `nodes` are sorted, `places`
-    are rows of `out`.
+    """The gradients of the nodes' vectors (`out`) and biases (`out_bias`).
+
+    A program computes a block of columns for one node: the program whose decision is the first one
+    of the node sums all of them, and the programs of the other decisions do nothing.
+
+    Args, of the M decisions: `order`, sorted by node; in that order `nodes`, which is num_inner in
+    the padding, and `places`, the row of the node in `out`.
     """
     first = tl.program_id(0)
     node = tl.load(nodes + first)
@@ -143,7 +168,7 @@ def sum_by_node_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
             total_B += tl.sum(slope_R[:, None] * hidden_RB, axis=0)
             total += tl.sum(slope_R, axis=0)
             start += ROWS
-            running = tl.min(same_R.to(tl.int32), axis=0)
+            running = tl.min(same_R.to(tl.int32), axis=0)  # 0 if a decision is of another node
         place = tl.load(places + first).to(tl.int64)
         tl.store(out + place * DIM + column_B, total_B, mask=column_B < DIM)
         if HAS_BIAS:
@@ -154,10 +179,11 @@ def sum_by_node_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
 def walk_scores_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
     scores, targets, up, costs, slopes, nodes, num_inner, depth, on_target, per_decision
 ):
-    """As `walk_kernel`, from the scores of all nodes."""
+    """A row's path as in `walk_kernel`, from the scores of all nodes; no gradient by hidden."""
     row = tl.program_id(0).to(tl.int64)
     cost = 0.0
     place = row * depth
+    # An edge is twice the node above it, plus 1 to its right child; -1 is the edge to the root.
     edge = tl.load(up + num_inner + tl.load(targets + row))
     while edge >= 0:
         node = edge >> 1
@@ -174,11 +200,11 @@ def walk_scores_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
 
 @triton.jit
 def all_leaves_kernel(scores, leaves, parts, num_inner, num_blocks, on_all, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """A block of a row: its part of -on_all · Σ_v log P(v), and the derivatives, which replace the
-    scores.
+    """A block of a row: its part of -on_all · Σ_v log P(v), and the derivatives by its scores.
 
-    The leaves under the children of a node are constants, so each node counts with their numbers,
-    as in `tree_numba._costs_of_all_nodes`.
+    The parts are stored in `parts`, and the derivatives replace the scores. Each node counts with
+    the numbers of leaves under its children (`leaves`), because so many units turn left and right
+    there.
     """
     row = tl.program_id(0).to(tl.int64)
     node_B = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -199,7 +225,7 @@ def all_leaves_kernel(scores, leaves, parts, num_inner, num_blocks, on_all, BLOC
 
 @triton.jit
 def add_path_kernel(slopes_of_all, slopes, nodes, num_inner, depth, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Add the derivatives of the path to those of all nodes; no node is twice on a path."""
+    """Add the derivatives of a row's path to those of all nodes; no node is twice on a path."""
     row = tl.program_id(0).to(tl.int64)
     start = 0
     while start < depth:
@@ -213,71 +239,111 @@ def add_path_kernel(slopes_of_all, slopes, nodes, num_inner, depth, BLOCK: tl.co
 
 
 class _CostOfPaths(torch.autograd.Function):
+    """`cost_of_paths`; keeps the decisions, and the gradient of the costs by hidden."""
+
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *rest: Any
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        tree: tuple[Tensor, int],
+        weights: CostWeights,
+        sparse: bool,
     ) -> Tensor:
-        (up, depth), weights, ctx.sparse = rest
-        hidden, weight = hidden.contiguous(), weight.contiguous()
+        edges, depth = tree
+        hidden = hidden.contiguous()
+        weight = weight.contiguous()
         num_rows, dim = hidden.shape
-        costs_N, grad_ND = hidden.new_empty(num_rows), torch.empty_like(hidden)
+        num_inner = len(weight)
+        costs_N = hidden.new_empty(num_rows)
+        grad_ND = torch.empty_like(hidden)
         slopes_NP = hidden.new_empty(num_rows, depth)
-        nodes_NP = torch.full(
-            (num_rows, depth), len(weight), dtype=torch.int32, device=hidden.device
-        )  # padding
-        tensors = hidden, weight, weight if bias is None else bias, targets.contiguous(), up
-        constants = walk_constants(dim, has_bias=bias is not None)
-        found = costs_N, slopes_NP, nodes_NP, grad_ND
-        numbers = len(weight), depth, weights.on_target, weights.per_decision
-        launch(walk_kernel, (num_rows,), *tensors, *found, *numbers, **constants)
+        nodes_NP = _padding_nodes(num_rows, depth, num_inner, hidden.device)
+        launch(
+            walk_kernel,
+            (num_rows,),
+            hidden,
+            weight,
+            weight if bias is None else bias,  # not read without a bias
+            targets.contiguous(),
+            edges,
+            costs_N,
+            slopes_NP,
+            nodes_NP,
+            grad_ND,
+            num_inner,
+            depth,
+            weights.on_target,
+            weights.per_decision,
+            **walk_constants(dim, has_bias=bias is not None),
+        )
         ctx.save_for_backward(hidden, weight, slopes_NP, nodes_NP, grad_ND)
+        ctx.sparse = sparse
         return costs_N
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, slopes_NP, nodes_NP, grad_ND = ctx.saved_tensors
+        """The gradients of hidden, weight and bias, as far as they are needed."""
+        grad_ND = ctx.saved_tensors[-1]
         grad_N = grads[0].contiguous()
         grad_hidden = grad_ND * grad_N[:, None] if ctx.needs_input_grad[0] else None
         grad_weight = grad_bias = None
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            decisions = slopes_NP, nodes_NP
-            grad_weight, grad_bias = _vector_gradients(ctx, hidden, weight, grad_N, decisions)
+            grad_weight, grad_bias = _vector_gradients(ctx, grad_N)
         return grad_hidden, grad_weight, grad_bias, None, None, None, None
 
 
-def _vector_gradients(
-    ctx: Any, hidden: Tensor, weight: Tensor, grad_N: Tensor, decisions: tuple[Tensor, Tensor]
-) -> tuple[Tensor | None, Tensor | None]:
-    """The gradient of the weight, sparse if wanted, and that of the bias, always dense."""
-    slopes_NP, nodes_NP = decisions
+def _padding_nodes(num_rows: int, depth: int, num_inner: int, device: torch.device) -> Tensor:
+    """The nodes of all decisions (N, P) int32, as if all were padding; a kernel fills the paths."""
+    return torch.full((num_rows, depth), num_inner, dtype=torch.int32, device=device)
+
+
+def _vector_gradients(ctx: Any, grad_N: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """The gradients of weight and bias, each None if it is not needed.
+
+    That of the weight is sparse if `ctx.sparse`; that of the bias is always dense. `ctx` is of
+    `_CostOfPaths`, and `grad_N` is the gradient of the costs.
+    """
+    hidden, weight, slopes_NP, nodes_NP, _ = ctx.saved_tensors
+    _, needs_weight, needs_bias, *_ = ctx.needs_input_grad
+    num_inner, dim = weight.shape
     nodes_M, order_M = nodes_NP.flatten().sort(stable=True)
-    places_M, num_rows, rows_U = nodes_M, len(weight), None
-    if ctx.sparse:
+    if ctx.sparse:  # the gradient has one row per node on a path
         is_first_M = torch.diff(nodes_M, prepend=nodes_M.new_full((1,), -1)) != 0
-        is_first_M &= nodes_M < len(weight)
+        is_first_M &= nodes_M < num_inner  # not the padding
         places_M = is_first_M.cumsum(0) - 1
-        rows_U = nodes_M[is_first_M].long()  # its size has to be read
-        num_rows = len(rows_U)
-    has_bias = bool(ctx.needs_input_grad[2])
-    grad_UD, grad_I = (
-        weight.new_zeros(num_rows, weight.size(1)),
-        weight.new_zeros(len(weight) if has_bias else 1),
-    )
-    constants = sum_constants(weight.size(1), has_bias=has_bias)
-    tensors = hidden, grad_N, slopes_NP, order_M, nodes_M, places_M, grad_UD, grad_I
-    grid = len(nodes_M), triton.cdiv(weight.size(1), constants["BLOCK_D"])
+        touched_U = nodes_M[is_first_M].long()  # the program waits for its size
+        num_rows = len(touched_U)
+    else:
+        places_M = nodes_M
+        touched_U = None
+        num_rows = num_inner
+    grad_UD = weight.new_zeros(num_rows, dim)
+    grad_I = weight.new_zeros(num_inner if needs_bias else 1)
+    constants = sum_constants(dim, has_bias=needs_bias)
     launch(
         sum_by_node_kernel,
-        grid,
-        *tensors,
+        (len(nodes_M), triton.cdiv(dim, constants["BLOCK_D"])),
+        hidden,
+        grad_N,
+        slopes_NP,
+        order_M,
+        nodes_M,
+        places_M,
+        grad_UD,
+        grad_I,
         len(nodes_M),
-        len(weight),
+        num_inner,
         slopes_NP.size(1),
         **constants,
     )
-    grad_weight = grad_UD if rows_U is None else sparse_rows(rows_U, grad_UD, weight.shape)
-    return grad_weight if ctx.needs_input_grad[1] else None, grad_I if has_bias else None
+    grad_weight = grad_UD
+    if touched_U is not None:
+        grad_weight = sparse_rows(touched_U, grad_UD, weight.shape)
+    return grad_weight if needs_weight else None, grad_I if needs_bias else None
 
 
 def walk_constants(dim: int, *, has_bias: bool) -> dict[str, Any]:
@@ -301,15 +367,21 @@ def cost_of_paths(
     *,
     sparse: bool,
 ) -> Tensor:
-    """(N,) nats as `tree_numba.cost_of_paths`, on a GPU.
+    """The cost of each row (N,) in nats, from the nodes on its target's path only.
+
+    It has no term `on_all`. It is differentiable once in hidden, weight and bias.
 
     Args:
-        tree: `edges` of the head, and the length of the longest path.
-        sparse: whether the weight's gradient is a sparse tensor; the program then waits for the
-            device once.
+        hidden: (N, D), weight: (V-1, D), bias: (V-1,) or None; float32 on a GPU.
+        targets: (N,) int64 unit ids.
+        tree: `edges` of the `HSoftmaxHead`, and the length of the longest path.
+        weights: of the terms of the cost.
+        sparse: whether the weight's gradient is a sparse tensor of the rows that are on a path. The
+            program then waits for the device once.
     """
-    rest = targets, tree, weights, sparse
-    cost: Tensor = _CostOfPaths.apply(hidden, weight, bias, *rest)  # type: ignore[no-untyped-call]
+    cost: Tensor = _CostOfPaths.apply(  # type: ignore[no-untyped-call]
+        hidden, weight, bias, targets, tree, weights, sparse
+    )
     return cost
 
 
@@ -321,39 +393,65 @@ def cost_of_all_nodes(
     tables: tuple[Tensor, Tensor, int],
     weights: CostWeights,
 ) -> Tensor:
-    """(N,) nats as `tree_numba.cost_of_all_nodes`, on a GPU.
+    """The cost of each row (N,) in nats, from the scores of all nodes.
 
-    `tables` are `edges` and `leaf_counts` of the head, and the length of the longest path.
+    It is differentiable once in hidden, weight and bias.
+
+    Args:
+        hidden: (N, D), weight: (V-1, D), bias: (V-1,) or None; float32 on a GPU.
+        targets: (N,) int64 unit ids.
+        tables: `edges` and `leaf_counts` of the `HSoftmaxHead`, and the length of the longest path.
+        weights: of the terms of the cost.
     """
-    up, leaves_2I, depth = tables
+    edges, leaves_2I, depth = tables
 
     def compute(scores_NI: Tensor, targets_N: Tensor) -> Tensor:
         num_rows, num_inner = scores_NI.shape
-        costs_N, slopes_NP = scores_NI.new_empty(num_rows), scores_NI.new_empty(num_rows, depth)
-        nodes_NP = torch.full(
-            (num_rows, depth), num_inner, dtype=torch.int32, device=scores_NI.device
-        )
-        path, sizes = (costs_N, slopes_NP, nodes_NP), (num_inner, depth)
-        numbers = *sizes, weights.on_target, weights.per_decision
+        costs_N = scores_NI.new_empty(num_rows)
+        slopes_NP = scores_NI.new_empty(num_rows, depth)
+        nodes_NP = _padding_nodes(num_rows, depth, num_inner, scores_NI.device)
         launch(
-            walk_scores_kernel, (num_rows,), scores_NI, targets_N, up, *path, *numbers, num_warps=1
+            walk_scores_kernel,
+            (num_rows,),
+            scores_NI,
+            targets_N,
+            edges,
+            costs_N,
+            slopes_NP,
+            nodes_NP,
+            num_inner,
+            depth,
+            weights.on_target,
+            weights.per_decision,
+            num_warps=1,
         )
+        # Now the path has been read: the scores become derivatives, first those of all units.
         if weights.on_all:
-            parts_NB = scores_NI.new_empty(num_rows, triton.cdiv(num_inner, SCORES_BLOCK))
-            arguments = scores_NI, leaves_2I, parts_NB, num_inner, parts_NB.size(1), weights.on_all
-            launch(all_leaves_kernel, tuple(parts_NB.shape), *arguments, BLOCK=SCORES_BLOCK)
+            num_blocks = triton.cdiv(num_inner, SCORES_BLOCK)
+            parts_NB = scores_NI.new_empty(num_rows, num_blocks)
+            launch(
+                all_leaves_kernel,
+                (num_rows, num_blocks),
+                scores_NI,
+                leaves_2I,
+                parts_NB,
+                num_inner,
+                num_blocks,
+                weights.on_all,
+                BLOCK=SCORES_BLOCK,
+            )
             costs_N += parts_NB.sum(1)
         else:
             scores_NI.zero_()
-        block = triton.next_power_of_2(min(depth, 128))
         launch(
             add_path_kernel,
             (num_rows,),
             scores_NI,
             slopes_NP,
             nodes_NP,
-            *sizes,
-            BLOCK=block,
+            num_inner,
+            depth,
+            BLOCK=triton.next_power_of_2(min(depth, MAX_PATH_BLOCK)),
             num_warps=1,
         )
         return costs_N
