@@ -228,7 +228,7 @@ _OTHER = "Other"
 
 
 @dataclass
-class _AlignedUnits:
+class _UnitsByResult:
     """The units of all alignments by their result, each as often as it occurs."""
 
     correct: list[str] = field(default_factory=list)
@@ -290,11 +290,11 @@ def format_wenet(
     if not verbose:
         return f"{overall}\n\n"
     lines: list[str] = []
-    aligned_units = _AlignedUnits()
+    units_by_result = _UnitsByResult()
     for key, utterance in report.utterances.items():
         runs = list(align_runs(*utterance.split(report.rules)))
         for run in runs:
-            aligned_units.add(run)
+            units_by_result.add(run)
         lines += ["", f"utt: {key}", f"WER: {_format_counts(utterance.counts)}"]
         suffix = f"({key})" if verbose > 1 else ""
         ref_cells, hyp_cells = _aligned_cells(runs, padding)
@@ -303,15 +303,17 @@ def format_wenet(
             lines.append(f"lab{suffix}: {' '.join(ref_cells[start:end])}".rstrip())
             lines.append(f"rec{suffix}: {' '.join(hyp_cells[start:end])}".rstrip())
             lines.append("")
-    lines += [_RULE, "", overall, *_cluster_lines(aligned_units, clusters or {}), "", _RULE]
+    lines += [_RULE, "", overall, *_cluster_lines(units_by_result, clusters or {}), "", _RULE]
     return "\n".join(lines) + "\n"
 
 
-def _cluster_lines(aligned_units: _AlignedUnits, clusters: Mapping[str, Set[str]]) -> Iterator[str]:
+def _cluster_lines(
+    units_by_result: _UnitsByResult, clusters: Mapping[str, Set[str]]
+) -> Iterator[str]:
     """The counts of each script that occurs, and of each cluster."""
     counts_of_scripts: dict[str, ErrorCounts] = {}
     counts_of_clusters = dict.fromkeys(clusters, ErrorCounts())
-    for unit, counts in aligned_units.count().items():
+    for unit, counts in units_by_result.count().items():
         script = script_cluster(unit)
         counts_of_scripts[script] = counts_of_scripts.get(script, ErrorCounts()) + counts
         for name, members in clusters.items():
