@@ -220,7 +220,7 @@ def _summarize(checked: Checked) -> Iterator[str]:
 
 
 def _first_keys(keys: Sequence[str]) -> str:
-    """The first _MAX_KEYS keys in a line of at most _KEYS_WIDTH characters, but at least one key."""
+    """At most _MAX_KEYS keys in a text of at most _KEYS_WIDTH characters, but at least one key."""
     shown_keys = list(keys[:_MAX_KEYS])
     while len(shown_keys) > 1 and len(", ".join(shown_keys)) > _KEYS_WIDTH:
         shown_keys.pop()

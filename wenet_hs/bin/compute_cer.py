@@ -347,7 +347,7 @@ def _script_of_character(character: str) -> str:
 
 
 def _format_counts(counts: ErrorCounts) -> str:
-    """The rate in percent, and the numbers of units: all, correct, substituted, deleted, inserted."""
+    """The error rate in percent, and the numbers of units: all (N), correct, and with errors."""
     num_correct = counts.num_units - counts.substitutions - counts.deletions
     percent = 100 * (counts.rate or 0.0)  # None without units
     return (

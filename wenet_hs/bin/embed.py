@@ -123,7 +123,7 @@ def run(args: argparse.Namespace) -> None:
         check_tree(tree, table.units, args.tree)
     text = encode_text(transcripts, make_tokenizer(args.tokenizer, table, args.bpe_model))
     _check_text(text, table, args)
-    counts = text.counts(len(table))
+    counts = text.count_units(len(table))
     if args.head == "hsoftmax" and tree is None:
         tree = Tree.huffman(counts.astype(np.float64), table.units)
     num_vectors = np.count_nonzero(counts)

@@ -45,7 +45,9 @@ HELP = {
         "(default: by size)"
     ),
     "base": "folder of a trained model to start from, instead of the first part of training",
-    "encoder": "folder of a pretrained encoder; config and steps follow from it (docs/pretrained.md)",
+    "encoder": (
+        "folder of a pretrained encoder; config and steps follow from it (docs/pretrained.md)"
+    ),
     "only_time": (
         "yes: stage 4 only measures how long a training takes on this computer, in about 20 s"
     ),

@@ -336,7 +336,7 @@ def _files_of_lm(path: Path) -> list[Path]:
 
 
 def _collect_versions(experiment: Experiment, modes: Sequence[str]) -> dict[str, str]:
-    """The versions of torch, of wenet_hs, and of the packages that extend the model or the modes."""
+    """The versions of torch, of wenet_hs, and of packages that extend the model or the modes."""
     extensions = [*experiment.config.extensions(), *find_extensions("mode", MODES, modes)]
     return {
         "torch": version("torch"),

@@ -203,7 +203,10 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _report_missing_times(args: argparse.Namespace) -> None:
-    """Print that a model without CTC gives no words; raise ConfigError for --ctm, a list of words."""
+    """Print that a model without CTC gives no words and no confidence.
+
+    Raises ConfigError for --ctm, which is a list of words.
+    """
     if args.ctm is not None:
         fault = "this model was trained without CTC and gives no times of words"
         raise ConfigError("--ctm", fault, "leave it out")
@@ -314,7 +317,7 @@ def _is_of_same_format(path: Path, output: Path) -> bool:
 
 
 def _append(path: Path, lines: str, *, header: str = "") -> None:
-    """Add the lines of a recording to a file of all recordings; the first ones follow the header."""
+    """Add the lines of a recording to a file of all recordings, at first after the header."""
     with path.open("a", encoding="utf-8") as file:
         is_empty = file.tell() == 0
         file.write(header + lines if is_empty else lines)

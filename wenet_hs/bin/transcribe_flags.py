@@ -58,14 +58,14 @@ def _require_pipe_for_rate(args: argparse.Namespace) -> None:
 
 
 def _refuse_search_flags_with_stream(args: argparse.Namespace) -> None:
-    """Raise ConfigError for --nbest or --simulate_streaming with --stream: `--stream --nbest 5 -`."""
+    """Raise ConfigError for --nbest or --simulate_streaming with --stream: `--stream --nbest 5`."""
     for name in ("nbest", "simulate_streaming"):
         if args.stream and getattr(args, name):
             raise _exclude_each_other(name, "has no effect with --stream")
 
 
 def _refuse_formats_with_stream(args: argparse.Namespace) -> None:
-    """Raise ConfigError for files with --stream, which only prints: `--stream --srt out clip.wav`."""
+    """Raise ConfigError for files with --stream, which only prints: `--stream --srt out`."""
     formats = chosen_formats(args)
     if args.stream and formats:
         raise _exclude_each_other(formats[0], "--stream prints its segments")
@@ -87,7 +87,7 @@ def _require_format(args: argparse.Namespace) -> None:
 
 
 def _require_files_for_skipping(args: argparse.Namespace) -> None:
-    """Raise ConfigError for --skip_existing with a table, or without files: with `--ctm all.ctm`."""
+    """Raise ConfigError for --skip_existing with a table or without files: with `--ctm all.ctm`."""
     formats = chosen_formats(args)
     has_only_files_per_recording = bool(formats) and set(formats) <= SUFFIXES.keys()
     if args.skip_existing and not has_only_files_per_recording:
@@ -120,7 +120,7 @@ def _refuse_json_with_formats(args: argparse.Namespace) -> None:
 
 
 def _require_audio_folder(args: argparse.Namespace) -> None:
-    """Raise ConfigError for an --audio_dir that is no folder: `--audio_dir clip.wav session.eaf`."""
+    """Raise ConfigError for an --audio_dir that is no folder: `--audio_dir clip.wav`."""
     if args.audio_dir is not None and not args.audio_dir.is_dir():
         to_do = "give the folder of the recordings"
         raise ConfigError(f"--audio_dir {args.audio_dir}", "no such folder", to_do)

@@ -74,7 +74,7 @@ Example: wenet-hs tree show data/tree.json --data_list data/train/data.list --un
 
 With --data_list also the cost per language.
 """
-IMPORT_HELP = """Make tree.json from nested lists of units, or from a folder of the original code.
+IMPORT_HELP = """Make tree.json from nested lists, or from a folder of the original implementation.
 
 Example: wenet-hs tree import --nested my_tree.txt --units data/units.txt --out data/tree.json
 Example: wenet-hs tree import --original huffman_tree --units data/units.txt --out data/tree.json

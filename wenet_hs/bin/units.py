@@ -7,7 +7,8 @@ Example: wenet-hs units --data_list data/train/data.list --kind char --out data/
          wenet-hs units --text train.txt --kind word --min_count 3 --out words.txt
          wenet-hs units --data_list data/test/data.list --kind phone --inventory data/inventory.tsv
 
-The table begins with `<blank> 0`, `<unk> 1`, `<sos/eos> 2`; units follow from 3 in code point order.
+The table begins with `<blank> 0`, `<unk> 1`, `<sos/eos> 2`. Then follow the units, from 3, in code
+point order.
 """
 
 import argparse
