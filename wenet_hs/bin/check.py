@@ -144,14 +144,15 @@ def _read_config(args: argparse.Namespace) -> tuple[Path | None, ExperimentConfi
 
 
 def _find_table(config: ExperimentConfig, args: argparse.Namespace) -> Path | None:
-    """The unit table that the config names.
+    """The unit table that the config names; None if it names none, or one that is not made yet.
 
-    None if --unit is given, because the table may be of other units, or if it does not exist yet.
+    None also if --unit is given, because the table may be one of other units.
     """
     name = config.tokenizer_conf.symbol_table_path
-    if name is None or args.unit is not None or not Path(name).is_file():
+    if args.unit is not None or name is None:
         return None
-    return Path(name)
+    path = Path(name)
+    return path if path.is_file() else None
 
 
 def _format_findings(checked: Checked) -> str:
@@ -169,7 +170,8 @@ def _describe_lists(checked: Checked, min_count: int, table_path: Path | None) -
 
     Args:
         min_count: units with fewer occurrences are listed.
-        table_path: the unit table by which the transcripts were divided; None: there is none.
+        table_path: the unit table by which the transcripts were divided; None: they were divided
+            without one.
     """
     for name, utterances in checked.sets.items():
         yield f"{name}: {len(utterances):,} utterances, {hours_of(utterances):.2f} hours"

@@ -16,7 +16,7 @@ import argparse
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NoReturn, get_args
+from typing import get_args
 
 import numpy as np
 from rich.console import Console
@@ -197,7 +197,7 @@ def _check_text(text: EncodedText, table: UnitTable, args: argparse.Namespace) -
     unknown_names = list_names([repr(unit) for unit, _ in text.unknown.most_common()])
     where = " ".join(map(str, args.text or args.data_list))
     if not len(text.ids):
-        _raise_no_units(args, where, num_units, unknown_names)
+        raise _no_units_error(args, where, num_units, unknown_names)
     if (text.ids == text.ids[0]).all():
         unit = table.units[text.ids[0]]
         fault = f"only the unit {unit!r} occurs, so there is nothing to predict"
@@ -220,10 +220,10 @@ def _check_text(text: EncodedText, table: UnitTable, args: argparse.Namespace) -
         )
 
 
-def _raise_no_units(
+def _no_units_error(
     args: argparse.Namespace, where: str, num_units: int, unknown_names: str
-) -> NoReturn:
-    """Raise DataError for a text without a unit of the table.
+) -> DataError:
+    """The error about a text without a unit of the table.
 
     Args:
         where: the files of the text.
@@ -232,13 +232,12 @@ def _raise_no_units(
     """
     if args.units is None:
         fault = f"no word occurs {_min_count(args)} times (found {unknown_names})"
-        raise DataError(where, fault, "give more text, or a lower --min_count")
-    fault = f"none of the {num_units:,} units of the text is in {args.units}"
-    raise DataError(
-        where,
-        f"{fault} (found {unknown_names})",
-        "give the --units that were made from this text, and their --tokenizer",
+        return DataError(where, fault, "give more text, or a lower --min_count")
+    fault = (
+        f"none of the {num_units:,} units of the text is in {args.units} (found {unknown_names})"
     )
+    to_do = "give the --units that were made from this text, and their --tokenizer"
+    return DataError(where, fault, to_do)
 
 
 def _track(jobs: Sequence[SentenceRange], name: str) -> Iterable[SentenceRange]:

@@ -61,7 +61,7 @@ COMMANDS = {
     "compute-cer": "WeNet's scorer of characters: its command line and layout",
     "compute-wer": "WeNet's scorer of words: its command line and layout",
 }
-
+"""The name of each command, and what `wenet-hs --help` says about it."""
 
 EXIT_DONE = 0
 EXIT_USER_ERROR = 2
@@ -103,9 +103,9 @@ def _print_commands() -> None:
 
 
 def _should_install_stand_ins(arguments: Sequence[str]) -> bool:
-    """Whether the process only prints a text of `--help`, and needs no slow library for it.
+    """Whether this process only prints a text of `--help`, and needs no slow library for it.
 
-    After `--` stand file names: a `--help` there is one. A corpus of an installed package is
+    The arguments after `--` are names of files, even `--help`. A corpus of an installed package is
     imported for its flags, and may need the libraries.
     """
     options = arguments
@@ -151,16 +151,16 @@ class _Parser(argparse.ArgumentParser):
     def __init__(
         self, declare: Callable[[argparse.ArgumentParser], None] | None = None, **settings: Any
     ) -> None:
-        """Make a parser, whose flags may be declared later.
+        """Make a parser with the settings of argparse.
 
-        `declare` adds flags and a description when this parser is chosen, as that of a
-        subcommand. So it may import a package.
+        `declare` adds flags and a description later: when the parser gets its arguments. For a
+        subcommand this is when it is chosen, so `declare` may import a package for it.
         """
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
         self._declare = declare
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse as argparse does, after `declare` was called the first time."""
+        """Call `declare`, but only once, and then parse as argparse does."""
         if self._declare is not None:
             self._declare(self)
             self._declare = None
@@ -397,7 +397,7 @@ class SettingFlag:
     """A flag of the commands that train, and the setting of the YAML that it replaces."""
 
     key: str
-    """Of the setting, with its sections: `head_conf.tree`."""
+    """The name of the setting, with its sections: `head_conf.tree`."""
     help: str
 
 
@@ -457,8 +457,8 @@ def add_override_argument(parser: argparse._ActionsContainer, help_text: str) ->
 def read_settings(args: argparse.Namespace) -> list[str]:
     """The settings `KEY=VALUE` that the flags of `add_setting_arguments` give.
 
-    Those of --override_config are last, so they replace the others. --bpe_model alone implies the
-    tokenizer bpe. The tree for an output layer without a tree is left out, and logged.
+    Those of --override_config are last, so they replace the others. --bpe_model without --tokenizer
+    implies the tokenizer bpe. A tree for an output layer without a tree is left out, and logged.
     """
     values = {}
     for name in SETTING_FLAGS:

@@ -122,7 +122,11 @@ def _declare_flags_of_package(name: str, parser: argparse.ArgumentParser) -> Non
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prepare the corpus and print its statistics."""
+    """Prepare the corpus and print its statistics.
+
+    Raises DataError if another run writes to --out, or for faults of the corpus. Raises ConfigError
+    if the corpus of a package does not return its statistics.
+    """
     options = read_options(args, options_class(args.module))
     with locked(options.out, flag="--out", work="prepare", error_class=DataError):
         stats = args.module.prepare(options)
