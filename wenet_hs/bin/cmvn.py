@@ -34,7 +34,7 @@ from wenet_hs.data.shards import DATA_TYPES, open_lists
 from wenet_hs.frontends.base import Frontend
 from wenet_hs.frontends.build import build_frontend
 from wenet_hs.manifest.data_list import Utterance
-from wenet_hs.recipes.plan import without_other_heads
+from wenet_hs.recipes.plan import drop_settings_of_other_heads
 from wenet_hs.tree.errors import DataError
 
 _EXCHANGE = 16
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> None:
     num_workers = _default_num_workers() if args.num_workers is None else args.num_workers
     with join_process_group(torch.device("cpu")) as world:
         file_settings = read_yaml(args.config)
-        overrides = without_other_heads(file_settings, args.override_config)
+        overrides = drop_settings_of_other_heads(file_settings, args.override_config)
         config = make_config(file_settings, overrides, ExperimentConfig)
         if config.encoder == "pretrained":
             if world.is_first:
