@@ -217,7 +217,8 @@ def _decode(
 ) -> None:
     """Decode the list together with the other ranks; rank 0 writes the results.
 
-    It prints the number of utterances and the real-time factor (RTF) of each mode. Decoded batches are in a folder, which is removed at the end if no clip has failed.
+    It prints the number of utterances and the real-time factor (RTF) of each mode. Decoded batches
+    are in a folder, which is removed at the end if no clip has failed.
 
     Args:
         settings: what must be the same to continue an interrupted run, by flag or name.
