@@ -72,12 +72,13 @@ def training_of(name: str, settings: Mapping[str, Any], run: RunRecord | None) -
         _FIRST_WEIGHTS: _describe_first_weights(run),
         _LIST_PATHS: " ".join(run.lists.train_paths),
     }
-    flat_settings = flatten(settings)
-    ctc_settings = sorted(item for item in flat_settings.items() if item[0].startswith("ctc_conf."))
+    ctc_settings = [
+        (name, value) for name, value in flatten(settings).items() if name.startswith("ctc_conf.")
+    ]
     return TrainingFacts(
         name=name,
         facts={fact: text or None for fact, text in texts.items()},  # an empty text: not recorded
-        ctc=repr((ctc_settings, run.files.get("ctc_tree.json"))),
+        ctc=repr((sorted(ctc_settings), run.files.get("ctc_tree.json"))),
         changed=frozenset(fact for fact, values in values_of_starts.items() if len(values) > 1),
     )
 
@@ -88,7 +89,10 @@ def _text_of(value: object) -> str | None:
 
 
 def _describe_first_weights(run: RunRecord) -> str | None:
-    """The beginning of their SHA-256, or `none` for random ones; None if it is not recorded."""
+    """The first weights of a training: the beginning of their SHA-256, or `none` if random.
+
+    None if they are not recorded.
+    """
     weights = run.first_weights
     if weights is None:
         return None
