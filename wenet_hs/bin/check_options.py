@@ -83,21 +83,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_override_argument(parser, "settings of trainings")
     recipe = parser.add_argument_group("options of a recipe")
     add_option_arguments(recipe)
-    add = recipe.add_argument
-    add(
+    recipe.add_argument(
         "--program",
         default="",
         help="run.sh as it was called; lines about its options begin with it",
     )
-    add("--last_stage", type=int, default=8, help="the number of its last stage (default: 8)")
-    add(
+    recipe.add_argument(
+        "--last_stage", type=int, default=8, help="the number of its last stage (default: 8)"
+    )
+    recipe.add_argument(
         "--data_options",
         nargs="*",
         default=[],
         metavar="NAME",
         help="those that the data folder depends on",
     )
-    add(
+    recipe.add_argument(
         "--exp_options",
         nargs="*",
         default=[],
@@ -172,8 +173,9 @@ def _choose_config(args: argparse.Namespace) -> ConfigChoice:
 
 def _check_heads(flag: str, heads: Iterable[str]) -> None:
     """Raise ConfigError for a head that neither wenet_hs nor an installed package has."""
-    unknown = [head for head in heads if not is_known_name("head", HEADS, head)]
-    _check_names(flag, unknown, known_names("head", HEADS))
+    for head in heads:
+        if not is_known_name("head", HEADS, head):
+            raise _unknown_name_error(flag, head, known_names("head", HEADS))
 
 
 def _check_trees(args: argparse.Namespace) -> None:
@@ -248,7 +250,12 @@ def _check_names(flag: str, names: Iterable[str], known: Iterable[str]) -> None:
     """Raise ConfigError for the first of the names that is not known."""
     for name in names:
         if name not in known:
-            raise ConfigError(f"{flag} {name}", f"must be one of {', '.join(known)}")
+            raise _unknown_name_error(flag, name, known)
+
+
+def _unknown_name_error(flag: str, name: str, known: Iterable[str]) -> ConfigError:
+    """The error about a name that is not one of the known ones."""
+    return ConfigError(f"{flag} {name}", f"must be one of {', '.join(known)}")
 
 
 if __name__ == "__main__":

@@ -75,6 +75,7 @@ def run(args: argparse.Namespace) -> None:
     check_at_least(args, 0, "num_workers")
     num_workers = _default_num_workers() if args.num_workers is None else args.num_workers
     with join_process_group(torch.device("cpu")) as world:
+        # The config, and whether it needs statistics.
         file_settings = read_yaml(args.config)
         overrides = drop_settings_of_other_heads(file_settings, args.override_config)
         config = make_config(file_settings, overrides, ExperimentConfig)
@@ -83,12 +84,14 @@ def run(args: argparse.Namespace) -> None:
                 reason = "encoder: pretrained normalizes its input itself"
                 print(f"{args.config}: {reason}; no statistics are written")
             return
+        # The sums of all ranks.
         conf = config.dataset_conf
         frontend = build_frontend(conf)
         utterances = open_lists((args.data_list,), args.data_type, flag="--data_list")
         conf_hash = hashlib.sha256(repr(conf).encode()).hexdigest()
         world.check_equal_across_ranks({"--data_list": utterances.digest, "--config": conf_hash})
         total = reduce(add, _all_sums(utterances, frontend, num_workers, world))
+        # The clips that cannot be read.
         reason_of_key = {clip.key: f"{clip.wav}: {clip.reason}" for clip in total.bad_clips}
         num_bad = len(reason_of_key)
         if world.is_first:
@@ -130,7 +133,8 @@ def _all_sums(
     """
     num_groups = math.ceil(len(utterances) / CMVN_GROUP)
     groups_per_rank = math.ceil(num_groups / world.size)
-    num_workers = min(num_workers, groups_per_rank - 1)  # one group needs no process of its own
+    # More processes than groups would be idle, and one group is computed in this process.
+    num_workers = min(num_workers, groups_per_rank - 1)
     own_sums = global_sums(
         utterances, frontend, num_workers=num_workers, rank=world.rank, num_ranks=world.size
     )

@@ -158,6 +158,7 @@ def _compare_seeds(
     for training_a, training_b in zip(trainings_a, trainings_b, strict=True):
         if training_a and training_b:
             unchecked_facts |= dict.fromkeys(check_pair(training_a, training_b))
+    # Two known trainings of a pair have the same seed: one is enough to find a seed given twice.
     training_of_pair = [a or b for a, b in zip(trainings_a, trainings_b, strict=True)]
     for trainings in (trainings_a, trainings_b, training_of_pair):
         check_system([training for training in trainings if training])
@@ -168,9 +169,9 @@ def _compare_seeds(
         if training and training.seed:
             seed = training.seed
         reports_of_seed[seed] = (score_file(path_a, None), score_file(path_b, None))
-    others = f" and {len(reports_of_seed) - 1} more"
-    name_a = args.name_a or f"{args.hyp_a[0]}{others}"
-    name_b = args.name_b or f"{args.hyp_b[0]}{others}"
+    and_more = f" and {len(reports_of_seed) - 1} more"
+    name_a = args.name_a or f"{args.hyp_a[0]}{and_more}"
+    name_b = args.name_b or f"{args.hyp_b[0]}{and_more}"
     comparison = compare_reports(
         reports_of_seed, names=(name_a, name_b), num_resamples=args.num_resamples
     )

@@ -277,7 +277,7 @@ def _conditions_of_speed(
         "max_segment_s": job.max_segment_s,
     }
     for name in ("versions", "model", "--lm", "--inventory", "--place_unseen"):
-        conditions[name.lstrip("-")] = settings[name]
+        conditions[name.removeprefix("--")] = settings[name]  # `lm` for --lm
     return conditions
 
 

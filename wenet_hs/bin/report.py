@@ -108,12 +108,13 @@ def _check_flags(args: argparse.Namespace) -> None:
     """
     check_at_least(args, 0, "audio_mb", "utterances", hint="; 0 is none")
     has_input = bool(args.exp or args.tables)
-    has_half_of_study = bool(args.tables) != bool(args.markdown)
-    if has_half_of_study or not has_input:
+    is_study_incomplete = bool(args.tables) != bool(args.markdown)
+    if is_study_incomplete or not has_input:
         raise ConfigError(
             "give --exp with --out for a page or --results, or --tables with --markdown for a study"
         )
-    if bool(args.exp) != bool(args.out or args.results):
+    has_output_of_exp = bool(args.out or args.results)
+    if bool(args.exp) != has_output_of_exp:
         fault = "needs --out for a page, or --results for results files, and these need --exp"
         raise ConfigError("--exp", fault, "give both")
 

@@ -312,7 +312,10 @@ def _transcribe_to_files(args: argparse.Namespace, recognizer: Recognizer, path:
 
 
 def _is_of_same_format(path: Path, output: Path) -> bool:
-    """Whether `path` is an annotation file whose content the output has, too: both are .eaf."""
+    """Whether two files have the same suffix: `a.eaf` and `out/a.eaf`.
+
+    Then the input is an annotation file, and the output is a copy of it with the new tiers.
+    """
     return path.suffix.lower() == output.suffix.lower()
 
 
