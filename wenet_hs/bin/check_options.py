@@ -172,7 +172,7 @@ def _choose_config(args: argparse.Namespace) -> ConfigChoice:
 
 
 def _check_heads(flag: str, heads: Iterable[str]) -> None:
-    """Raise ConfigError for a head that neither wenet_hs nor an installed package has."""
+    """Raise ConfigError for the first head that neither wenet_hs nor an installed package has."""
     for head in heads:
         if not is_known_name("head", HEADS, head):
             raise _unknown_name_error(flag, head, known_names("head", HEADS))

@@ -75,7 +75,6 @@ def run(args: argparse.Namespace) -> None:
     check_at_least(args, 0, "num_workers")
     num_workers = _default_num_workers() if args.num_workers is None else args.num_workers
     with join_process_group(torch.device("cpu")) as world:
-        # The config, and whether it needs statistics.
         file_settings = read_yaml(args.config)
         overrides = drop_settings_of_other_heads(file_settings, args.override_config)
         config = make_config(file_settings, overrides, ExperimentConfig)
@@ -84,14 +83,12 @@ def run(args: argparse.Namespace) -> None:
                 reason = "encoder: pretrained normalizes its input itself"
                 print(f"{args.config}: {reason}; no statistics are written")
             return
-        # The sums of all ranks.
         conf = config.dataset_conf
         frontend = build_frontend(conf)
         utterances = open_lists((args.data_list,), args.data_type, flag="--data_list")
         conf_hash = hashlib.sha256(repr(conf).encode()).hexdigest()
         world.check_equal_across_ranks({"--data_list": utterances.digest, "--config": conf_hash})
         total = reduce(add, _all_sums(utterances, frontend, num_workers, world))
-        # The clips that cannot be read.
         reason_of_key = {clip.key: f"{clip.wav}: {clip.reason}" for clip in total.bad_clips}
         num_bad = len(reason_of_key)
         if world.is_first:
@@ -104,15 +101,27 @@ def run(args: argparse.Namespace) -> None:
             to_do = "see the lines above: restore them, or raise dataset_conf.max_bad_clips"
             raise DataError(args.data_list, fault, to_do)
         if world.is_first:
-            write_cmvn(args.out, total.sums)
-            num_frames = int(total.sums[-1])  # the last number of `FeatureSums.sums`
-            hours = num_frames * frontend.frame_s / 3600
             num_used = len(utterances) - num_bad
-            print(f"{args.out}: {num_frames} frames, {hours:.2f} hours of {num_used} utterances")
-            if num_bad:
-                print(f"{num_bad} clips cannot be read and are left out")
-            if total.num_incomplete:
-                print(describe_incomplete(total.num_incomplete))
+            _write_statistics(args.out, total, frame_s=frontend.frame_s, num_utterances=num_used)
+
+
+def _write_statistics(
+    out: Path, total: FeatureSums, *, frame_s: float, num_utterances: int
+) -> None:
+    """Write the statistics, and print of how much speech they are and which clips had faults.
+
+    Args:
+        frame_s: seconds from frame to frame.
+        num_utterances: those that could be read.
+    """
+    write_cmvn(out, total.sums)
+    num_frames = int(total.sums[-1])  # the last number of `FeatureSums.sums`
+    hours = num_frames * frame_s / 3600
+    print(f"{out}: {num_frames} frames, {hours:.2f} hours of {num_utterances} utterances")
+    if total.bad_clips:
+        print(f"{len(total.bad_clips)} clips cannot be read and are left out")
+    if total.num_incomplete:
+        print(describe_incomplete(total.num_incomplete))
 
 
 def _default_num_workers() -> int:

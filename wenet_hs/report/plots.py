@@ -293,7 +293,7 @@ def interval_chart(dots: Sequence[Dot], *, label: str) -> Markup:
         )
         parts.append(f'<text class="tick" x="{tick_x}" y="{height - 10}">{value:g} %</text>')
     for index, (name, row) in enumerate(rows.items()):
-        middle = TOP + row_height * (index + 0.5)
+        middle = TOP + row_height * (index + 0.5)  # of the row, from the top
         text_x = left - _LABEL_GAP
         text_y = middle + _TEXT_DROP
         parts.append(f'<text class="row" x="{text_x}" y="{text_y:.1f}">{escape(name)}</text>')
