@@ -149,8 +149,8 @@ def _check_statistics(name: str, stats: object) -> None:
 def print_statistics(stats: Mapping[str, Any]) -> None:
     """Print the content of stats.json: a table of languages, and lines about what is notable.
 
-    The lines are the overlap of the sets, what clips lack, why clips were left out, and the phones
-    of the test set that no training utterance has.
+    The lines say what two sets share, how many files end too early, why clips are faulty or were
+    left out, and which phones of the test set no training utterance has.
     """
     print(f"{stats['corpus']}: audio and utterances")
     for line in format_columns(_rows_of_languages(stats)):

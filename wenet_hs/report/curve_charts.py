@@ -90,7 +90,8 @@ def _curves_over_steps(metric: str, curves: Curves, colour: int) -> list[Series]
 def _records_with(metric: str, records: Sequence[Mapping[str, float]]) -> list[Mapping[str, float]]:
     """The records in which the metric was computed.
 
-    They have a value of it, and its loss in _LOSS_OF_METRIC, if it has one, is not 0.
+    They have a value of the metric. Some metrics have a loss in _LOSS_OF_METRIC: if it is 0, the
+    branch of the metric was not trained in this step, and the value means nothing.
     """
     with_value = [record for record in records if metric in record]
     if metric not in _LOSS_OF_METRIC:

@@ -395,7 +395,7 @@ def _draw_frame(
     values_y = HEIGHT - BOTTOM + 16  # a line of text below the plot
     unit_y = values_y + 15  # and another line below it
     for value in ticks(0, x.high):
-        if value <= x.high:
+        if value <= x.high:  # the last round number may be beyond the end of the axis
             number = f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"
             tick_x = f"{x.pixel(value):.1f}"
             parts.append(f'<text class="tick" x="{tick_x}" y="{values_y}">{number}</text>')

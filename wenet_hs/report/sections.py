@@ -142,7 +142,7 @@ def _training_record(experiment: ExperimentResults) -> TableRecord:
 
 
 def _compare_settings(experiments: Sequence[ExperimentResults]) -> list[TableRecord]:
-    """A row per setting that is not equal in all experiments, by name of the setting."""
+    """A row per setting that is not equal in all experiments, sorted by name of the setting."""
     texts = dict[str, dict[str, str]]()
     for experiment in experiments:
         settings = flatten(experiment.settings)

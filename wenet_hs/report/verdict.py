@@ -336,7 +336,9 @@ def _format_gain(gap: float, interval: Interval) -> str:
 
 
 def _describe_power(detectable: float | None) -> str:
-    """The end of a sentence: how large a difference would have been detected.
+    """How large a difference would have been detected, as the end of a sentence.
+
+    The sentence begins with `no difference was detected;`.
 
     `detectable`: a fraction. None or 0: the errors are equal, so there is no such number.
     """

@@ -156,13 +156,15 @@ def _read_lm_scores(model_dir: Path) -> dict[str, _LmScore]:
 def _name_system(folder: Path, seed: int) -> str:
     """The name of a system: that of its folder, without the seed.
 
-    If the folder is in one with a name such as `exp-streaming`, this ending is added.
-    An example: `softmax-streaming` for `exp-streaming/softmax-seed1`.
+    The folder above it may be called `exp-SOMETHING`; then `-SOMETHING` is added. An example:
+    `softmax-streaming` for `exp-streaming/softmax-seed1`, but `softmax` for `exp/softmax-seed1`.
     """
     folder = folder.resolve()
     name = folder.name.removesuffix(f"-seed{seed}")
     ending = folder.parent.name.removeprefix("exp")
-    return name + ending if ending.startswith("-") else name
+    if ending.startswith("-"):
+        name += ending
+    return name
 
 
 def _name_chunks(decoding: DecodingRecord) -> str:

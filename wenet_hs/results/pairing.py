@@ -129,14 +129,16 @@ def check_pair(
 
 
 def _facts_of_pair(a: TrainingFacts, b: TrainingFacts) -> list[str]:
-    """The facts that a pair must have in common.
+    """The facts that a pair must have in common. Two of them depend on what is recorded:
 
-    - The training list is compared by its hash; by its paths only if a hash is not recorded.
-    - Trainings with different CTC heads have first weights of their own.
+    - The training list is compared by its hash if both have recorded it, otherwise by its paths.
+    - The first weights are compared only if the CTC heads are equal. With different heads each
+      training has first weights of its own.
     """
-    left_out = {_LIST_PATHS if _is_known(_LIST, a, b) else _LIST}
+    is_hash_known = _is_known(_LIST, a, b)
+    left_out = [_LIST_PATHS if is_hash_known else _LIST]
     if a.ctc != b.ctc:
-        left_out.add(_FIRST_WEIGHTS)
+        left_out.append(_FIRST_WEIGHTS)
     return [fact for fact in a.facts if fact not in left_out]
 
 
@@ -146,10 +148,10 @@ def _is_known(fact: str, a: TrainingFacts, b: TrainingFacts) -> bool:
 
 
 def _differs(fact: str, a: TrainingFacts, b: TrainingFacts) -> bool:
-    """Whether a fact is known and not one common value.
+    """Whether both trainings have recorded a fact, but not the same single value in all starts.
 
-    A fact that changed during a training has all its values in one text. So if the texts are equal,
-    it changed in both trainings or in none.
+    A fact that changed between the starts of a training differs in any case. Its text has all its
+    values: if the texts are equal, it changed in both or in none, so `a.changed` is enough.
     """
     is_common_value = a.facts[fact] == b.facts[fact] and fact not in a.changed
     return _is_known(fact, a, b) and not is_common_value

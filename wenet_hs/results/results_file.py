@@ -206,6 +206,7 @@ def read_results(path: Path) -> Results:
         modes = {mode: ModeResults(**values) for mode, values in record.pop("modes", {}).items()}
         first_record = record.pop("first", None)
         first = None if first_record is None else TrainingPart(**first_record)
+        # What is left in the record are fields with simple values.
         return Results(**record, run=run, modes=modes, first=first)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DataError(

@@ -58,7 +58,7 @@ def find_unequal_work(experiments: Sequence[ExperimentResults]) -> UnequalWork |
     for first, second in combinations(timed, 2):
         stages = _shared_stages(first, second)
         times = [_sum_times(first, stages), _sum_times(second, stages)]
-        fast, slow = sorted(times)
+        fast, slow = sorted(times)  # by seconds, see `WorkTime`
         if slow.seconds > MAX_WORK_RATIO * fast.seconds:
             return UnequalWork(stages=stages, fast=fast, slow=slow)
     return None
