@@ -46,14 +46,10 @@ from wenet_hs.runs.record import (
     write_run,
 )
 from wenet_hs.score import Rules, report_to_json, score
-from wenet_hs.share.card import PackOptions, write_card
-from wenet_hs.share.pack import (
-    PRIVATE_PATH,
-    TRAINING_FILES,
-    blank_texts,
-    pack_model,
-    without_folders,
-)
+from wenet_hs.share.card import write_card
+from wenet_hs.share.options import PackOptions
+from wenet_hs.share.pack import pack_model
+from wenet_hs.share.privacy import BPE_PATHS, PRIVATE_PATH, blank_texts, without_folders
 from wenet_hs.text.tokenizer import bpe_units, train_bpe
 from wenet_hs.tree import load_tree
 from wenet_hs.tree.errors import CheckpointError, ConfigError, DataError
@@ -239,7 +235,7 @@ def test_a_bpe_model_is_packed_without_the_paths_of_its_training(tmp_path: Path)
         assert before.encode(line, out_type=str) == after.encode(line, out_type=str)
     assert bpe_units(packed) == bpe_units(bpe) and after.encode("A") == after.encode("a")
     ours = train_bpe(["ab ab abc", "cab bac"], 8)
-    blank_texts(memoryview(copy := bytearray(ours)), TRAINING_FILES)
+    blank_texts(memoryview(copy := bytearray(ours)), BPE_PATHS)
     assert copy == ours, "has no paths"
 
 
