@@ -27,7 +27,7 @@ from wenet_hs.tree.errors import DataError, list_names
 
 @dataclass(frozen=True)
 class _TrainingHistory:
-    """What is known of the history that led to a model: its own, and those it started from."""
+    """What is known of the trainings that led to a model: its own, and those it started from."""
 
     projects: list[Path]
     """The folder of the project of each training."""
