@@ -196,6 +196,14 @@ def test_a_branch_without_weight_is_not_computed(monkeypatch: pytest.MonkeyPatch
     assert float(only_attention.ctc) == 0.0
 
 
+def test_the_decoders_of_both_directions() -> None:
+    both, only_left = MODELS["bitransformer"], MODELS["softmax"]
+    assert both.left == (both.decoder.left_decoder, both.head)
+    assert both.right == (both.decoder.right_decoder, both.right_head)
+    assert only_left.left == (only_left.decoder, only_left.head)
+    assert only_left.right is None and MODELS["none"].right is None
+
+
 def test_a_model_without_a_decoder() -> None:
     model, batch = MODELS["none"], small_batch([40, 33], [5, 2])
     losses = model(batch)

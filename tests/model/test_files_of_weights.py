@@ -8,7 +8,7 @@ from model_folders import TABLE, write_model_folder
 
 from wenet_hs.config.load import load_config
 from wenet_hs.model.checkpoint import MANIFEST
-from wenet_hs.model.experiment import find_home, load_experiment, read_files_of_weights
+from wenet_hs.model.experiment import find_folder_of_weights, load_experiment, read_files_of_weights
 
 
 def make_checkpoint(model_dir: Path, name: str = "step-00000002") -> Path:
@@ -24,13 +24,13 @@ def test_the_home_of_weights_is_their_folder_and_of_a_checkpoint_the_one_above(
     folder = write_model_folder(tmp_path / "exp")
     checkpoint = make_checkpoint(folder)
     for weights in (folder, folder / "final.pt", checkpoint, checkpoint / "model.pt"):
-        assert find_home(weights) == folder
+        assert find_folder_of_weights(weights) == folder
     other_name = make_checkpoint(folder, "best")
-    assert find_home(other_name) == other_name
+    assert find_folder_of_weights(other_name) == other_name
     (other_name / MANIFEST).touch()
-    assert find_home(other_name) == folder
+    assert find_folder_of_weights(other_name) == folder
     TABLE.write(other_name / "words.txt")
-    assert find_home(other_name) == other_name
+    assert find_folder_of_weights(other_name) == other_name
 
 
 def test_only_the_files_that_are_there_are_read(tmp_path: Path) -> None:

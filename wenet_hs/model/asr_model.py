@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The acoustic model: encoder, decoder with its output head (if it has one), and CTC; the losses of
-a batch.
+"""The acoustic model: encoder, CTC and an optional decoder, and the losses of a batch.
 
 Dimension key: B batch, T encoder frames, F features, L labels, M = L + 1 positions of the decoder,
 N positions without padding, D width.
@@ -44,61 +43,87 @@ class LossWeights:
     """
 
     ctc: float = 0.5
-    """Of the CTC loss; the attention loss has the rest."""
+    """Weight of the CTC loss; the attention loss has the rest."""
     reverse: float = 0.0
-    """Of the right-to-left decoder in the attention loss."""
+    """Weight of the right-to-left decoder in the attention loss; the left-to-right one has the rest."""
     smoothing: float = 0.0
     """Label smoothing, of the kind `smoothing_kind`."""
     smoothing_kind: SmoothingKind = "leaf"
     guide: float = 0.0
-    """Of the guided attention penalty on the left-to-right decoder."""
+    """Weight of the guided attention penalty on the left-to-right decoder; 0: it is off."""
     guide_width: float = 0.1
+    """Distance from the diagonal, as a fraction of the utterance, at which this penalty is 0.39."""
     with_metrics: bool = True
-    """Whether training computes `nll` and `num_correct` too."""
+    """Whether training computes `nll` and `num_correct` too; evaluation always does."""
     interctc: float = 0.0
-    """Share of the output of encoder layer `interctc_layer` (from 1 on) in the CTC loss of training
-    (Lee and Watanabe 2021).
+    """Share that the output of an inner encoder layer has in the CTC loss of training (Lee and
+    Watanabe 2021); 0: none.
     """
     interctc_layer: int = 0
+    """The number of that layer, from 1; 0 if `interctc` is 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Losses:
     """Sums over a batch, in nats: 0-dim float32 tensors.
 
-    Training divides them by the targets of an optimizer step.
+    Training divides them by the number of targets of an optimizer step.
     """
 
     total: Tensor
-    """With the weights w: w.ctc · ctc + (1 - w.ctc) · attention + w.guide · guide; the loss of
-    training.
+    """The loss of training: w.ctc · ctc + (1 - w.ctc) · attention + w.guide · guide, where w are
+    the LossWeights. In training with `interctc`, `ctc` in this sum is a mean over two layers.
     """
     attention: Tensor
-    """Weighted sum of both directions; 0 if the CTC loss has all weight, because the decoder is not
-    computed.
+    """Weighted sum of the losses of both decoder directions; 0 if CTC has all weight, because the
+    decoder is not computed then.
     """
     ctc: Tensor
-    """0 if its weight is 0, because CTC is not computed."""
+    """The CTC loss of the last encoder layer; 0 if its weight is 0, because it is not computed."""
     guide: Tensor
     """The guided attention penalty without its weight; 0 if it is off."""
     num_targets: int
-    """Labels, and one <eos> per utterance."""
+    """The number of labels, and one <eos> per utterance."""
     num_correct: Tensor
     """Number of targets that the head ranks first, 0-dim int64; 0 where `nll` is NaN."""
     nll: Tensor
-    """Negative log-likelihood of the targets without label smoothing, 0-dim, detached; NaN without
-    the decoder or the metrics.
+    """Negative log-likelihood of the targets without label smoothing, 0-dim, detached; NaN if the
+    decoder or the metrics are not computed.
     """
     num_blank: Tensor
-    """Encoder frames without padding at which blank is the most probable unit of CTC, 0-dim int64;
+    """Number of encoder frames, without padding, whose most probable CTC unit is blank; 0-dim int64.
     0 in training.
     """
     num_frames: Tensor
-    """The frames of which `num_blank` counts, 0-dim int64; 0 in training and without CTC."""
+    """The number of frames among which `num_blank` counts, 0-dim int64; 0 in training and without
+    CTC.
+    """
     best_units: Tensor | None = None
     """(B, T) int64: the most probable unit of CTC per frame, -1 in the padding; None in training
     and without CTC.
     """
+
+
+@dataclass(frozen=True, kw_only=True)
+class _AttentionLosses:
+    """The fields of `Losses` that the decoder computes."""
+
+    attention: Tensor
+    guide: Tensor
+    num_correct: Tensor
+    nll: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class _CtcLosses:
+    """The fields of `Losses` that CTC computes, and its term of the total."""
+
+    ctc: Tensor
+    weighted: Tensor
+    """`ctc`, or its mean with the loss of an inner encoder layer, by the share `interctc`."""
+    num_blank: Tensor
+    num_frames: Tensor
+    best_units: Tensor | None
 
 
 class AsrModel(nn.Module):
@@ -117,12 +142,16 @@ class AsrModel(nn.Module):
         special: SpecialIds,
         right_head: OutputHead | None = None,
     ) -> None:
-        """`decoder` and `head` are None in a model without a decoder, whose `loss_weights.ctc` must
-        be 1. `right_head` is the head of the right-to-left decoder, if `decoder` is a
-        BiTransformerDecoder.
+        """
+        Args:
+            decoder: None for a model without a decoder, whose `loss_weights.ctc` must be 1.
+            head: the head of the left-to-right decoder; None without a decoder.
+            right_head: the head of the right-to-left decoder, if `decoder` is a
+                BiTransformerDecoder.
 
-        Training replaces the attribute `loss_weights`. `frozen`: names of the modules that stay in
-        evaluation mode during training.
+        Attributes:
+            loss_weights: the weights of the losses; training replaces it at each step.
+            frozen: names of the modules that stay in evaluation mode during training.
         """
         super().__init__()
         self.encoder = encoder
@@ -135,7 +164,10 @@ class AsrModel(nn.Module):
         self.frozen: tuple[str, ...] = ()
 
     def train(self, mode: bool = True) -> "AsrModel":
-        """Sets training or evaluation mode; `frozen` modules are always in evaluation mode."""
+        """Sets training mode, or evaluation mode if `mode` is False.
+
+        The modules named in `frozen` are in evaluation mode in both cases.
+        """
         super().train(mode)
         for name in self.frozen:
             self.get_submodule(name).eval()
@@ -154,6 +186,13 @@ class AsrModel(nn.Module):
         return self.decoder, self.head
 
     @property
+    def right(self) -> tuple[TransformerDecoder, OutputHead] | None:
+        """The right-to-left decoder and its head; None for a model without them."""
+        if isinstance(self.decoder, BiTransformerDecoder) and self.right_head is not None:
+            return self.decoder.right_decoder, self.right_head
+        return None
+
+    @property
     def num_units(self) -> int:
         return self.ctc.head.num_units
 
@@ -164,11 +203,14 @@ class AsrModel(nn.Module):
 
     @property
     def trained_branches(self) -> frozenset[Branch]:
-        """The branches whose loss has a weight: `loss_weights.ctc`, and the rest for the decoder."""
+        """The branches of this model whose loss has a weight above 0 in `loss_weights`."""
         return trained_branches(self.branches, self.loss_weights.ctc)
 
     def supports(self, mode: str) -> bool:
-        """Whether the branches of a decoding mode are trained; the texts of others are random."""
+        """Whether all branches that a decoding mode uses are trained.
+
+        The texts of an untrained branch are random. Raises what `find_mode` raises.
+        """
         return find_mode(mode).branches <= self.trained_branches
 
     def supported_modes(self) -> list[str]:
@@ -176,34 +218,42 @@ class AsrModel(nn.Module):
         return modes_with(self.trained_branches)
 
     def recommended_modes(self) -> list[str]:
-        """The modes of `--modes auto`."""
+        """The names of the modes that `--modes auto` selects."""
         return recommended_modes(self.supported_modes())
 
     def default_mode(self) -> str:
-        """The mode to use if none is asked for."""
+        """The name of the mode to use if the user chose none."""
         return usual_mode(self.supported_modes())
 
     def restrict(self, source_of: Mapping[int, int], num_units: int | None = None) -> "AsrModel":
-        """A model for decoding with the same encoder and decoder, whose heads are limited to some
-        units.
+        """A model for decoding whose heads give probability 0 to all but some units.
 
-        The arguments are those of `restrict_head`. <eos> of the decoder and blank of CTC are always
-        left. The other special units are left if they are given.
+        It shares its encoder and decoder with this model, and is in evaluation mode. <eos> is
+        always kept in the heads of the decoder, and blank in that of CTC. Other special units are
+        kept only if `source_of` has them.
+
+        Args:
+            source_of: each kept unit → the unit whose probability it gets (`restrict_head`).
+            num_units: the number of units of the new heads; None: that of the old ones.
         """
-        with_eos, with_blank = (
-            {**source_of, unit: unit} for unit in (self.special.eos, self.ctc.blank)
-        )
-        of_decoder = (self.head, self.right_head)
-        head, right = (
-            None if one is None else restrict_head(one, with_eos, num_units) for one in of_decoder
-        )
+        eos = self.special.eos
+        blank = self.ctc.blank
+        source_with_eos = {**source_of, eos: eos}
+        source_with_blank = {**source_of, blank: blank}
+        head = None
+        if self.head is not None:
+            head = restrict_head(self.head, source_with_eos, num_units)
+        right_head = None
+        if self.right_head is not None:
+            right_head = restrict_head(self.right_head, source_with_eos, num_units)
+        ctc_head = restrict_head(self.ctc.head, source_with_blank, num_units)
         restricted = AsrModel(
             self.encoder,
             self.decoder,
             head=head,
-            ctc=Ctc(restrict_head(self.ctc.head, with_blank, num_units), blank=self.ctc.blank),
+            ctc=Ctc(ctc_head, blank=blank),
             special=self.special,
-            right_head=right,
+            right_head=right_head,
         )
         restricted.loss_weights = self.loss_weights
         return restricted.eval()
@@ -217,108 +267,194 @@ class AsrModel(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """features (B, T, F), lengths (B,) → memory (B, T', D), lengths (B,) in T'.
 
-        decoding_chunk_size, num_decoding_left_chunks: for an encoder with a `chunk_rule`, as in
-        `DecodeOptions`.
+        Args:
+            decoding_chunk_size: encoder frames per chunk, for an encoder with a `chunk_rule`; -1:
+                that of the training if it had one size, otherwise the whole utterance.
+            num_decoding_left_chunks: how many chunks before its own a frame sees; -1: all. It is
+                ignored if the chunk size is -1.
         """
-        chunk = (
-            None
-            if decoding_chunk_size == -1
-            else Chunk(decoding_chunk_size, num_decoding_left_chunks)
-        )
+        chunk = None
+        if decoding_chunk_size != -1:
+            chunk = Chunk(decoding_chunk_size, num_decoding_left_chunks)
         memory, memory_lengths, _ = self.encoder(features, lengths, (), chunk)
         return memory, memory_lengths
 
     def forward(self, batch: "Batch") -> Losses:
-        """The losses of a batch. A branch of weight 0 is not computed."""
+        """The losses of a batch; `total` is the one to train with.
+
+        A branch of weight 0 is not computed. In training with `interctc`, the output of an inner
+        encoder layer has a CTC loss too.
+        """
         weights = self.loss_weights
-        layers = (weights.interctc_layer,) if self.training and weights.interctc else ()
+        asked_layers: tuple[int, ...] = ()
+        if self.training and weights.interctc:
+            asked_layers = (weights.interctc_layer,)
         memory, memory_lengths, layer_outputs = self.encoder(
-            batch.features, batch.feature_lengths, layers
+            batch.features, batch.feature_lengths, asked_layers
         )
-        attention = ctc = weighted_ctc = penalty = memory.new_zeros((), dtype=torch.float32)
-        num_correct = num_blank = num_frames = torch.zeros(
-            (), dtype=torch.int64, device=memory.device
+        attention_losses = self._attention_losses(memory, memory_lengths, batch)
+        ctc_losses = self._ctc_losses(memory, memory_lengths, layer_outputs, batch)
+        total = (
+            weights.ctc * ctc_losses.weighted
+            + (1 - weights.ctc) * attention_losses.attention
+            + weights.guide * attention_losses.guide
         )
-        nll, best_units = torch.full((), math.nan, device=memory.device), None
-        if weights.ctc < 1:
-            attention_weights: list[Tensor] | None = [] if self.training and weights.guide else None
-            attention, nll, num_correct = self._attention(
-                memory, memory_lengths, batch, attention_weights
-            )
-            if attention_weights:
-                lengths = memory_lengths, batch.target_lengths + 1
-                penalty = guided_attention_loss(
-                    attention_weights, *lengths, width=weights.guide_width
-                )
-        if weights.ctc > 0:
-            given = memory_lengths, batch.targets, batch.target_lengths
-            ctc = weighted_ctc = self.ctc.loss(memory, *given)
-            for output in layer_outputs.values():
-                inter = self.ctc.loss(output, *given)
-                weighted_ctc = (1 - weights.interctc) * ctc + weights.interctc * inter
-            if not self.training:
-                best_units = self.ctc.best_units(memory, memory_lengths)
-                num_blank, num_frames = (best_units == self.ctc.blank).sum(), memory_lengths.sum()
         return Losses(
-            total=weights.ctc * weighted_ctc
-            + (1 - weights.ctc) * attention
-            + weights.guide * penalty,
-            attention=attention,
-            ctc=ctc,
-            guide=penalty,
+            total=total,
+            attention=attention_losses.attention,
+            ctc=ctc_losses.ctc,
+            guide=attention_losses.guide,
             num_targets=batch.num_targets,
-            num_correct=num_correct,
-            nll=nll,
-            num_blank=num_blank,
-            num_frames=num_frames,
-            best_units=best_units,
+            num_correct=attention_losses.num_correct,
+            nll=attention_losses.nll,
+            num_blank=ctc_losses.num_blank,
+            num_frames=ctc_losses.num_frames,
+            best_units=ctc_losses.best_units,
         )
 
-    def _attention(
+    def _attention_losses(
+        self, memory: Tensor, memory_lengths: Tensor, batch: "Batch"
+    ) -> _AttentionLosses:
+        """The losses of the decoder, and metrics of its left-to-right direction.
+
+        If CTC has all weight, the decoder is not computed: nll is NaN, the other values are 0.
+        Otherwise:
+            attention: the loss, by `reverse` also of the right-to-left decoder, if there is one.
+            nll, num_correct: computed in evaluation, and in training if `with_metrics`; otherwise
+                NaN and 0.
+            guide: the guided attention penalty in training, if it has a weight; otherwise 0.
+
+        Args:
+            memory: (B, T', D), the output of the encoder.
+            memory_lengths: (B,) in T'.
+        """
+        weights = self.loss_weights
+        if weights.ctc >= 1:
+            return _AttentionLosses(
+                attention=_zero_loss(memory),
+                guide=_zero_loss(memory),
+                num_correct=_zero_count(memory),
+                nll=torch.full((), math.nan, device=memory.device),
+            )
+        decoder, head = self.left
+        smoothing = weights.smoothing, weights.smoothing_kind
+        is_guided = bool(self.training and weights.guide)
+        attention_weights: list[Tensor] | None = [] if is_guided else None
+        hidden_ND, targets_N = self._run_decoder(
+            decoder, batch.targets, memory, memory_lengths, batch, attention_weights
+        )
+        if weights.with_metrics or not self.training:
+            loss_N, nll_N, is_best_N = head.loss_and_metrics(hidden_ND, targets_N, *smoothing)
+            attention = loss_N.sum()
+            nll = nll_N.sum()
+            num_correct = is_best_N.sum()
+        else:
+            attention = head.loss(hidden_ND, targets_N, *smoothing).sum()
+            nll = torch.full_like(attention.detach(), math.nan)
+            num_correct = _zero_count(memory)
+        if weights.reverse and self.right is not None:
+            right_decoder, right_head = self.right
+            reversed_labels = reverse_labels(batch.targets, batch.target_lengths)
+            hidden_ND, targets_N = self._run_decoder(
+                right_decoder, reversed_labels, memory, memory_lengths, batch
+            )
+            right_loss = right_head.loss(hidden_ND, targets_N, *smoothing).sum()
+            attention = attention * (1 - weights.reverse) + right_loss * weights.reverse
+        guide = _zero_loss(memory)
+        if attention_weights:
+            unit_lengths = batch.target_lengths + 1  # with <sos>
+            guide = guided_attention_loss(
+                attention_weights, memory_lengths, unit_lengths, width=weights.guide_width
+            )
+        return _AttentionLosses(attention=attention, guide=guide, num_correct=num_correct, nll=nll)
+
+    def _run_decoder(
         self,
+        decoder: TransformerDecoder,
+        labels: Tensor,
         memory: Tensor,
         memory_lengths: Tensor,
         batch: "Batch",
-        attention_weights: list[Tensor] | None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The loss of both directions, and the nll and number of first-ranked targets of the
-        left-to-right decoder.
+        attention_weights: list[Tensor] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """The hidden states (N, D) and the targets (N,) at the N positions without padding.
+
+        Args:
+            labels: (B, L), those of the batch or those of its utterances reversed.
+            memory: (B, T', D), and memory_lengths: (B,) in T'.
+            attention_weights: a list to which the decoder appends its weights per layer; or None.
         """
-        weights, (decoder, head) = self.loss_weights, self.left
-        units_in, targets = with_sos_eos(batch.targets, batch.target_lengths, self.special)
-        hidden = decoder(
-            memory, memory_lengths, units_in, batch.target_lengths + 1, weights=attention_weights
+        units_in, targets = with_sos_eos(labels, batch.target_lengths, self.special)
+        input_lengths = batch.target_lengths + 1  # with <sos>
+        hidden = decoder(memory, memory_lengths, units_in, input_lengths, weights=attention_weights)
+        return _select(hidden, batch.target_rows), _select(targets, batch.target_rows)
+
+    def _ctc_losses(
+        self,
+        memory: Tensor,
+        memory_lengths: Tensor,
+        layer_outputs: Mapping[int, Tensor],
+        batch: "Batch",
+    ) -> _CtcLosses:
+        """The CTC losses of the memory and of inner encoder layers.
+
+        In evaluation also the best unit of each frame, and how many frames are blank; in training
+        there are no best units, and both numbers of frames are 0. If the decoder has all weight,
+        CTC is not computed, and all values are 0.
+
+        Args:
+            memory: (B, T', D), and memory_lengths: (B,) in T'.
+            layer_outputs: outputs of inner layers, (B, T', D) by number; at most one, in training.
+        """
+        if self.loss_weights.ctc <= 0:
+            return _CtcLosses(
+                ctc=_zero_loss(memory),
+                weighted=_zero_loss(memory),
+                num_blank=_zero_count(memory),
+                num_frames=_zero_count(memory),
+                best_units=None,
+            )
+        share = self.loss_weights.interctc
+        labels = batch.targets, batch.target_lengths
+        ctc = self.ctc.loss(memory, memory_lengths, *labels)
+        weighted = ctc
+        for output in layer_outputs.values():
+            inner_ctc = self.ctc.loss(output, memory_lengths, *labels)
+            weighted = (1 - share) * ctc + share * inner_ctc
+        if self.training:
+            return _CtcLosses(
+                ctc=ctc,
+                weighted=weighted,
+                num_blank=_zero_count(memory),
+                num_frames=_zero_count(memory),
+                best_units=None,
+            )
+        best_units = self.ctc.best_units(memory, memory_lengths)
+        is_blank = best_units == self.ctc.blank
+        return _CtcLosses(
+            ctc=ctc,
+            weighted=weighted,
+            num_blank=is_blank.sum(),
+            num_frames=memory_lengths.sum(),
+            best_units=best_units,
         )
-        rows = _select(hidden, batch.target_rows), _select(targets, batch.target_rows)
-        if weights.with_metrics or not self.training:
-            loss_N, nll_N, is_best_N = head.loss_and_metrics(
-                *rows, weights.smoothing, weights.smoothing_kind
-            )
-            loss, nll, num_correct = loss_N.sum(), nll_N.sum(), is_best_N.sum()
-        else:
-            loss = head.loss(*rows, weights.smoothing, weights.smoothing_kind).sum()
-            nll, num_correct = (
-                torch.full_like(loss.detach(), math.nan),
-                torch.zeros_like(rows[1][:1]).sum(),
-            )
-        if (
-            weights.reverse
-            and self.right_head is not None
-            and isinstance(self.decoder, BiTransformerDecoder)
-        ):
-            labels = reverse_labels(batch.targets, batch.target_lengths)
-            units_in, targets = with_sos_eos(labels, batch.target_lengths, self.special)
-            hidden = self.decoder.right_decoder(
-                memory, memory_lengths, units_in, batch.target_lengths + 1
-            )
-            rows = _select(hidden, batch.target_rows), _select(targets, batch.target_rows)
-            right = self.right_head.loss(*rows, weights.smoothing, weights.smoothing_kind).sum()
-            loss = loss * (1 - weights.reverse) + right * weights.reverse
-        return loss, nll, num_correct
+
+
+def _zero_loss(memory: Tensor) -> Tensor:
+    """The value of a loss that is not computed: 0-dim float32, on the device of the memory."""
+    return memory.new_zeros((), dtype=torch.float32)
+
+
+def _zero_count(memory: Tensor) -> Tensor:
+    """The value of a number that is not counted: 0-dim int64, on the device of the memory."""
+    return torch.zeros((), dtype=torch.int64, device=memory.device)
 
 
 def _select(values_BM: Tensor, rows_N: Tensor) -> Tensor:
-    """The values (B, M, …) of some positions, (N, …)."""
+    """The values (B, M, …) at some of the B · M positions, in one row each: (N, …).
+
+    rows_N: indices into the positions of all utterances, one utterance after the other.
+    """
     return values_BM.flatten(0, 1).index_select(0, rows_N)
 
 
@@ -332,12 +468,18 @@ def with_sos_eos(labels: Tensor, lengths: Tensor, special: SpecialIds) -> tuple[
     labels_BL = labels.masked_fill(~valid_BL, special.eos)
     sos_B1 = labels.new_full((len(labels), 1), special.sos)
     eos_B1 = labels.new_full((len(labels), 1), special.eos)
-    return torch.cat([sos_B1, labels_BL], dim=1), torch.cat([labels_BL, eos_B1], dim=1)
+    units_in = torch.cat([sos_B1, labels_BL], dim=1)
+    targets = torch.cat([labels_BL, eos_B1], dim=1)
+    return units_in, targets
 
 
 def reverse_labels(labels: Tensor, lengths: Tensor) -> Tensor:
-    """Reverses each row of labels (B, L) within its own length (B,); padding is not moved."""
+    """Reverses each row of labels (B, L) within its own length (B,); padding is not moved.
+
+    Example: [5, 6, 7, 0] of length 3 becomes [7, 6, 5, 0].
+    """
     positions_L = torch.arange(labels.size(1), device=labels.device)
     valid_BL = length_mask(lengths, labels.size(1))
-    source_BL = torch.where(valid_BL, lengths[:, None] - 1 - positions_L, positions_L)
+    mirrored_BL = lengths[:, None] - 1 - positions_L
+    source_BL = torch.where(valid_BL, mirrored_BL, positions_L)
     return labels.gather(1, source_BL)

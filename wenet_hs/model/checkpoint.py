@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints as committed folders: a checkpoint is complete and verified by SHA-256, or it does
-not exist.
+"""Checkpoints as folders that are complete or do not exist; reading and writing of weights.
 
 A checkpoint is written into `.step-N.tmp/`. Each file is fsynced, the manifest of SHA-256 sums
 last. Then the folder is renamed to `step-N` and its parent is fsynced. A process killed at any
-instant leaves the earlier checkpoints unchanged.
+instant leaves the earlier checkpoints unchanged. A checkpoint is verified by its sums.
 """
 
 import errno
@@ -17,8 +16,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
-from typing import IO, Any
+from typing import IO, Any, TypeGuard, cast
 
 import torch
 from safetensors.torch import load_file
@@ -37,23 +35,36 @@ FROZEN = "frozen.pt"
 checkpoints.
 """
 _FORMAT = "wenet_hs.checkpoint/1"
+"""The format in the manifest of each checkpoint."""
 _REPLACED = ".replaced"
+"""End of the name of a checkpoint while another one of the same step takes its place."""
+_USE_EARLIER = "use an earlier checkpoint"
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
+    """The folder of the checkpoint of a step, such as `step-00001200`."""
     return folder / f"step-{step:08d}"
 
 
 def step_of(path: Path) -> int:
+    """The step in the name of a checkpoint folder."""
     return int(path.name.removeprefix("step-"))
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """The committed checkpoints in `folder`, oldest first, without unfinished and damaged (`.bad`)
-    ones.
+    """The complete checkpoints in `folder`, oldest first.
+
+    Unfinished, damaged (`.bad`) and old (`.old`) ones are not listed. They are not verified.
     """
-    found = [path for path in folder.glob("step-*") if path.name[5:].isdecimal() and path.is_dir()]
-    return sorted(found, key=step_of)
+    checkpoints = []
+    for path in folder.glob("step-*"):
+        has_step = path.name.removeprefix("step-").isdecimal()
+        if has_step and path.is_dir():
+            checkpoints.append(path)
+    return sorted(checkpoints, key=step_of)
+
+
+# ---- writing
 
 
 Content = bytes | Mapping[str, Any]
@@ -61,76 +72,95 @@ Content = bytes | Mapping[str, Any]
 
 
 def write_hashed(file: IO[bytes], content: Content) -> dict[str, Any]:
-    """Write a content to an open file, a dict tensor by tensor.
+    """Writes a content to an open file, a dict tensor by tensor.
 
     Returns its `sha256` and its number of `bytes`.
 
-    Raises OSError, also where torch reports another error because of it.
+    Raises OSError, also if torch reports another error because of it.
     """
-    digest, size, errors = hashlib.sha256(), 0, list[OSError]()
-
-    def write(data: bytes | memoryview) -> int:
-        nonlocal size
-        try:
-            file.write(data)
-        except OSError as error:
-            errors.append(error)
-            raise
-        digest.update(data)
-        size += len(data)
-        return len(data)
-
+    writer = _HashingWriter(file)
     if isinstance(content, bytes):
-        write(content)
+        writer.write(content)
     else:
         try:
-            torch.save(content, SimpleNamespace(write=write, flush=file.flush))
+            torch.save(content, cast(IO[bytes], writer))  # it calls only `write` and `flush`
         except Exception as error:
-            raise errors[0] if errors else error from None
-    return {"sha256": digest.hexdigest(), "bytes": size}
+            raise writer.first_error or error from None
+    return {"sha256": writer.digest.hexdigest(), "bytes": writer.num_bytes}
+
+
+class _HashingWriter:
+    """An open file, as torch.save writes to it, with the SHA-256 and the size of what was written."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.digest = hashlib.sha256()
+        self.num_bytes = 0
+        self.first_error: OSError | None = None
+        """torch.save replaces an error of `write` by one of its own."""
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Writes the data, adds them to the digest, and returns their number of bytes.
+
+        The first OSError is kept in `first_error`, and raised as all others are.
+        """
+        try:
+            self._file.write(data)
+        except OSError as error:
+            self.first_error = self.first_error or error
+            raise
+        self.digest.update(data)
+        self.num_bytes += len(data)
+        return len(data)
+
+    def flush(self) -> None:
+        self._file.flush()
 
 
 def count_bytes(content: object) -> int:
-    """The size of a content in bytes; of tensors, that of their memory, once where several share
-    it.
-    """
+    """The size of a content in bytes. Memory that several tensors share counts once."""
     return sum(_sizes(content).values())
 
 
 def _sizes(content: object) -> dict[int, int]:
-    """The size of each piece of memory, by its address or identity."""
+    """Each piece of memory of a content, by its address or identity → its size in bytes.
+
+    Tensors, bytes, and collections of them have a size; numbers and texts count as nothing.
+    """
     if isinstance(content, Tensor):
-        return {content.untyped_storage().data_ptr(): content.untyped_storage().nbytes()}
-    if isinstance(content, Mapping | list | tuple):
-        parts = content.values() if isinstance(content, Mapping) else content
-        return {key: size for part in parts for key, size in _sizes(part).items()}
-    return {id(content): len(content)} if isinstance(content, bytes) else {}
+        storage = content.untyped_storage()
+        return {storage.data_ptr(): storage.nbytes()}
+    if isinstance(content, bytes):
+        return {id(content): len(content)}
+    if isinstance(content, Mapping):
+        content = list(content.values())
+    sizes: dict[int, int] = {}
+    if isinstance(content, list | tuple):
+        for part in content:
+            sizes |= _sizes(part)
+    return sizes
 
 
 def save_checkpoint(folder: Path, step: int, files: Mapping[str, Content]) -> Path:
-    """Commit `files` (name → content) as the checkpoint of `step`.
+    """Writes `files` (name → content) as the checkpoint of `step`, and returns its folder.
 
-    They are written as a stream: no file is in memory.
+    The contents are written as a stream, without a copy in memory. A checkpoint of the same step is
+    replaced.
 
     Raises CheckpointError if it cannot be written, for example to a full disk. Earlier checkpoints
         stay unchanged.
     """
     target = checkpoint_path(folder, step)
-    temporary, replaced = folder / f".{target.name}.tmp", folder / f".{target.name}{_REPLACED}"
-    needed = count_bytes(files)
-    with report_full_disk(target, folder, needed):
+    temporary = folder / f".{target.name}.tmp"
+    replaced = folder / f".{target.name}{_REPLACED}"
+    num_bytes = count_bytes(files)
+    with report_full_disk(target, folder, num_bytes):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             _delete(temporary)
-            if shutil.disk_usage(folder).free < needed:
+            if shutil.disk_usage(folder).free < num_bytes:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            temporary.mkdir()
-            sums = {name: _write(temporary / name, content) for name, content in files.items()}
-            _write(
-                temporary / MANIFEST,
-                json.dumps({"format": _FORMAT, "files": sums}, indent=1).encode(),
-            )
-            fsync_path(temporary)
+            _write_files(temporary, files)
             if target.exists():
                 _delete(replaced)
                 target.rename(replaced)
@@ -140,55 +170,73 @@ def save_checkpoint(folder: Path, step: int, files: Mapping[str, Content]) -> Pa
         except OSError as error:
             shutil.rmtree(temporary, ignore_errors=True)
             _restore_replaced(replaced, target)
-            if error.errno in NO_SPACE:
+            if error.errno in NO_SPACE:  # report_full_disk describes it
                 raise
-            raise CheckpointError(
-                target, f"cannot be written ({error.strerror})", "check the folder"
-            ) from error
+            found = f"cannot be written ({error.strerror})"
+            raise CheckpointError(target, found, "check the folder") from error
     return target
 
 
+def _write_files(folder: Path, files: Mapping[str, Content]) -> None:
+    """Creates a folder with these files and, last, the manifest of their sums; all are fsynced."""
+    folder.mkdir()
+    sums = {name: _write(folder / name, content) for name, content in files.items()}
+    manifest = json.dumps({"format": _FORMAT, "files": sums}, indent=1)
+    _write(folder / MANIFEST, manifest.encode())
+    fsync_path(folder)
+
+
 def _write(path: Path, content: Content) -> dict[str, Any]:
+    """Writes a file and fsyncs it; returns its `sha256` and its number of `bytes`."""
     with path.open("wb") as file:
-        facts = write_hashed(file, content)
+        sums = write_hashed(file, content)
     fsync_path(path)
-    return facts
+    return sums
 
 
 @contextmanager
 def report_full_disk(target: Path, checkpoints: Path, needed: int | None = None) -> Iterator[None]:
-    """Turn the OSError of a full disk, a quota or a file size limit into a CheckpointError of one
-    line.
+    """Turns the OSError of a full disk, a quota or a file size limit into a CheckpointError of one
+    line. Other errors pass unchanged.
 
     Args:
         target: the file or folder that is written.
         checkpoints: the folder whose last intact checkpoint the message names.
-        needed: number of bytes to write, where that is known.
+        needed: number of bytes to write, if that is known.
     """
     try:
         yield
     except OSError as error:
         if error.errno not in NO_SPACE:
             raise
-        free = shutil.disk_usage(
-            next(path for path in (target, *target.parents) if path.exists())
-        ).free
-        size = (
-            f"{'' if needed is None else f'need {needed / 1e6:.1f} MB, '}free {free / 1e6:.1f} MB"
-        )
-        intact, _ = _find_newest_intact(checkpoints)
-        last_good = (
-            f"last good checkpoint: {intact.name}" if intact else "no checkpoint was written before"
-        )
-        found = f"disk full while writing ({os.strerror(error.errno or 0)}; {size}); {last_good}"
-        raise CheckpointError(
-            target, found, "free some space and run the same command again"
-        ) from error
+        cause = os.strerror(error.errno or 0)
+        found = f"{_describe_full_disk(target, cause, needed)}; {_describe_last_good(checkpoints)}"
+        to_do = "free some space and run the same command again"
+        raise CheckpointError(target, found, to_do) from error
+
+
+def _describe_full_disk(target: Path, cause: str, needed: int | None) -> str:
+    """The cause, and how much the disk of `target` has free, for a message."""
+    nearest = next(path for path in (target, *target.parents) if path.exists())
+    size = f"free {shutil.disk_usage(nearest).free / 1e6:.1f} MB"
+    if needed is not None:
+        size = f"need {needed / 1e6:.1f} MB, {size}"
+    return f"disk full while writing ({cause}; {size})"
+
+
+def _describe_last_good(checkpoints: Path) -> str:
+    """The last intact checkpoint of a folder, for a message."""
+    intact, _ = _find_newest_intact(checkpoints)
+    return f"last good checkpoint: {intact.name}" if intact else "no checkpoint was written before"
+
+
+# ---- verification and reading
 
 
 def verification_error(path: Path) -> str | None:
-    """The fault of a checkpoint folder, or None if all its files have the SHA-256 that the manifest
-    records.
+    """The first fault of a checkpoint folder; None if it is intact.
+
+    It is intact if all files of its manifest are there and have the SHA-256 that is recorded.
     """
     try:
         manifest = json.loads((path / MANIFEST).read_text("utf-8"))
@@ -209,71 +257,68 @@ def verification_error(path: Path) -> str | None:
 
 
 def check_intact(path: Path) -> None:
-    """Raise CheckpointError if the checkpoint folder `path` is missing or damaged."""
+    """Raises CheckpointError if the checkpoint folder `path` is missing or damaged."""
     fault = verification_error(path)
     if fault is not None:
-        raise CheckpointError(path, fault, "use an earlier checkpoint")
+        raise CheckpointError(path, fault, _USE_EARLIER)
 
 
 def read_frozen(path: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:
-    """The weights that the checkpoint folder `path` leaves out, which is none if its `state.json`
-    names no file.
+    """The weights that the checkpoint folder `path` leaves out because training does not change them.
 
-    Raises CheckpointError if that file is missing or is another one, or if `state.json` is damaged.
-    The checkpoint itself may be intact without the file.
+    They are in a file beside the checkpoints. The dict is empty if the checkpoint leaves out none.
+
+    Raises CheckpointError if that file is missing or is another one, or if `state.json` of the
+    checkpoint, which has its SHA-256, is damaged. The checkpoint itself may be intact without it.
     """
-    record = path / "state.json"
-    if not record.exists():  # a model.pt that was copied
-        return {}
-    try:
-        frozen = json.loads(record.read_text("utf-8")).get("frozen")
-        expected = None if frozen is None else frozen["sha256"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(record, "cannot be read", "use an earlier checkpoint") from error
+    expected = _frozen_sha256(path / "state.json")
     if expected is None:
         return {}
     source = path.parent / FROZEN
     to_do = f"restore it: it holds the frozen weights of {path.name}"
     try:
-        if file_sha256(source) != expected:
-            raise CheckpointError(
-                source, f"differs from its SHA-256 in {path.name}/state.json", to_do
-            )
+        is_same_file = file_sha256(source) == expected
     except OSError as error:
         raise CheckpointError(source, f"cannot be read ({error.strerror})", to_do) from error
+    if not is_same_file:
+        found = f"differs from its SHA-256 in {path.name}/state.json"
+        raise CheckpointError(source, found, to_do)
     return load_dict(source, device)
 
 
-def load_dict(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """The dict in a `.pt` file, read tensor by tensor. No code in it is run.
+def _frozen_sha256(record: Path) -> str | None:
+    """The SHA-256 of the file of frozen weights, from the `state.json` of a checkpoint.
 
-    Raises CheckpointError for any fault: a manifest that fits does not prove that this program
-        wrote the file.
+    None if no weights are left out, or if there is no such file, as beside a model.pt that was
+    copied. Raises CheckpointError if it is damaged.
+    """
+    if not record.exists():
+        return None
+    try:
+        frozen = json.loads(record.read_text("utf-8")).get("frozen")
+        sha256: str | None = None if frozen is None else frozen["sha256"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(record, "cannot be read", _USE_EARLIER) from error
+    return sha256
+
+
+def load_dict(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """The dict in a `.pt` file, with its tensors on `device`. No code in the file is run.
+
+    Raises CheckpointError if it cannot be read or has no dict with names as keys. A manifest that
+        fits does not prove that this program wrote the file.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings about the pickle protocol of foreign files
             loaded = torch.load(path, map_location=device, weights_only=True)
-    except (
-        Exception
-    ) as error:  # a hostile file can raise anything: zip, pickle, struct, key, type …
-        raise CheckpointError(
-            path, f"cannot be read ({one_line(error)})", "use an earlier checkpoint"
-        ) from error
+    except Exception as error:
+        # A hostile file can raise anything: errors of zip, pickle, struct, keys, types …
+        found = f"cannot be read ({one_line(error)})"
+        raise CheckpointError(path, found, _USE_EARLIER) from error
     if not isinstance(loaded, dict) or not all(isinstance(name, str) for name in loaded):
-        raise CheckpointError(path, "is no dict of names", "use an earlier checkpoint")
+        raise CheckpointError(path, "is no dict of names", _USE_EARLIER)
     return loaded
-
-
-def _find_newest_intact(folder: Path) -> tuple[Path | None, list[tuple[Path, str]]]:
-    """The newest checkpoint that verifies, and the newer ones that do not, each with its fault."""
-    bad: list[tuple[Path, str]] = []
-    for path in reversed(list_checkpoints(folder)):
-        fault = verification_error(path)
-        if fault is None:
-            return path, bad
-        bad.append((path, fault))
-    return None, bad
 
 
 def newest_intact(folder: Path) -> Path | None:
@@ -281,20 +326,38 @@ def newest_intact(folder: Path) -> Path | None:
 
     Damaged newer ones are renamed to `NAME.bad` with a warning.
     """
-    good, bad = _find_newest_intact(folder)
-    for path, fault in bad:
-        older = (
-            f"using {good.name} ({step_of(path) - step_of(good)} steps older)"
-            if good
-            else "no older one is intact"
-        )
-        logger.warning("checkpoint %s: %s; %s; kept as %s.bad", path, fault, older, path.name)
+    intact, damaged = _find_newest_intact(folder)
+    for path, fault in damaged.items():
+        instead = "no older one is intact"
+        if intact is not None:
+            num_steps = step_of(path) - step_of(intact)
+            instead = f"using {intact.name} ({num_steps} steps older)"
+        logger.warning("checkpoint %s: %s; %s; kept as %s.bad", path, fault, instead, path.name)
         _set_aside(path, ".bad")
-    return good
+    return intact
+
+
+def _find_newest_intact(folder: Path) -> tuple[Path | None, dict[Path, str]]:
+    """The newest checkpoint that verifies, and the newer ones that do not, each with its fault.
+
+    None if no checkpoint verifies. Checkpoints older than the one that does are not read.
+    """
+    damaged: dict[Path, str] = {}
+    for path in reversed(list_checkpoints(folder)):
+        fault = verification_error(path)
+        if fault is None:
+            return path, damaged
+        damaged[path] = fault
+    return None, damaged
+
+
+# ---- renaming and deletion
 
 
 def set_aside_newer(path: Path) -> None:
-    """Rename the checkpoints newer than `path` to `NAME.old`: training continues from `path`."""
+    """Renames the checkpoints newer than `path` to `NAME.old`, because training continues from
+    `path`; a warning names each.
+    """
     for newer in list_checkpoints(path.parent):
         if step_of(newer) > step_of(path):
             logger.warning(
@@ -306,14 +369,17 @@ def set_aside_newer(path: Path) -> None:
 
 
 def _set_aside(path: Path, suffix: str) -> None:
+    """Adds a suffix to the name of a folder; deletes an earlier folder of that name."""
     aside = path.with_name(path.name + suffix)
     shutil.rmtree(aside, ignore_errors=True)
     path.rename(aside)
 
 
 def rotate(folder: Path, keep: set[Path]) -> None:
-    """Delete the checkpoints outside `keep`, but only if the newest one verifies: otherwise the
-    disk may be broken.
+    """Deletes the checkpoints outside `keep`.
+
+    None is deleted if the newest one does not verify, because the disk may be broken then; a
+    warning names the fault.
     """
     paths = list_checkpoints(folder)
     fault = verification_error(paths[-1]) if paths else None
@@ -328,24 +394,28 @@ def rotate(folder: Path, keep: set[Path]) -> None:
 
 
 def _delete(path: Path) -> None:
-    """Delete a folder if it exists.
+    """Deletes a folder if it exists.
 
-    It is renamed first: a kill leaves no incomplete checkpoint under its name.
+    It is renamed first, so that a process killed now leaves no incomplete checkpoint under its
+    name.
     """
-    if path.exists():
-        deleted = path.with_name(f".{path.name.lstrip('.')}.deleted")
-        shutil.rmtree(deleted, ignore_errors=True)
-        path.rename(deleted)
-        shutil.rmtree(deleted)
+    if not path.exists():
+        return
+    deleted = path.with_name(f".{path.name.lstrip('.')}.deleted")
+    shutil.rmtree(deleted, ignore_errors=True)
+    path.rename(deleted)
+    shutil.rmtree(deleted)
 
 
 def remove_incomplete(folder: Path) -> None:
-    """Delete what a killed process was writing or deleting.
+    """Deletes what a killed process was writing or deleting.
 
-    Call it only while no other process writes here.
+    A checkpoint that was renamed to be replaced, but was not replaced, gets its name back. Call
+    this only while no other process writes here.
     """
     for path in folder.glob(f".step-*{_REPLACED}"):
-        _restore_replaced(path, folder / path.name.removeprefix(".").removesuffix(_REPLACED))
+        target = folder / path.name.removeprefix(".").removesuffix(_REPLACED)
+        _restore_replaced(path, target)
     for path in folder.glob(f".{FROZEN}.*.tmp"):
         path.unlink()
     for path in folder.glob(".step-*"):
@@ -353,8 +423,10 @@ def remove_incomplete(folder: Path) -> None:
 
 
 def _restore_replaced(replaced: Path, target: Path) -> None:
-    """Undo the first of the two renames by which a checkpoint replaces another, if the second one
-    did not happen.
+    """Gives the checkpoint `replaced` its name `target` back if no other checkpoint has it.
+
+    A checkpoint is replaced by two renames: of the old one, then of the new one. This undoes the
+    first if the second one did not happen.
     """
     if replaced.exists() and not target.exists():
         replaced.rename(target)
@@ -364,16 +436,19 @@ def _restore_replaced(replaced: Path, target: Path) -> None:
 
 
 def weights_path(path: Path) -> Path:
-    """The weights that `--checkpoint` names: a file, those of a packed model, a checkpoint's
-    model.pt, or final.pt.
+    """The file of weights that `--checkpoint` names.
+
+    A file is returned as it is. Of a folder it is the first that exists of the weights of a packed
+    model, `model.pt` of a checkpoint, and `final.pt`, which is returned even if it is missing.
 
     Of a packed model no other file is read: it may come from anyone, and a `.pt` file is a pickle.
     """
     if not path.is_dir():
         return path
-    return next(
-        (path / name for name in (WEIGHTS, "model.pt") if (path / name).exists()), path / "final.pt"
-    )
+    for name in (WEIGHTS, "model.pt"):
+        if (path / name).exists():
+            return path / name
+    return path / "final.pt"
 
 
 def hash_weights(checkpoint: Path) -> str:
@@ -382,16 +457,15 @@ def hash_weights(checkpoint: Path) -> str:
     try:
         return file_sha256(path)
     except OSError as error:
+        found = f"cannot be read ({error.strerror})"
         to_do = "check the path; a resumed run needs no --checkpoint"
-        raise CheckpointError(
-            f"--checkpoint {path}", f"cannot be read ({error.strerror})", to_do
-        ) from error
+        raise CheckpointError(f"--checkpoint {path}", found, to_do) from error
 
 
 def read_weights(path: Path | str) -> dict[str, Tensor]:
     """Reads the state_dict of a `.pt` or `.safetensors` file, or of the weights of a folder.
 
-    Code in the file is never run. Weights that a checkpoint leaves out are read too.
+    Code in the file is never run. The frozen weights that a checkpoint leaves out are read too.
 
     The SHA-256 of the file is checked if it is recorded in the folder (`final.json`, the manifest
     of a checkpoint): torch does not detect a flipped bit.
@@ -400,62 +474,79 @@ def read_weights(path: Path | str) -> dict[str, Tensor]:
     """
     path = weights_path(Path(path))
     if not path.exists():
-        raise CheckpointError(
-            path, "no such file", "`wenet-hs train` writes checkpoints, `wenet-hs average` final.pt"
-        )
+        to_do = "`wenet-hs train` writes checkpoints, `wenet-hs average` final.pt"
+        raise CheckpointError(path, "no such file", to_do)
     try:
         _check_sha256(path)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the pickle protocol of old files
-            is_safe = path.suffix == ".safetensors"
-            state = (
-                load_file(path)
-                if is_safe
-                else torch.load(path, map_location="cpu", weights_only=True)
-            )
-        if path.name == "model.pt" and isinstance(state, dict):
-            state |= read_frozen(path.parent)
+        state = _load_state(path)
     except CheckpointError:
         raise
-    except (
-        Exception
-    ) as error:  # a damaged or hostile file may raise anything: zip, pickle, struct, key, type …
+    except Exception as error:
+        # A damaged or hostile file can raise anything: errors of zip, pickle, struct, keys, types …
         found = f"not a readable checkpoint ({one_line(error)})"
-        raise CheckpointError(
-            path, found, "copy or create it again, or use an earlier one"
-        ) from error
-    if not isinstance(state, dict) or not state or not all(map(_is_parameter, state.items())):
+        to_do = "copy or create it again, or use an earlier one"
+        raise CheckpointError(path, found, to_do) from error
+    if not _is_state_dict(state):
         found = "contains no state_dict (parameter names with tensors)"
         raise CheckpointError(path, found, "give the weights of a model")
     return state
 
 
+def _load_state(path: Path) -> Any:
+    """The content of a file of weights, with the frozen weights if it is a checkpoint's model.pt.
+
+    Raises any error for a damaged file, CheckpointError for damaged frozen weights.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about the pickle protocol of old files
+        if path.suffix == ".safetensors":
+            state = load_file(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    if path.name == "model.pt" and isinstance(state, dict):
+        state |= read_frozen(path.parent)
+    return state
+
+
 def _check_sha256(path: Path) -> None:
-    for record in (path.with_suffix(".json"), path.with_name("manifest.json")):
-        try:
-            content = json.loads(record.read_text("utf-8"))
-            expected = (
-                content if content.get("file") == path.name else content["files"][path.name]
-            )["sha256"]
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            TypeError,
-            AttributeError,
-        ):  # no record, or it does not have the file
-            continue
-        if file_sha256(path) != expected:
+    """Raises CheckpointError if a record in the folder has another SHA-256 of the file.
+
+    `final.json` beside final.pt has that of one file, `manifest.json` those of a checkpoint.
+    """
+    for record in (path.with_suffix(".json"), path.with_name(MANIFEST)):
+        expected = _recorded_sha256(record, path.name)
+        if expected is not None and file_sha256(path) != expected:
             to_do = f"copy or create it again, or remove {record.name} if these are other weights on purpose"
             raise CheckpointError(path, f"differs from its SHA-256 in {record.name}", to_do)
 
 
-def _is_parameter(item: tuple[object, object]) -> bool:
-    name, value = item
+def _recorded_sha256(record: Path, name: str) -> str | None:
+    """The SHA-256 of the file `name` in a record.
+
+    None if there is no record, if it is damaged, or if it is not about this file.
+    """
+    try:
+        content = json.loads(record.read_text("utf-8"))
+        if content.get("file") == name:
+            return str(content["sha256"])
+        return str(content["files"][name]["sha256"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _is_state_dict(content: object) -> TypeGuard[dict[str, Tensor]]:
+    """Whether this is a dict of names and tensors, with at least one."""
+    if not isinstance(content, dict) or not content:
+        return False
+    return all(_is_parameter(name, value) for name, value in content.items())
+
+
+def _is_parameter(name: object, value: object) -> bool:
+    """Whether this is a name and a plain tensor: dense, on the CPU, real, and not quantized."""
     if not isinstance(name, str) or not isinstance(value, Tensor):
         return False
-    plain = value.layout == torch.strided and value.device.type == "cpu" and not value.is_quantized
-    return plain and not value.is_complex()
+    is_dense_on_cpu = value.layout == torch.strided and value.device.type == "cpu"
+    return is_dense_on_cpu and not value.is_quantized and not value.is_complex()
 
 
 def load_weights(model: nn.Module, state: Mapping[str, Tensor], where: str) -> None:
@@ -465,38 +556,42 @@ def load_weights(model: nn.Module, state: Mapping[str, Tensor], where: str) -> N
 
 
 def check_weights(own: Mapping[str, Tensor], state: Mapping[str, Tensor], where: str) -> None:
-    """Raises CheckpointError with the first names and shapes of `state` that are not those of
-    `own`.
+    """Raises CheckpointError if a state_dict does not fit a model.
 
-    `where`: the file of `state`.
+    The message has the first names that are missing, that the model does not have, whose shapes are
+    others, or that are integers in place of floats.
+
+    Args:
+        own: the state_dict of the model.
+        state: the state_dict that is to be loaded.
+        where: the file of `state`.
     """
-    given = {name: value for name, value in own.items() if name in state}
-    wrong_shapes = [
-        f"{name} {tuple(state[name].shape)}, expected {tuple(value.shape)}"
-        for name, value in given.items()
-        if state[name].shape != value.shape
-    ]
-    no_floats = [
-        name
-        for name, v in given.items()
-        if v.is_floating_point() and not state[name].is_floating_point()
-    ]
-    missing, unexpected = (
-        [name for name in own if name not in state],
-        [name for name in state if name not in own],
-    )
-    found = {
+    missing = [name for name in own if name not in state]
+    unexpected = [name for name in state if name not in own]
+    wrong_shapes = []
+    integers = []
+    for name, value in own.items():
+        if name not in state:
+            continue
+        loaded = state[name]
+        if loaded.shape != value.shape:
+            wrong_shapes.append(f"{name} {tuple(loaded.shape)}, expected {tuple(value.shape)}")
+        if value.is_floating_point() and not loaded.is_floating_point():
+            integers.append(name)
+    names_by_fault = {
         "missing": missing,
         "unexpected": unexpected,
         "of another shape": wrong_shapes,
-        "integers": no_floats,
+        "integers": integers,
     }
-    faults = "; ".join(f"{what} {list_names(names)}" for what, names in found.items() if names)
-    if faults:
-        to_do = "use the train.yaml that these weights were trained with"
-        if [*filter(None, found.values())] == [missing]:
-            to_do += ", or, for a copy of a model.pt, give its checkpoint folder, because frozen weights are beside it"
-        raise CheckpointError(where, f"weights of another model: {faults}", to_do)
+    faults = [f"{fault} {list_names(names)}" for fault, names in names_by_fault.items() if names]
+    if not faults:
+        return
+    to_do = "use the train.yaml that these weights were trained with"
+    are_only_missing = bool(missing) and len(faults) == 1
+    if are_only_missing:
+        to_do += ", or, for a copy of a model.pt, give its checkpoint folder, because frozen weights are beside it"
+    raise CheckpointError(where, f"weights of another model: {'; '.join(faults)}", to_do)
 
 
 def write_final(
@@ -506,31 +601,30 @@ def write_final(
     *,
     by: str,
 ) -> None:
-    """Write `final.pt` atomically, and `final.json` with its SHA-256 and the checkpoints it comes
+    """Writes `final.pt` atomically, and `final.json` with its SHA-256 and the checkpoints it comes
     from.
-
-    `sources`: each checkpoint with the metrics of its validation; `by`: the rule by which they were
-    chosen.
 
     The old `final.json` is deleted after the new weights are on the disk and before they get their
     name. So after a kill at any instant `final.pt` is complete, and `final.json` describes it or
-    does not exist. Raises CheckpointError if the disk is full.
+    does not exist.
+
+    Args:
+        sources: each checkpoint with the metrics of its validation.
+        by: the rule by which the checkpoints were chosen.
+
+    Raises CheckpointError if the disk is full.
     """
     facts_path = target.with_suffix(".json")
-    facts = {
-        "file": target.name,
-        "sha256": "",  # of what is written
-        "by": by,
-        "checkpoints": [
-            {"name": path.name, "step": step_of(path), "validation": dict(sources[path])}
-            for path in sorted(sources, key=step_of)
-        ],
-    }
+    checkpoints = [
+        {"name": path.name, "step": step_of(path), "validation": dict(sources[path])}
+        for path in sorted(sources, key=step_of)
+    ]
     with report_full_disk(target, target.parent / "checkpoints", count_bytes(weights)):
         with open_atomic(target) as file:
-            facts["sha256"] = write_hashed(file, weights)["sha256"]
+            sha256 = write_hashed(file, weights)["sha256"]
             file.flush()
             os.fsync(file.fileno())
             facts_path.unlink(missing_ok=True)
             fsync_path(target.parent)
+        facts = {"file": target.name, "sha256": sha256, "by": by, "checkpoints": checkpoints}
         write_atomic(facts_path, json.dumps(facts, indent=1) + "\n")

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of decoding modes: what each needs of a model, and facts about it.
+"""The table of decoding modes: which branches of a model each mode uses, and facts about it.
 
-Their searches are in `decode/modes.py`.
-
-Flags, help texts, timing, reports and cards read this table.
+The searches of the modes are in `decode/modes.py`. Flags, help texts, timing, reports and cards
+read this table.
 """
 
 import math
@@ -32,20 +31,21 @@ class Mode:
     branches: frozenset[Branch]
     """The branches of a model that it uses."""
     stages: tuple[str, ...] = ()
-    """The stages of the time table that its search reads besides the encoder and itself: CTC_STAGE,
-    PREFIX_STAGE.
+    """The stages whose results its search reads: CTC_STAGE, PREFIX_STAGE. The time table lists them
+    beside the encoder and the search itself.
 
     A search that reads the result of a stage which is not listed here fails (`EncodedBatch`).
     """
     is_recommended: bool = False
-    """Whether `--modes auto` has it; without an effect in a mode of a package."""
+    """Whether `--modes auto` selects it; without an effect in a mode of a package."""
     is_greedy: bool = False
-    """It returns one hypothesis and uses no language model."""
+    """Whether it returns one hypothesis and uses no language model."""
     length_options: frozenset[str] = frozenset()
-    """Those of LENGTH_OPTIONS that it reads."""
+    """The options of LENGTH_OPTIONS that it reads."""
     favours_short_texts: bool = False
-    """With finished_list, it returns texts that are too short unless a length_penalty is set."""
+    """Whether it returns texts that are too short with finished_list and no length_penalty."""
     max_ctc_weight: float = math.inf
+    """The largest ctc_weight that it accepts; inf: no limit."""
 
 
 MODES = {
@@ -82,21 +82,23 @@ MODES = {
         max_ctc_weight=1.0,
     ),
 }
-"""From simple to exact: a model without the default mode has the last one that it supports
-(`usual_mode`).
+"""From the simplest to the most exact. Results and messages have this order too.
 
-Results and messages have this order too.
+For a model that does not support DEFAULT_MODE, the last supported mode is used (`usual_mode`).
 """
 AUTO_MODES = "auto"
-"""What `--modes` has for the recommended modes of a model."""
+"""The value of `--modes` that selects the recommended modes of a model."""
 DEFAULT_MODE = "attention_rescoring"
-"""Of a model with CTC and a decoder; see `usual_mode`."""
+"""The mode that is used by default; it needs CTC and a decoder (see `usual_mode`)."""
 
 
 def find_mode(name: str) -> Mode:
-    """A mode of the table, or of an installed package, which is then imported.
+    """Returns a mode of the table, or the mode that an installed package declares.
 
-    Raises ValueError for an unknown name, ConfigError if what the package declares is no mode.
+    The package is imported for this. A warning names each package that declares a name of ours.
+
+    Raises ValueError for an unknown name, ConfigError if what the package declares is no mode or
+    uses branches that no model has.
     """
     if not is_known_name("mode", MODES, name):
         raise ValueError(f"mode {name!r}: must be one of {', '.join(known_names('mode', MODES))}")
@@ -105,57 +107,61 @@ def find_mode(name: str) -> Mode:
     mode = load_extension("mode", name)
     if not isinstance(mode, Mode):
         raise wrong_object("mode", name, "is no wenet_hs.decode.modes.SearchMode")
-    if not isinstance(mode.branches, frozenset) or not mode.branches <= set(get_args(Branch)):
-        found = (
-            f"its branches are {mode.branches!r}, not a frozenset of {', '.join(get_args(Branch))}"
-        )
-        raise wrong_object("mode", name, found)
+    all_branches = get_args(Branch)
+    if not isinstance(mode.branches, frozenset) or not mode.branches <= set(all_branches):
+        fault = f"its branches are {mode.branches!r}, not a frozenset of {', '.join(all_branches)}"
+        raise wrong_object("mode", name, fault)
     return mode
 
 
 def modes_with(branches: Set[Branch]) -> list[str]:
-    """Our modes that use only these branches."""
+    """The names of our modes that use no other branches than these, in the order of MODES."""
     return [name for name, mode in MODES.items() if mode.branches <= branches]
 
 
 def modes_reading(option: str) -> list[str]:
-    """Our modes that read one of LENGTH_OPTIONS."""
+    """The names of our modes that read this option; it is one of LENGTH_OPTIONS."""
     return [name for name, mode in MODES.items() if option in mode.length_options]
 
 
 def greedy_modes() -> list[str]:
-    """Our modes with one hypothesis and no language model."""
+    """The names of our modes that return one hypothesis and use no language model."""
     return [name for name, mode in MODES.items() if mode.is_greedy]
 
 
 def beam_search_instead(mode: Mode) -> str:
-    """Our first mode with several hypotheses that needs no branch which this mode does not need."""
+    """The name of our first mode with several hypotheses that uses only branches of this mode."""
     return next(name for name in modes_with(mode.branches) if not MODES[name].is_greedy)
 
 
 def branches_of(*, has_decoder: bool) -> frozenset[Branch]:
-    """The branches of a model, trained or not: each has a CTC layer."""
+    """The branches of a model, trained or not: each model has CTC, some have a decoder."""
     return frozenset({"ctc", "decoder"} if has_decoder else {"ctc"})
 
 
 def trained_branches(branches: Set[Branch], ctc_weight: float) -> frozenset[Branch]:
-    """The branches of a model whose loss has a weight: that of CTC, and the rest for the decoder."""
+    """The branches whose loss has a weight above 0 in training.
+
+    The weight of the CTC loss is `ctc_weight`, from 0 to 1; the decoder's loss has the rest.
+    """
     loss_weights: dict[Branch, float] = {"ctc": ctc_weight, "decoder": 1 - ctc_weight}
     return frozenset(branch for branch in branches if loss_weights[branch] > 0)
 
 
 def recommended_modes(modes: Sequence[str]) -> list[str]:
-    """Those of our modes that are recommended; if none is, the last one, which is the most exact.
+    """The recommended modes among some names of MODES, which are in the order of that table.
 
-    None is recommended for a model without CTC: modes of the decoder alone are less exact than
-    those with CTC.
+    If none of them is recommended, the list has the last one, which is the most exact. This is so
+    for a model without CTC: modes that use only the decoder are less exact than those with CTC, and
+    none of them is recommended. The list is empty if `modes` is.
     """
     recommended = [name for name in modes if MODES[name].is_recommended]
     return recommended or list(modes[-1:])
 
 
 def usual_mode(modes: Sequence[str]) -> str:
-    """The mode to use or to show if none is asked for: DEFAULT_MODE if it is there, or the last
-    one.
+    """The mode to use or to show if the user chose none: DEFAULT_MODE, or else the last one.
+
+    `modes` has at least one name, in the order of MODES.
     """
     return DEFAULT_MODE if DEFAULT_MODE in modes else modes[-1]

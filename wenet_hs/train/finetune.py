@@ -42,7 +42,7 @@ from wenet_hs.model.experiment import (
     check_files,
     check_old_convention,
     check_tree,
-    find_home,
+    find_folder_of_weights,
     head_confs,
     head_names,
     read_files_of_weights,
@@ -426,7 +426,7 @@ def read_base_model(checkpoint: Path) -> BaseModel:
     """
     path = _find_weights(checkpoint)
     weights = read_model_weights(path)
-    files = read_files_of_weights(find_home(path))
+    files = read_files_of_weights(find_folder_of_weights(path))
     _check_files_of(weights, files)
     trees = _read_trees(weights, files)
     return BaseModel(weights=weights, files=files, trees=trees)

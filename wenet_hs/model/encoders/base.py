@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the model, decoding and export need of an encoder of speech."""
+"""The interface of an encoder of speech, and the rule for its chunks in training and in streams."""
 
 import math
 from abc import ABC, abstractmethod
@@ -7,14 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wenet_hs.frontends.base import Frontend
 from wenet_hs.nn.layers import Chunk
 from wenet_hs.nn.subsampling import FrameLength
 
-_LARGEST_DRAWN = 25  # encoder frames
-_STREAM = Chunk(16, 4)  # 640 ms with conv2d and features every 10 ms, that see 2,560 ms before them
+_LARGEST_DRAWN = 25
+"""The largest chunk that is drawn in training, in encoder frames."""
+_STREAM = Chunk(size=16, left=4)
+"""The chunks of a stream by default. With conv2d and features every 10 ms, a chunk is 640 ms, and
+its frames see 2,560 ms before it.
+"""
 
 
 @dataclass(frozen=True)
@@ -22,38 +27,47 @@ class ChunkRule:
     """The chunks with which an encoder was trained."""
 
     size: int | None
-    """Encoder frames of all chunks; None: drawn for each batch, so that it also recognises whole
-    utterances.
+    """Encoder frames of all chunks; None: drawn for each batch, so that the encoder also recognises
+    whole utterances.
     """
     draws_left: bool = False
-    """Whether the number of chunks that a frame sees before its own is drawn too; otherwise it is
-    all of them.
+    """Whether the number of chunks that a frame sees before its own is drawn too. If False, a frame
+    sees all chunks before its own.
     """
 
     def chunk_of_stream(self, size: int | None, left: int | None) -> Chunk:
         """The chunks of a stream.
 
-        Where None is given, the size is that of the training, or 16 frames; left is 4.
+        Args:
+            size: encoder frames per chunk. None: the size of the training, or 16 if it was drawn.
+            left: how many chunks before its own a frame sees; -1: all. None: 4.
         """
-        return Chunk(size or self.size or _STREAM.size, _STREAM.left if left is None else left)
+        chosen_size = size or self.size or _STREAM.size
+        chosen_left = _STREAM.left if left is None else left
+        return Chunk(chosen_size, chosen_left)
 
     def draw(self, length: int) -> Chunk | None:
-        """The chunks of a training batch of `length` encoder frames, by WeNet's distribution; None:
-        one chunk.
+        """The chunks of a training batch of `length` encoder frames; None: one chunk has all frames.
+
+        If the rule has a size, nothing is drawn and a frame sees all chunks before its own.
+        Otherwise the chunks have WeNet's distribution: about half of the batches are one chunk, and
+        the others have chunks of 1 to 25 frames.
         """
         if self.size is not None:
             return Chunk(self.size)
-        size = int(torch.randint(1, max(2, length), ()))
-        if size > length // 2:
+        drawn = int(torch.randint(1, max(2, length), ()))
+        if drawn > length // 2:
             return None
-        size = size % _LARGEST_DRAWN + 1
-        return Chunk(
-            size, int(torch.randint(0, max(1, (length - 1) // size), ())) if self.draws_left else -1
-        )
+        size = drawn % _LARGEST_DRAWN + 1
+        if not self.draws_left:
+            return Chunk(size)
+        # As in WeNet: from 0 to one less than the number of chunks before the last one.
+        num_before_last = (length - 1) // size
+        return Chunk(size, left=int(torch.randint(0, max(1, num_before_last), ())))
 
 
 class SpeechEncoder(nn.Module, ABC):
-    """Input frames of a frontend → memory.
+    """An encoder: it computes the memory from the input frames of a frontend.
 
     Padding after the end of an utterance never changes its frames.
     """
@@ -61,32 +75,28 @@ class SpeechEncoder(nn.Module, ABC):
     output_size: int
     """Width D of the memory."""
     num_layers: int
-    """Layers whose outputs can be asked for."""
+    """Number of the layers whose outputs `forward` can return."""
     min_frames: int
-    """Input frames from which subsampling computes one output frame.
+    """Number of input frames from which subsampling computes one output frame.
 
-    The layers after it may use more.
+    The layers after it may see more.
     """
     stride: int
-    """Input frames from one output frame to the next."""
+    """Number of input frames from one output frame to the next."""
     own_frontend: Frontend | None = None
-    """What computes the inputs, if this is fixed by the encoder; None: the frontend of
-    `dataset_conf`.
-    """
+    """The frontend of the inputs, if the encoder can use only one; None: that of `dataset_conf`."""
     longest_s: float = math.inf
-    """Longest audio that decoding and alignment let it encode as one whole, seconds."""
+    """Longest audio in seconds that decoding and alignment encode as one whole; inf: no limit."""
     max_batch_s: float = math.inf
-    """Maximum seconds of audio per batch of decoding and alignment, including padding: bounds the
-    memory.
+    """Maximum seconds of audio per batch of decoding and alignment, including padding, so that the
+    batch fits into memory; inf: no limit.
     """
     chunk_rule: ChunkRule | None = None
-    """None: the encoder reads whole utterances only, so it cannot stream."""
+    """The chunks of training; None: the encoder reads whole utterances only, so it cannot stream."""
 
     @abstractmethod
     def output_length(self, length: FrameLength) -> FrameLength:
-        """How many output frames `length` input frames give, 0 where they are too few for one; (B,)
-        → (B,).
-        """
+        """The number of output frames of `length` input frames, an int or (B,); 0 for too few."""
 
     @abstractmethod
     def forward(
@@ -96,16 +106,33 @@ class SpeechEncoder(nn.Module, ABC):
         layers: Sequence[int] = (),
         chunk: Chunk | None = None,
     ) -> tuple[Tensor, Tensor, dict[int, Tensor]]:
-        """inputs (B, T, F) float32, lengths (B,) in input frames → (memory (B, T', D), lengths (B,)
-        in T', outputs).
-
-        An utterance too short for one output frame has length 0; T' is at least 1, for a batch of
-        such utterances.
+        """Encodes a batch.
 
         Args:
-            layers: numbers of layers from 1 to `num_layers`, whose outputs (B, T', D) are returned
-                by number, after the final normalization, so that the output of the last layer
-                equals the memory.
+            inputs: (B, T, F) float32.
+            lengths: (B,) in input frames.
+            layers: numbers from 1 to `num_layers`, of the layers whose outputs are returned too.
             chunk: what the frames see, for an encoder with a `chunk_rule`. None: by the rule in
-                training and where it has one size, otherwise everything.
+                training and if the rule has one size, otherwise everything.
+        Returns: the memory (B, T', D), its lengths (B,) in T', and the outputs (B, T', D) of
+            `layers` by number. These are normalized as the memory is, so that the output of the
+            last layer equals the memory.
+            An utterance too short for one output frame has length 0; T' is at least 1, also for a
+            batch of such utterances.
+        Raises ValueError for a number in `layers` that is not a layer.
         """
+
+    def _check_layers(self, layers: Sequence[int]) -> None:
+        """Raises ValueError with the first number that is not from 1 to `num_layers`."""
+        for layer in layers:
+            if not 1 <= layer <= self.num_layers:
+                raise ValueError(f"layers: {layer}: must be from 1 to {self.num_layers}")
+
+    def _pad_to_min_frames(self, inputs: Tensor) -> Tensor:
+        """Adds zeros after inputs (B, T) or (B, T, F) with fewer than `min_frames` frames."""
+        num_missing = self.min_frames - inputs.size(1)
+        if num_missing <= 0:
+            return inputs
+        # F.pad reads the last dimension first: no padding of F, then the padding of T.
+        no_padding = (0, 0) * (inputs.dim() - 2)
+        return F.pad(inputs, (*no_padding, 0, num_missing))

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the files of a pretrained encoder say about it. Reading them needs no other package.
+"""The description of a pretrained encoder, read from its files without any other package.
 
-Its weights are those of a folder in Hugging Face's layout: `config.json`,
-`preprocessor_config.json` or `processor_config.json` (optional for log-Mel features),
-`model.safetensors` or `pytorch_model.bin`. A model folder has `encoder.json` with both descriptions
-instead.
+A folder in Hugging Face's layout has `config.json`, `preprocessor_config.json` or
+`processor_config.json` (optional for log-Mel features), and the weights in `model.safetensors` or
+`pytorch_model.bin`. A model folder of ours has one file instead, `encoder.json`, with the contents
+of both descriptions.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -27,10 +28,12 @@ WAVEFORM_KINDS = ("wav2vec2", "hubert", "wavlm")
 KINDS = (*WAVEFORM_KINDS, "wav2vec2-bert", "whisper")
 """The `model_type` of the encoders that can be used."""
 _RATE = 16000
+"""Samples per second of the audio of all kinds."""
 _ADAPTER_LAYERS = {"wav2vec2": 3, "wavlm": 3, "wav2vec2-bert": 1}
-"""How many layers `add_adapter` adds where `config.json` gives no number; the other kinds have
-none.
-"""
+"""How many layers `add_adapter` adds if `config.json` gives no number; other kinds have none."""
+_DEFAULT_KERNELS = (10, 3, 3, 3, 3, 2, 2)
+_DEFAULT_STRIDES = (5, 2, 2, 2, 2, 2, 2)
+"""The convolutions over samples if `config.json` does not name them."""
 _FIXED: dict[str, dict[str, Any]] = {
     "wav2vec2-bert": {
         "feature_projection_input_dim": 160,
@@ -40,7 +43,7 @@ _FIXED: dict[str, dict[str, Any]] = {
     },
     "whisper": {"max_source_positions": WINDOW_FRAMES // 2, "n_fft": 400, "hop_length": 160},
 }
-"""Kind → settings of both files that must have this value, or be absent."""
+"""Kind → the settings that must have this value in both files, or be absent or null."""
 
 
 @dataclass(frozen=True)
@@ -55,19 +58,28 @@ class EncoderDescription:
     """What the config was read from, for error messages."""
 
     def __post_init__(self) -> None:
+        """Raises ConfigError for an encoder that we would not compute as it was trained.
+
+        Values of another type than expected raise KeyError, TypeError, ValueError, AttributeError
+        or OverflowError.
+        """
         self._check()
+        # Computing them finds wrong values now, and not at their first use.
         _ = self.hidden_size, self.num_layers, self.output_size, self.frame_geometry
 
     @property
     def kind(self) -> str:
+        """The kind of the encoder, one of KINDS; `model_type` in `config.json`."""
         return str(self.config.get("model_type"))
 
     @property
     def hidden_size(self) -> int:
+        """Width of the layers."""
         return int(self.config["d_model" if self.kind == "whisper" else "hidden_size"])
 
     @property
     def num_layers(self) -> int:
+        """Number of layers of the encoder."""
         return int(self.config["encoder_layers" if self.kind == "whisper" else "num_hidden_layers"])
 
     @property
@@ -82,57 +94,66 @@ class EncoderDescription:
 
     @property
     def adapter_layers(self) -> int:
-        """Number of layers after the last one that each halve the number of frames; not the
-        adapters of MMS.
+        """Number of layers after the last one that each halve the number of frames.
+
+        0 without `add_adapter`, and for a kind that has none. They are not the adapters of MMS.
         """
-        default = _ADAPTER_LAYERS.get(self.kind, 0) if self.config.get("add_adapter") else 0
-        return int(self.config.get("num_adapter_layers", default)) if default else 0
+        default = _ADAPTER_LAYERS.get(self.kind, 0)
+        if not self.config.get("add_adapter") or default == 0:
+            return 0
+        return int(self.config.get("num_adapter_layers", default))
 
     @property
     def output_size(self) -> int:
-        """Width of the last output."""
-        return (
-            int(self.config.get("output_hidden_size") or self.hidden_size)
-            if self.adapter_layers
-            else self.hidden_size
-        )
+        """Width of the last output: that of the layers, or another one after an adapter."""
+        if self.adapter_layers == 0:
+            return self.hidden_size
+        return int(self.config.get("output_hidden_size") or self.hidden_size)
 
     @cached_property
     def convolutions(self) -> list[tuple[int, int]]:
-        """(kernel, stride) of each convolution over samples."""
-        kernels, strides = self.config.get("conv_kernel"), self.config.get("conv_stride")
-        found = list(
-            zip(kernels or (10, 3, 3, 3, 3, 2, 2), strides or (5, 2, 2, 2, 2, 2, 2), strict=True)
-        )
-        if not all(isinstance(number, int) and number > 0 for pair in found for number in pair):
-            raise ValueError(f"conv_kernel {kernels}, conv_stride {strides}")
-        return found
+        """(kernel, stride) of each convolution over samples.
+
+        Raises ValueError if they are not positive integers, or not equally many.
+        """
+        kernels = self.config.get("conv_kernel")
+        strides = self.config.get("conv_stride")
+        pairs = list(zip(kernels or _DEFAULT_KERNELS, strides or _DEFAULT_STRIDES, strict=True))
+        for pair in pairs:
+            if not all(isinstance(number, int) and number > 0 for number in pair):
+                raise ValueError(f"conv_kernel {kernels}, conv_stride {strides}")
+        return pairs
 
     @cached_property
     def frame_geometry(self) -> tuple[int, int]:
-        """Input frames that one frame of the layers is computed from, and from one such frame to
-        the next.
+        """Two numbers of input frames: those that one frame of the layers is computed from, and
+        those from one such frame to the next (the stride).
         """
-        # Whisper's frame 2 t is the middle of output t: the convolutions are padded.
-        frames, stride = {"wav2vec2-bert": (2, 2), "whisper": (1, 2)}.get(self.kind, (1, 1))
-        for kernel, step in self.convolutions if self.kind in WAVEFORM_KINDS else ():
-            frames, stride = frames + (kernel - 1) * stride, stride * step
-        return frames, stride
+        if self.kind == "wav2vec2-bert":
+            return 2, 2
+        if self.kind == "whisper":
+            return 1, 2  # input frame 2 t is the middle of output t: the convolutions are padded
+        num_inputs = 1
+        total_stride = 1
+        for kernel, stride in self.convolutions:
+            num_inputs += (kernel - 1) * total_stride
+            total_stride *= stride
+        return num_inputs, total_stride
 
     def frontend(self, silence_s: float) -> Frontend:
-        """What computes the input of the encoder. `silence_s`: after the audio, for Whisper."""
+        """The frontend that computes the input of the encoder.
+
+        `silence_s`: seconds of silence after the audio, for Whisper; without an effect for others.
+        """
         if self.kind in WAVEFORM_KINDS:
             return Waveform(_RATE)
-        if (
-            self.kind == "wav2vec2-bert"
-        ):  # in float64 as there: its encoder enlarges what is rounded in a silence
+        if self.kind == "wav2vec2-bert":
+            # In float64 as in transformers: the encoder enlarges rounding errors in silence.
             return Fbank(_RATE, dtype=torch.float64)
         return WhisperMel(int(self.config.get("num_mel_bins", 80)), silence_s=silence_s)
 
     def layer_length(self, length: Frames) -> Frames:
-        """How many frames the layers get for `length` input frames, 0 where they are too few; (B,)
-        → (B,).
-        """
+        """The number of frames of the layers for `length` input frames, 0 for too few; (B,) → (B,)."""
         if self.kind not in WAVEFORM_KINDS:
             return length // 2
         for kernel, stride in self.convolutions:
@@ -140,85 +161,106 @@ class EncoderDescription:
         return max(length, 0) if isinstance(length, int) else length.clip(min=0)
 
     def adapter_length(self, length: Frames) -> Frames:
-        """How many frames one adapter layer makes of `length`; its kernel is 3, its stride 2, its
-        padding 1.
-        """
+        """The number of frames after one adapter layer, of kernel 3, stride 2 and padding 1."""
         return (length + 1) // 2
 
     def to_json(self) -> str:
+        """The content of `encoder.json`, which `read_description` reads."""
         files = {"config": self.config, "preprocessor": self.preprocessor}
         return json.dumps(files, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
     def _check(self) -> None:
-        """Raises ConfigError for an encoder that would be computed in another way than it was
-        trained.
+        """Raises ConfigError for an encoder that we would not compute as it was trained.
+
+        The place of the error is `config.json` or `preprocessor_config.json`. `read_description`
+        replaces it with the path.
         """
         if self.kind not in KINDS:
             known = ", ".join(KINDS)
             raise ConfigError(
                 "config.json", f"model_type {self.kind!r} is not supported", f"use one of {known}"
             )
+        self._check_fixed("config.json", self.config)
+        self._check_fixed("preprocessor_config.json", self.preprocessor)
+        if not isinstance(self.preprocessor.get("do_normalize"), bool | None):
+            found = f"do_normalize {self.preprocessor['do_normalize']!r}"
+            raise ConfigError("preprocessor_config.json", found, "must be true or false")
+
+    def _check_fixed(self, file: str, settings: Mapping[str, Any]) -> None:
+        """Raises ConfigError for the first setting of a file with a value that is not supported."""
+        for name, value in self._fixed_settings().items():
+            if settings.get(name) not in (None, value):
+                raise ConfigError(file, f"{name} {settings[name]!r}", f"only {value} is supported")
+
+    def _fixed_settings(self) -> dict[str, Any]:
+        """Name → the value that this setting must have in both files, or be absent or null."""
         fixed = {"sampling_rate": _RATE, **_FIXED.get(self.kind, {})}
         if self.adapter_layers:
             fixed |= {"adapter_kernel_size": 3, "adapter_stride": 2}
         if self.kind == "whisper":
             fixed["feature_size"] = self.config.get("num_mel_bins", 80)
-        for file, settings in (
-            ("config.json", self.config),
-            ("preprocessor_config.json", self.preprocessor),
-        ):
-            for name, value in fixed.items():
-                if settings.get(name) not in (None, value):
-                    raise ConfigError(
-                        file, f"{name} {settings[name]!r}", f"only {value} is supported"
-                    )
-        if not isinstance(self.preprocessor.get("do_normalize"), bool | None):
-            found = f"do_normalize {self.preprocessor['do_normalize']!r}"
-            raise ConfigError("preprocessor_config.json", found, "must be true or false")
+        return fixed
 
 
 def read_description(path: Path) -> EncoderDescription:
     """The description in a folder of Hugging Face's layout, or in the `encoder.json` of a model
     folder.
 
-    Raises CheckpointError or ConfigError naming the file that is missing, damaged or of an unknown
-    encoder. A model in another form than this layout is named too.
+    Raises CheckpointError or ConfigError with the file that is missing, damaged or of an encoder
+    that is not supported. A model in another form than this layout is a CheckpointError that says
+    what it is.
     """
     refuse_other_form(path)
-    file = path / "config.json" if path.is_dir() else path
-    content, preprocessor = read_encoder_json(file), file
+    if path.is_dir():
+        return _read_folder(path)
+    content = read_encoder_json(path)
+    with _faults_of(path, preprocessor_file=path):
+        return EncoderDescription(content["config"], content["preprocessor"], file=path)
+
+
+def _read_folder(folder: Path) -> EncoderDescription:
+    """The description in a folder of Hugging Face's layout; raises as `read_description`.
+
+    Encoders of log-Mel features may lack the file of the preprocessor.
+    """
+    config_file = folder / "config.json"
+    config = read_encoder_json(config_file)
+    preprocessor_file = folder / "preprocessor_config.json"
+    newer_file = folder / "processor_config.json"  # of transformers 5
+    if not preprocessor_file.exists() and newer_file.exists():
+        preprocessor_file = newer_file
+    preprocessor: dict[str, Any] = {}
+    if preprocessor_file.exists():
+        content = read_encoder_json(preprocessor_file)
+        preprocessor = content.get("feature_extractor", content)  # transformers 5 has this section
+    elif config.get("model_type") in WAVEFORM_KINDS:
+        to_do = "download it too: it says whether the encoder was trained on normalized waveforms"
+        raise CheckpointError(preprocessor_file, "no such file", to_do)
+    with _faults_of(config_file, preprocessor_file=preprocessor_file):
+        return EncoderDescription(config, preprocessor, file=config_file)
+
+
+@contextmanager
+def _faults_of(config_file: Path, *, preprocessor_file: Path) -> Iterator[None]:
+    """Turns errors of EncoderDescription into errors that name the file with the wrong value.
+
+    Raises ConfigError for an encoder that is not supported, CheckpointError for values of another
+    type than expected.
+    """
     try:
-        if not path.is_dir():
-            return EncoderDescription(content["config"], content["preprocessor"], file)
-        names = (
-            "preprocessor_config.json",
-            "processor_config.json",
-        )  # the second one of transformers 5
-        preprocessor = next(
-            (path / name for name in names if (path / name).exists()), path / names[0]
-        )
-        found = read_encoder_json(preprocessor) if preprocessor.exists() else None
-        if found is None and content.get("model_type") in WAVEFORM_KINDS:
-            to_do = (
-                "download it too: it says whether the encoder was trained on normalized waveforms"
-            )
-            raise CheckpointError(preprocessor, "no such file", to_do)
-        return EncoderDescription(
-            content, (found or {}).get("feature_extractor", found or {}), file
-        )
+        yield
     except ConfigError as error:
-        raise ConfigError(
-            file if error.where == "config.json" else preprocessor, error.found, error.to_do
-        ) from None
+        file = config_file if error.where == "config.json" else preprocessor_file
+        raise ConfigError(file, error.found, error.to_do) from None
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise CheckpointError(
-            file, f"does not describe an encoder ({error!r})", "download the folder again"
-        ) from error
+        found = f"does not describe an encoder ({error!r})"
+        raise CheckpointError(config_file, found, "download the folder again") from error
 
 
 def refuse_other_form(path: Path) -> None:
     """Raises CheckpointError if a model is in another form than a folder in Hugging Face's layout."""
-    if other := recognise_other_form(path):
+    other = recognise_other_form(path)
+    if other is not None:
         raise CheckpointError(path, other.found, other.to_do)
 
 
@@ -226,7 +268,12 @@ def read_encoder_json(
     path: Path,
     to_do: str = "encoder_conf.path is a folder in Hugging Face's layout, with config.json and weights",
 ) -> dict[str, Any]:
-    """The object in a file. Raises CheckpointError, which says what to do without the file."""
+    """The JSON object in a file.
+
+    `to_do`: what the error message says to do if the file cannot be read.
+
+    Raises CheckpointError if the file cannot be read or holds no JSON object.
+    """
     try:
         content = json.loads(path.read_text("utf-8"))
     except OSError as error:

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of pretrained encoders: what stands before and after their layers, and how a layer is
-called.
+"""The kinds of pretrained encoders: their input, the calls of their layers, and their output.
+
+`make_pretrained` makes the encoder that a description asks for; `differences` compares two
+descriptions.
 
 Dimension key: B batch, N samples, T frames, C channels, F features, D width of the layers, H heads,
 W windows.
 """
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,124 +23,249 @@ from wenet_hs.frontends.whisper_mel import WINDOW_FRAMES, WhisperMel
 from wenet_hs.heads.masks import length_mask
 from wenet_hs.model.encoders.base import SpeechEncoder
 from wenet_hs.model.encoders.description import WAVEFORM_KINDS, EncoderDescription, read_description
-from wenet_hs.model.encoders.pretrained import PretrainedEncoder, additive_mask
+from wenet_hs.model.encoders.pretrained import LayerContext, PretrainedEncoder, additive_mask
 from wenet_hs.tree.errors import ConfigError, list_names, one_line
 
-_COMPUTED = (
-    *(
-        "do_stable_layer_norm",
-        "feat_extract_norm",
-        "conv_stride",
-        "hidden_act",
-        "activation_function",
-    ),
-    *(
-        "feat_extract_activation",
-        "layer_norm_eps",
-        "num_attention_heads",
-        "encoder_attention_heads",
-    ),
-    *(
-        "position_embeddings_type",
-        "max_bucket_distance",
-        "num_conv_pos_embedding_groups",
-        "rotary_embedding_base",
-    ),
-    *("left_max_position_embeddings", "right_max_position_embeddings", "adapter_act"),
+_SETTINGS_WITHOUT_WEIGHTS = (
+    "do_stable_layer_norm",
+    "feat_extract_norm",
+    "conv_stride",
+    "hidden_act",
+    "activation_function",
+    "feat_extract_activation",
+    "layer_norm_eps",
+    "num_attention_heads",
+    "encoder_attention_heads",
+    "position_embeddings_type",
+    "max_bucket_distance",
+    "num_conv_pos_embedding_groups",
+    "rotary_embedding_base",
+    "left_max_position_embeddings",
+    "right_max_position_embeddings",
+    "adapter_act",
 )
-"""Settings of `config.json` that no shape of a weight shows, but that change the outputs."""
-_EPS = 1e-7  # of a variance of the input, as in transformers
+"""Settings of `config.json` that change the outputs, but not the shape of any weight."""
+_VARIANCE_EPS = 1e-7
+"""What is added to a variance of the input before its root, as in transformers."""
+
+
+def make_pretrained(
+    description: EncoderDescription, conf: PretrainedConf, upper: SpeechEncoder | None = None
+) -> PretrainedEncoder:
+    """The encoder that a description asks for, with new weights.
+
+    `upper`: an encoder over its outputs; None: they are the memory.
+
+    Raises ConfigError for settings that do not fit the encoder, for values in its `config.json`
+    that make no encoder, or if transformers is not installed.
+    """
+    encoder_class: type[PretrainedEncoder]
+    if description.kind in WAVEFORM_KINDS:
+        encoder_class = WaveformEncoder
+    elif description.kind == "wav2vec2-bert":
+        encoder_class = BertEncoder
+    else:
+        encoder_class = WhisperEncoder
+    return encoder_class(_build_module(description), description, conf, upper)
+
+
+def _build_module(description: EncoderDescription) -> nn.Module:
+    """The module of transformers, with new weights; its LayerDrop and its random masks are off.
+
+    A warning of torch about the masks of WavLM is switched off for the whole process.
+
+    Raises ConfigError if transformers is not installed or cannot make the module.
+    """
+    config = _transformers_config(description)
+    from transformers import AutoModel
+    from transformers.models.whisper.modeling_whisper import WhisperEncoder as WhisperModule
+
+    # WavLM calls multi_head_attention_forward of torch with a mask of numbers and one of booleans.
+    warnings.filterwarnings("ignore", message="Support for mismatched key_padding_mask")
+    try:
+        config.layerdrop = config.encoder_layerdrop = 0.0
+        config.dtype = torch.float32  # not that of the file
+        # Above 0, so that the module has the learned vector of masks, also if there are no masks:
+        # `--checkpoint` can then load it.
+        config.mask_time_prob = 0.05
+        config.mask_feature_prob = 0.0
+        if description.kind == "whisper":
+            return WhisperModule(config)
+        return AutoModel.from_config(config)
+    except Exception as error:  # a downloaded file may have any values
+        raise _no_encoder(description, error) from error
+
+
+def _transformers_config(description: EncoderDescription) -> Any:
+    """The configuration object of transformers for a description.
+
+    It has only the settings of the architecture. Other settings of a downloaded file could name
+    kernels and code to download.
+
+    Raises ConfigError if transformers is not installed or refuses the settings.
+    """
+    try:
+        from transformers import AutoConfig  # takes seconds, so only where it is needed
+    except ImportError as error:
+        found = "needs the package transformers, which is not installed"
+        to_do = "run pip install '.[pretrained]' in the folder of wenet_hs"
+        raise ConfigError("encoder: pretrained", found, to_do) from error
+    try:
+        default = AutoConfig.for_model(description.kind)
+        known = default.to_dict().keys() - {"model_type", "auto_map", "quantization_config"}
+        settings = {key: value for key, value in description.config.items() if key in known}
+        return type(default)(**settings)
+    except Exception as error:  # a downloaded file may have any values
+        raise _no_encoder(description, error) from error
+
+
+def _no_encoder(description: EncoderDescription, error: Exception) -> ConfigError:
+    """The error for a `config.json` of which transformers can make no encoder."""
+    found = f"makes no encoder of the kind {description.kind} ({one_line(error)})"
+    return ConfigError(description.file, found, "download it again")
+
+
+def check_same_outputs(own: EncoderDescription, path: Path) -> None:
+    """Raises ConfigError if the same weights give other outputs in the encoder that `path` describes.
+
+    `path`: an `encoder.json`; if there is no such file, nothing is compared.
+    """
+    if not path.is_file():
+        return
+    different = differences(own, read_description(path))
+    if different:
+        found = f"an encoder with {list_names(different)} as in {path}"
+        raise ConfigError("encoder_conf.path", found, "take the folder of their encoder")
+
+
+def differences(own: EncoderDescription, other: EncoderDescription) -> list[str]:
+    """The settings of `own` with which the same weights would give other outputs than in `other`.
+
+    Each as `NAME OWN, not OTHER`. If the `model_type` is another one, this is the only entry. The
+    list is empty if the outputs would be equal.
+    """
+    if own.kind != other.kind:
+        return [f"model_type {own.kind!r}, not {other.kind!r}"]
+    own_settings = _output_settings(own)
+    other_settings = _output_settings(other)
+    return [
+        f"{name} {value!r}, not {other_settings[name]!r}"
+        for name, value in own_settings.items()
+        if value != other_settings[name]
+    ]
+
+
+def _output_settings(description: EncoderDescription) -> dict[str, Any]:
+    """The settings that change the outputs, but no shape of a weight; None where it has none."""
+    settings = _transformers_config(description).to_dict()
+    output_settings = {name: settings.get(name) for name in _SETTINGS_WITHOUT_WEIGHTS}
+    return {**output_settings, "do_normalize": description.is_normalized}
 
 
 class WaveformEncoder(PretrainedEncoder):
-    """wav2vec 2.0 (so XLS-R and MMS), HuBERT and WavLM."""
+    """wav2vec 2.0 (and XLS-R and MMS, which have its architecture), HuBERT and WavLM."""
 
     _convolutions = ("feature_extractor",)
 
     def _embed(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """The input of the first layer (B, T, D), and which of its frames are not padding, (B, T).
+
+        inputs: waveforms (B, N); lengths: (B,) in samples. In training some frames and dimensions
+        are masked.
+        """
         module = self.pretrained
-        x_BCT = self._normalize_wave(inputs, lengths)[:, None]
-        for number, layer in enumerate(module.feature_extractor.conv_layers):
+        features_BTC = self._convolve_wave(self._normalize_wave(inputs, lengths), lengths)
+        projected = module.feature_projection(features_BTC)
+        if isinstance(projected, tuple):  # wav2vec 2.0 and WavLM also return the normalized input
+            projected = projected[0]
+        valid_BT = length_mask(self._layer_length(lengths), projected.size(1))
+        x_BTD = self._mask(projected).masked_fill(~valid_BT[:, :, None], 0.0)
+        x_BTD = x_BTD + self._convolve_positions(module.encoder.pos_conv_embed, x_BTD, valid_BT)
+        if not self._is_stable:
+            x_BTD = module.encoder.layer_norm(x_BTD)
+        return module.encoder.dropout(x_BTD), valid_BT
+
+    def _normalize_wave(self, wave_BN: Tensor, lengths: Tensor) -> Tensor:
+        """Waveforms whose padding is 0.
+
+        If the encoder was trained so, each has mean 0 and variance 1 over its own samples.
+        """
+        is_audio_BN = length_mask(lengths, wave_BN.size(1))
+        num_samples_B1 = lengths.clamp(min=1)[:, None]
+        wave_BN = torch.where(is_audio_BN, wave_BN, 0.0)
+        if not self.description.is_normalized:
+            return wave_BN
+        mean_B1 = wave_BN.sum(1, keepdim=True) / num_samples_B1
+        centered_BN = torch.where(is_audio_BN, wave_BN - mean_B1, 0.0)
+        variance_B1 = centered_BN.square().sum(1, keepdim=True) / num_samples_B1
+        return centered_BN / (variance_B1 + _VARIANCE_EPS).sqrt()
+
+    def _convolve_wave(self, wave_BN: Tensor, lengths: Tensor) -> Tensor:
+        """The features (B, T, C) that the convolutions compute from waveforms (B, N).
+
+        A group normalization would take its statistics over the padding too; they are taken over
+        the frames of the utterance.
+        """
+        x_BCT = wave_BN[:, None]
+        for index, layer in enumerate(self.pretrained.feature_extractor.conv_layers):
             norm = getattr(layer, "layer_norm", None)
-            if isinstance(
-                norm, nn.GroupNorm
-            ):  # statistics over the frames of the clip, not over its padding
-                kernel, stride = self.description.convolutions[number]
-                frames_B = ((lengths - kernel) // stride + 1).clamp(min=1)
-                x_BCT = layer.activation(_group_norm(norm, layer.conv(x_BCT), frames_B))
+            if isinstance(norm, nn.GroupNorm):
+                # Only the first convolution has it, so its input are the samples.
+                kernel, stride = self.description.convolutions[index]
+                num_frames_B = ((lengths - kernel) // stride + 1).clamp(min=1)
+                x_BCT = layer.activation(_group_norm(norm, layer.conv(x_BCT), num_frames_B))
             else:
                 x_BCT = layer(x_BCT)
-        projected = module.feature_projection(x_BCT.transpose(1, 2))
-        x_BTD = projected[0] if isinstance(projected, tuple) else projected
-        valid_BT = length_mask(self._layer_length(lengths), x_BTD.size(1))
-        x_BTD = self._mask(x_BTD).masked_fill(~valid_BT[:, :, None], 0.0)
-        x_BTD = x_BTD + self._convolve_positions(module.encoder.pos_conv_embed, x_BTD, valid_BT)
-        return module.encoder.dropout(
-            x_BTD if self._is_stable else module.encoder.layer_norm(x_BTD)
-        ), valid_BT
+        return x_BCT.transpose(1, 2)
 
     def _convolve_positions(self, embed: Any, x_BTD: Tensor, valid_BT: Tensor) -> Tensor:
-        """The convolution that encodes positions. mHuBERT has a batch norm before it: its running
-        statistics are always used.
+        """The output (B, T, D) of `embed`, the convolution that encodes positions.
+
+        mHuBERT has a batch normalization before it. Its running statistics are always used, also in
+        training, so that an output does not depend on the other utterances of the batch.
         """
         norm = getattr(embed, "batch_norm", None)
         if norm is None:
             return embed(x_BTD)
         statistics = (norm.running_mean, norm.running_var, norm.weight, norm.bias)
-        normed_BDT = (
-            F.batch_norm(x_BTD.transpose(1, 2), *statistics, eps=norm.eps) * valid_BT[:, None]
-        )
-        return embed.activation(embed.padding(embed.conv(normed_BDT))).transpose(1, 2)
+        normed_BDT = F.batch_norm(x_BTD.transpose(1, 2), *statistics, eps=norm.eps)
+        valid_BDT = normed_BDT * valid_BT[:, None]
+        return embed.activation(embed.padding(embed.conv(valid_BDT))).transpose(1, 2)
 
-    def _normalize_wave(self, wave_BN: Tensor, lengths: Tensor) -> Tensor:
-        """Waveforms with mean 0 and variance 1 over their samples, if the encoder was trained so;
-        padding is 0.
-        """
-        is_audio_BN, samples_B1 = (
-            length_mask(lengths, wave_BN.size(1)),
-            lengths.clamp(min=1)[:, None],
-        )
-        wave_BN = torch.where(is_audio_BN, wave_BN, 0.0)
-        if not self.description.is_normalized:
-            return wave_BN
-        centered_BN = torch.where(
-            is_audio_BN, wave_BN - wave_BN.sum(1, keepdim=True) / samples_B1, 0.0
-        )
-        variance_B1 = centered_BN.square().sum(1, keepdim=True) / samples_B1
-        return centered_BN / (variance_B1 + _EPS).sqrt()
-
-    def _call_layer(
-        self,
-        block: nn.Module,
-        x_BTD: Tensor,
-        valid_BT: Tensor,
-        visible_B11T: Tensor,
-        shared: Tensor | None,
-    ) -> Tensor:
+    def _call_layer(self, block: nn.Module, x_BTD: Tensor, context: LayerContext) -> Tensor:
+        """The output of a layer, (B, T, D); WavLM's layers have other arguments than the others."""
         if self.description.kind != "wavlm":
-            return super()._call_layer(block, x_BTD, valid_BT, visible_B11T, shared)
-        return block(x_BTD, attention_mask=valid_BT.long(), position_bias=shared)[0]
+            return super()._call_layer(block, x_BTD, context)
+        is_valid_BT = context.valid_BT.long()
+        return block(x_BTD, attention_mask=is_valid_BT, position_bias=context.positions)[0]
 
     def _positions(self, x_BTD: Tensor) -> Tensor | None:
+        """WavLM: the bias of each pair of positions, (B * H, T, T). None for the other kinds."""
         if self.description.kind != "wavlm":
             return None
-        bias_HTT = self.pretrained.encoder.layers[0].attention.compute_bias(
-            x_BTD.size(1), x_BTD.size(1)
-        )
-        return bias_HTT.repeat(x_BTD.size(0), 1, 1)
+        num_utterances, num_frames, _ = x_BTD.shape
+        first_attention = self.pretrained.encoder.layers[0].attention
+        bias_HTT = first_attention.compute_bias(num_frames, num_frames)
+        return bias_HTT.repeat(num_utterances, 1, 1)
 
     @property
     def _is_stable(self) -> bool:
-        """Whether normalization comes before each branch, so that the last output is normalized
-        too.
+        """Whether the layers normalize their input ("stable layer norm"), not their output.
+
+        Then the last output is normalized, and otherwise the input of the first layer.
         """
         return bool(self.description.config.get("do_stable_layer_norm", False))
 
     def _normalize(self, output_BTD: Tensor) -> Tensor:
+        """The output of the last layer, normalized if the layers normalize only their input."""
         norm = self.pretrained.get_submodule("encoder.layer_norm")
         return norm(output_BTD) if self._is_stable else output_BTD
 
     def _adapt(self, output_BTD: Tensor, valid_BT: Tensor) -> Tensor:
+        """The output (B, T', D) of the adapter; its convolutions see zeros instead of padding.
+
+        Each layer halves the number of frames.
+        """
         adapter = self.pretrained.adapter
         if adapter.proj is not None:
             output_BTD = adapter.proj_layer_norm(adapter.proj(output_BTD))
@@ -150,25 +277,22 @@ class WaveformEncoder(PretrainedEncoder):
         return output_BTD
 
     def _parts_below_layers(self) -> Sequence[str]:
+        """The vector of masks, the projection, the positions, and the normalization before layer 1."""
         parts = ["masked_spec_embed", "feature_projection", "encoder.pos_conv_embed"]
         return parts if self._is_stable else [*parts, "encoder.layer_norm"]
 
 
 class BertEncoder(PretrainedEncoder):
-    """w2v-BERT 2.0: log-Mel features with mean 0 and variance 1 per bin, two frames as one."""
+    """w2v-BERT 2.0: log-Mel features with mean 0 and variance 1 per bin; two frames become one."""
 
     def _embed(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """The input of the first layer (B, T // 2, D), and which of its frames are not padding.
+
+        inputs: log-Mel features (B, T, F); lengths: (B,) in T. In training some frames and
+        dimensions are masked.
+        """
         module = self.pretrained
-        is_audio_BT1, frames_B11 = (
-            length_mask(lengths, inputs.size(1))[:, :, None],
-            lengths[:, None, None],
-        )
-        sum_B1F = (inputs * is_audio_BT1).sum(
-            1, keepdim=True, dtype=torch.float64
-        )  # so that padding changes no bit
-        centered_BTF = torch.where(is_audio_BT1, inputs - sum_B1F / frames_B11.clamp(min=1), 0.0)
-        variance_B1F = centered_BTF.square().sum(1, keepdim=True) / (frames_B11 - 1).clamp(min=1)
-        features_BTF = (centered_BTF / (variance_B1F + _EPS).sqrt()).float()
+        features_BTF = _normalize_bins(inputs, lengths)
         # Not a slice of an even length, which torch.export cannot follow.
         pairs_BTF = features_BTF.unfold(1, 2, 2).transpose(2, 3).flatten(2)
         x_BTD = module.feature_projection(pairs_BTF)[0]
@@ -176,27 +300,26 @@ class BertEncoder(PretrainedEncoder):
         x_BTD = self._mask(x_BTD).masked_fill(~valid_BT[:, :, None], 0.0)
         return module.encoder.dropout(x_BTD), valid_BT
 
-    def _call_layer(
-        self,
-        block: nn.Module,
-        x_BTD: Tensor,
-        valid_BT: Tensor,
-        visible_B11T: Tensor,
-        shared: Tensor | None,
-    ) -> Tensor:
+    def _call_layer(self, block: nn.Module, x_BTD: Tensor, context: LayerContext) -> Tensor:
+        """The output of a layer, (B, T, D); its convolution sees zeros instead of padding."""
         return block(
             x_BTD,
-            attention_mask=visible_B11T,
-            relative_position_embeddings=shared,
-            conv_attention_mask=valid_BT,
+            attention_mask=context.visible_B11T,
+            relative_position_embeddings=context.positions,
+            conv_attention_mask=context.valid_BT,
         )
 
     def _positions(self, x_BTD: Tensor) -> Tensor | None:
+        """The embeddings of positions; None for `relative_key`, whose layers have their own."""
         embed = self.pretrained.encoder.embed_positions
         return None if embed is None else embed(x_BTD)
 
     def _adapt(self, output_BTD: Tensor, valid_BT: Tensor) -> Tensor:
-        """As `Wav2Vec2BertAdapter`, which lets padding into its convolutions."""
+        """The output (B, T', D) of the adapter; its convolutions see zeros instead of padding.
+
+        Each layer halves the number of frames. The computation is that of `Wav2Vec2BertAdapter`,
+        which is not called because its convolutions see the padding.
+        """
         adapter = self.pretrained.adapter
         if self.pretrained.intermediate_ffn is not None:
             output_BTD = output_BTD + 0.5 * self.pretrained.intermediate_ffn(output_BTD)
@@ -205,15 +328,11 @@ class BertEncoder(PretrainedEncoder):
         lengths_B = valid_BT.sum(1)
         for layer in adapter.layers:
             is_speech_BT1 = length_mask(lengths_B, output_BTD.size(1))[:, :, None]
-            residual_BTD, x_BTD = (
-                layer.activation(
-                    convolution((norm(output_BTD) * is_speech_BT1).transpose(1, 2))
-                ).transpose(1, 2)
-                for norm, convolution in (
-                    (layer.residual_layer_norm, layer.residual_conv),
-                    (layer.self_attn_layer_norm, layer.self_attn_conv),
-                )
-            )
+            # Two convolutions of stride 2, for the residual and for the attention.
+            speech_BDT = (layer.residual_layer_norm(output_BTD) * is_speech_BT1).transpose(1, 2)
+            residual_BTD = layer.activation(layer.residual_conv(speech_BDT)).transpose(1, 2)
+            speech_BDT = (layer.self_attn_layer_norm(output_BTD) * is_speech_BT1).transpose(1, 2)
+            x_BTD = layer.activation(layer.self_attn_conv(speech_BDT)).transpose(1, 2)
             lengths_B = self.description.adapter_length(lengths_B)
             visible_B11T = additive_mask(length_mask(lengths_B, x_BTD.size(1)), x_BTD.dtype)
             attended_BTD, _ = layer.self_attn(x_BTD, attention_mask=visible_B11T)
@@ -222,33 +341,45 @@ class BertEncoder(PretrainedEncoder):
         return output_BTD
 
     def _parts_below_layers(self) -> Sequence[str]:
+        """The vector of masks and the projection of the features."""
         return ["masked_spec_embed", "feature_projection"]
 
 
 class WhisperEncoder(PretrainedEncoder):
     """The encoder of Whisper.
 
-    A window of 30 s has positions from 0, and sees nothing of the others.
+    Each window of 30 s is encoded by itself: its positions begin at 0, and it sees no other window.
     """
 
     _blocks_name = "layers"
     _convolutions = ("conv1", "conv2")
 
     def _layer_length(self, length: Frames) -> Frames:
+        """The number of frames of audio, without the silence after it; (B,) → (B,)."""
         assert isinstance(self.own_frontend, WhisperMel)
         return self.own_frontend.audio_frames(length) // 2
 
     def _embed(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """The input of the first layer (B * W, T', D), and which of its frames are not padding.
+
+        W is the number of windows of the longest utterance, and T' is half the frames of a window.
+
+        inputs: log-Mel features (B, T, F); lengths: (B,) in T. In training some frames and
+        dimensions are masked.
+        """
         module = self.pretrained
-        num_windows = max(1, -(-inputs.size(1) // WINDOW_FRAMES))
+        num_windows = max(1, -(-inputs.size(1) // WINDOW_FRAMES))  # rounded up
         if num_windows > 1:
-            inputs = F.pad(inputs, (0, 0, 0, num_windows * WINDOW_FRAMES - inputs.size(1)))
+            # Each window becomes a row of the batch, with its own length.
+            num_missing = num_windows * WINDOW_FRAMES - inputs.size(1)
+            inputs = F.pad(inputs, (0, 0, 0, num_missing))
             inputs = inputs.reshape(-1, WINDOW_FRAMES, inputs.size(2))
             starts_W = torch.arange(num_windows, device=lengths.device) * WINDOW_FRAMES
             lengths = (lengths[:, None] - starts_W).clamp(0, WINDOW_FRAMES).flatten()
-        inputs = F.pad(inputs, (0, 0, 0, inputs.size(1) % 2))
-        frames_B1T = length_mask(lengths, inputs.size(1))[:, None]
-        x_BDT = F.gelu(module.conv1(inputs.transpose(1, 2) * frames_B1T)) * frames_B1T
+        inputs = F.pad(inputs, (0, 0, 0, inputs.size(1) % 2))  # an even number, for conv2's stride
+        # Padding is 0 before each convolution, as beyond the end of a single recording.
+        is_frame_B1T = length_mask(lengths, inputs.size(1))[:, None]
+        x_BDT = F.gelu(module.conv1(inputs.transpose(1, 2) * is_frame_B1T)) * is_frame_B1T
         x_BTD = F.gelu(module.conv2(x_BDT)).transpose(1, 2)
         x_BTD = x_BTD + module.embed_positions.weight[: x_BTD.size(1)]
         valid_BT = length_mask(lengths // 2, x_BTD.size(1))
@@ -256,121 +387,57 @@ class WhisperEncoder(PretrainedEncoder):
         return x_BTD, valid_BT
 
     def _normalize(self, output_BTD: Tensor) -> Tensor:
+        """The output of the last layer, normalized."""
         return self.pretrained.layer_norm(output_BTD)
 
     def _drop_silence(self, output_BTD: Tensor, num_utterances: int) -> Tensor:
-        """The frames of the audio: each window but the last has the same number, before its
-        silence.
+        """The frames of the audio, (num_utterances, T, D), from windows (B, T', D).
+
+        Every window ends with silence of the same length. If an utterance has several windows, all
+        but its last have the same number of frames of audio, so that their frames can be joined.
+        Otherwise at least one frame is left, for batches of empty utterances.
         """
         assert isinstance(self.own_frontend, WhisperMel)
-        silence = self.own_frontend.silence_frames // 2
+        num_silence = self.own_frontend.silence_frames // 2
         if output_BTD.size(0) > num_utterances:
-            output_BTD = output_BTD[:, : WINDOW_FRAMES // 2 - silence]
-            return output_BTD.reshape(num_utterances, -1, output_BTD.size(2))
-        return output_BTD[:, : max(1, output_BTD.size(1) - silence)]
+            num_audio = WINDOW_FRAMES // 2 - num_silence
+            audio_BTD = output_BTD[:, :num_audio]
+            return audio_BTD.reshape(num_utterances, -1, output_BTD.size(2))
+        num_audio = max(1, output_BTD.size(1) - num_silence)
+        return output_BTD[:, :num_audio]
 
     def _parts_below_layers(self) -> Sequence[str]:
+        """The embeddings of positions."""
         return ["embed_positions"]
 
 
-def make_pretrained(
-    description: EncoderDescription, conf: PretrainedConf, upper: SpeechEncoder | None = None
-) -> PretrainedEncoder:
-    """The encoder of this kind, with new weights.
+def _group_norm(norm: nn.GroupNorm, x_BCT: Tensor, num_frames_B: Tensor) -> Tensor:
+    """Group normalization with one group per channel, over the first `num_frames_B` frames.
 
-    Raises ConfigError for settings that do not fit the encoder, or if transformers is not
-    installed.
+    The frames after these are not used for the statistics, but are normalized too. float32.
     """
-    kind: type[PretrainedEncoder] = WaveformEncoder
-    if description.kind not in WAVEFORM_KINDS:
-        kind = BertEncoder if description.kind == "wav2vec2-bert" else WhisperEncoder
-    return kind(_build(description), description, conf, upper)
-
-
-def check_same_outputs(own: EncoderDescription, path: Path) -> None:
-    """Raises ConfigError if the encoder that `path` describes, if it is there, computes other
-    outputs from weights.
-    """
-    if path.is_file() and (different := differences(own, read_description(path))):
-        found = f"an encoder with {list_names(different)} as in {path}"
-        raise ConfigError("encoder_conf.path", found, "take the folder of their encoder")
-
-
-def differences(own: EncoderDescription, other: EncoderDescription) -> list[str]:
-    """The settings of another description with which the same weights would give other outputs."""
-    if own.kind != other.kind:
-        return [f"model_type {own.kind!r}, not {other.kind!r}"]
-    settings, others = (
-        _config(one).to_dict() | {"do_normalize": one.is_normalized} for one in (own, other)
-    )
-    pairs = {name: (settings.get(name), others.get(name)) for name in (*_COMPUTED, "do_normalize")}
-    return [
-        f"{name} {found!r}, not {expected!r}"
-        for name, (found, expected) in pairs.items()
-        if found != expected
-    ]
-
-
-def _config(description: EncoderDescription) -> Any:
-    """The configuration of transformers, with only the settings of the architecture: others name
-    kernels and code to download.
-    """
-    try:
-        from transformers import AutoConfig  # takes seconds, so only where it is needed
-    except ImportError as error:
-        found = "needs the package transformers, which is not installed"
-        to_do = "run pip install '.[pretrained]' in the folder of wenet_hs"
-        raise ConfigError("encoder: pretrained", found, to_do) from error
-    try:
-        default = AutoConfig.for_model(description.kind)
-        known = default.to_dict().keys() - {"model_type", "auto_map", "quantization_config"}
-        return type(default)(
-            **{key: value for key, value in description.config.items() if key in known}
-        )
-    except Exception as error:  # a downloaded file may have any values
-        raise _no_encoder(description, error) from error
-
-
-def _no_encoder(description: EncoderDescription, error: Exception) -> ConfigError:
-    found = f"makes no encoder of the kind {description.kind} ({one_line(error)})"
-    return ConfigError(description.file, found, "download it again")
-
-
-def _build(description: EncoderDescription) -> nn.Module:
-    """The module of transformers, with new weights. LayerDrop and its own masks are off."""
-    config = _config(description)
-    from transformers import AutoModel
-    from transformers.models.whisper.modeling_whisper import WhisperEncoder as WhisperModule
-
-    # torch.nn.functional.multi_head_attention_forward, which WavLM calls with a mask of numbers and
-    # one of booleans
-    warnings.filterwarnings("ignore", message="Support for mismatched key_padding_mask")
-    try:
-        return _make_module(
-            WhisperModule if description.kind == "whisper" else AutoModel.from_config, config
-        )
-    except Exception as error:  # a downloaded file may have any values
-        raise _no_encoder(description, error) from error
-
-
-def _make_module(make: Callable[[Any], nn.Module], config: Any) -> nn.Module:
-    config.layerdrop = config.encoder_layerdrop = 0.0
-    config.dtype = torch.float32  # not that of the file
-    # Above 0: the module has the learned vector, also without masks, so that `--checkpoint` takes
-    # it.
-    config.mask_time_prob, config.mask_feature_prob = 0.05, 0.0
-    return make(config)
-
-
-def _group_norm(norm: nn.GroupNorm, x_BCT: Tensor, frames_B: Tensor) -> Tensor:
-    """Group normalization with one group per channel, over the first `frames_B` frames."""
     x_BCT = x_BCT.float()
-    is_frame_B1T, number_B11 = (
-        length_mask(frames_B, x_BCT.size(2))[:, None],
-        frames_B[:, None, None],
-    )
-    centered_BCT = x_BCT - (x_BCT * is_frame_B1T).sum(2, keepdim=True) / number_B11
-    variance_BC1 = (centered_BCT.square() * is_frame_B1T).sum(2, keepdim=True) / number_B11
-    return (
-        centered_BCT * (variance_BC1 + norm.eps).rsqrt() * norm.weight[:, None] + norm.bias[:, None]
-    )
+    is_frame_B1T = length_mask(num_frames_B, x_BCT.size(2))[:, None]
+    num_frames_B11 = num_frames_B[:, None, None]
+    mean_BC1 = (x_BCT * is_frame_B1T).sum(2, keepdim=True) / num_frames_B11
+    centered_BCT = x_BCT - mean_BC1
+    squares_BCT = centered_BCT.square() * is_frame_B1T
+    variance_BC1 = squares_BCT.sum(2, keepdim=True) / num_frames_B11
+    normed_BCT = centered_BCT * (variance_BC1 + norm.eps).rsqrt()
+    return normed_BCT * norm.weight[:, None] + norm.bias[:, None]
+
+
+def _normalize_bins(features_BTF: Tensor, lengths: Tensor) -> Tensor:
+    """Features with mean 0 and variance 1 per utterance and bin; padding is 0. float32.
+
+    The variance is divided by T - 1, as in transformers.
+    """
+    is_audio_BT1 = length_mask(lengths, features_BTF.size(1))[:, :, None]
+    num_frames_B11 = lengths[:, None, None]
+    # In float64, so that the length of the padding changes no bit.
+    sum_B1F = (features_BTF * is_audio_BT1).sum(1, keepdim=True, dtype=torch.float64)
+    mean_B1F = sum_B1F / num_frames_B11.clamp(min=1)
+    centered_BTF = torch.where(is_audio_BT1, features_BTF - mean_B1F, 0.0)
+    num_degrees_B11 = (num_frames_B11 - 1).clamp(min=1)
+    variance_B1F = centered_BTF.square().sum(1, keepdim=True) / num_degrees_B11
+    return (centered_BTF / (variance_B1F + _VARIANCE_EPS).sqrt()).float()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Published models in other forms than a folder in Hugging Face's layout, and what to do with them.
 
-A form is recognised by names of files and by first bytes; nothing is loaded.
+A form is recognised by the names of files and by their first bytes; no weights are loaded. For each
+form there is one function, which returns what was found and what to do.
 """
 
 import json
@@ -10,13 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile
 
+_LAYOUT = "Hugging Face's layout"
 _HUB_NAME = re.compile(r"(?:hf:/{1,2}|https?:/{1,2}huggingface\.co/)?([\w.-]+/[\w.-]+)/?")
+"""USER/NAME, perhaps after hf:// or the address of the Hub. `Path` makes one slash of two."""
 _CTRANSLATE2_NAME = re.compile(r"faster-whisper-([\w.-]+)")
-_CHECKPOINT_NAMES = (
-    ".pt",
-    ".pth",
-    ".ckpt",
-    ".nemo",
+_BARE_CHECKPOINTS = (".pt", ".pth", ".ckpt", ".nemo")
+"""Suffixes of files with weights that no folder in Hugging Face's layout has."""
+_CHECKPOINT_SUFFIXES = (
+    *_BARE_CHECKPOINTS,
     ".onnx",
     ".h5",
     ".msgpack",
@@ -24,11 +26,11 @@ _CHECKPOINT_NAMES = (
     ".bin",
     ".safetensors",
 )
-_BARE_CHECKPOINTS = (".pt", ".pth", ".ckpt", ".nemo")
-"""Those of them that no folder in Hugging Face's layout has."""
+"""Suffixes of all files with weights."""
 _GGML_MARKS = (b"lmgg", b"ggml", b"GGUF")
+"""The first bytes of a file of GGML."""
 _PICKLE_MARK = b"\x80\x02"
-"""What files of PyTorch before 1.6 begin with."""
+"""The first bytes of a file of PyTorch before 1.6."""
 _PUBLISHED = {
     "xlsr_53_56k.pt": "facebook/wav2vec2-large-xlsr-53",
     "xlsr2_300m.pt": "facebook/wav2vec2-xls-r-300m",
@@ -67,80 +69,116 @@ class OtherForm:
     to_do: str
 
 
-def download_command(hub_name: str) -> str:
-    return f"`hf download {hub_name} --local-dir {hub_name.rpartition('/')[2]}`"
-
-
-def hub_name_of(reference: Path | str) -> str | None:
-    """USER/NAME, if a path looks like this, and neither it nor the folder USER exists."""
-    path = Path(reference)
-    match = _HUB_NAME.fullmatch(str(reference))
-    is_missing = not path.exists() and not path.parent.exists()
-    return match[1] if match and is_missing and path.suffix != ".json" else None
-
-
 def recognise_other_form(path: Path) -> OtherForm | None:
-    """What is given instead of a folder in Hugging Face's layout.
+    """The form of what is given instead of a folder in Hugging Face's layout.
 
     None if it may be such a folder, `encoder.json` of a model folder, or something unknown.
     """
-    if hub_name := hub_name_of(path):
-        command = download_command(hub_name)
+    hub_name = hub_name_of(path)
+    if hub_name is not None:
+        command = _download_command(hub_name)
         to_do = f"if it is a name on the Hugging Face Hub, {command} downloads it"
         return OtherForm("no such folder", to_do)
     return _form_of_folder(path) if path.is_dir() else _form_of_file(path)
 
 
-def _form_of_folder(folder: Path) -> OtherForm | None:
-    if (folder / "model.bin").is_file() and any(folder.glob("vocabulary.*")):
-        return _ctranslate2_form(folder)
-    if (folder / "config.json").exists():
+def hub_name_of(reference: Path | str) -> str | None:
+    """USER/NAME, if a path looks like this, and neither it nor the folder USER exists; else None.
+
+    hf://USER/NAME and the address of the Hub's page are such paths too. A JSON file is not.
+    """
+    path = Path(reference)
+    match = _HUB_NAME.fullmatch(str(reference))
+    is_missing = not path.exists() and not path.parent.exists()
+    if match is None or not is_missing or path.suffix == ".json":
         return None
-    if (folder / "train.yaml").is_file():
-        to_do = "give it as --checkpoint, in run.sh as --base"
-        return OtherForm("is a model folder of wenet_hs or WeNet", to_do)
-    if (folder / "adapter_config.json").is_file():
-        return _adapter_form(folder)
-    if (folder / "snapshots").is_dir():
-        return _cache_form(folder)
-    if cached := sorted(folder.glob("models--*/snapshots/*/config.json")):
-        return OtherForm(
-            "is the Hugging Face Hub's cache", f"give a model in it, such as {cached[0].parent}"
-        )
-    inner = sorted(file.parent for file in folder.glob("*/config.json"))
-    if len(inner) == 1:
-        return OtherForm("has no config.json, but a folder in it has one", f"give {inner[0]}")
-    for file in sorted(folder.iterdir()):
-        form = _form_of_file(file) if file.suffix in _BARE_CHECKPOINTS else None
+    return match[1]
+
+
+def _download_command(hub_name: str) -> str:
+    """The command that downloads a model of the Hub into a folder with its name, without the user."""
+    folder = hub_name.rpartition("/")[2]
+    return f"`hf download {hub_name} --local-dir {folder}`"
+
+
+# ---- folders
+
+
+def _form_of_folder(folder: Path) -> OtherForm | None:
+    """The form of a folder by the first rule that holds; None if none holds.
+
+    A folder with config.json is taken for one in Hugging Face's layout, unless it is of
+    CTranslate2, which has that file too.
+    """
+    form = _ctranslate2_form(folder)
+    if form is not None or (folder / "config.json").exists():
+        return form
+    for rule in (
+        _model_folder_form,
+        _adapter_form,
+        _cached_model_form,
+        _cache_form,
+        _outer_folder_form,
+        _bare_checkpoint_form,
+    ):
+        form = rule(folder)
         if form is not None:
-            return OtherForm(f"has no config.json, but {file.name}, which {form.found}", form.to_do)
+            return form
     return None
 
 
-def _ctranslate2_form(folder: Path) -> OtherForm:
+def _ctranslate2_form(folder: Path) -> OtherForm | None:
+    """A model of CTranslate2: model.bin beside vocabulary.json or vocabulary.txt.
+
+    The name of the original model is in the path, for example in
+    `models--Systran--faster-whisper-small/snapshots/536b0662`.
+    """
+    if not (folder / "model.bin").is_file() or not any(folder.glob("vocabulary.*")):
+        return None
     match = _CTRANSLATE2_NAME.search(str(folder.resolve()))
     hub_name = f"openai/whisper-{match[1]}" if match else "openai/whisper-SIZE"
     found = "is a model of CTranslate2 (faster-whisper), which cannot be trained"
-    return OtherForm(found, f"{download_command(hub_name)} downloads the original")
+    return OtherForm(found, f"{_download_command(hub_name)} downloads the original")
 
 
-def _adapter_form(folder: Path) -> OtherForm:
-    """PEFT's: its config names the model that it belongs to, on the Hub or by a path."""
+def _model_folder_form(folder: Path) -> OtherForm | None:
+    """A model folder of wenet_hs or WeNet: it has train.yaml."""
+    if not (folder / "train.yaml").is_file():
+        return None
+    to_do = "give it as --checkpoint, in run.sh as --base"
+    return OtherForm("is a model folder of wenet_hs or WeNet", to_do)
+
+
+def _adapter_form(folder: Path) -> OtherForm | None:
+    """An adapter of PEFT: it has adapter_config.json.
+
+    This file names the model that the adapter belongs to, on the Hub or by a path.
+    """
+    config_file = folder / "adapter_config.json"
+    if not config_file.is_file():
+        return None
     try:
-        config = json.loads((folder / "adapter_config.json").read_text("utf-8"))
+        config = json.loads(config_file.read_text("utf-8"))
         base = config.get("base_model_name_or_path")
     except (OSError, ValueError, AttributeError):
         base = None
     base_name = base or "a model that it does not name"
     found = f"is an adapter of PEFT for {base_name}, not a whole model"
     to_do = "merge both with PEFT's `merge_and_unload` and give the folder that you save"
-    if base and (hub_name := hub_name_of(str(base))):
-        to_do += f"; {download_command(hub_name)} downloads the model without it"
+    hub_name = hub_name_of(str(base)) if base else None
+    if hub_name is not None:
+        to_do += f"; {_download_command(hub_name)} downloads the model without it"
     return OtherForm(found, to_do)
 
 
-def _cache_form(folder: Path) -> OtherForm:
-    """The Hub's cache of a model, `models--USER--NAME`: each revision has a folder of its own."""
+def _cached_model_form(folder: Path) -> OtherForm | None:
+    """The folder of one model in the Hub's cache, `models--USER--NAME`: it has `snapshots`.
+
+    Each revision of the model has a folder there. The one to use is that which `refs/main` names,
+    if it is complete, or else the last complete one by name.
+    """
+    if not (folder / "snapshots").is_dir():
+        return None
     complete = sorted(file.parent for file in folder.glob("snapshots/*/config.json"))
     main = folder / "refs/main"
     if main.is_file():
@@ -150,32 +188,69 @@ def _cache_form(folder: Path) -> OtherForm:
     if complete:
         return OtherForm(found, f"give the model in it: {complete[-1]}")
     hub_name = folder.name.removeprefix("models--").replace("--", "/")
-    to_do = f"{download_command(hub_name)} downloads it"
+    to_do = f"{_download_command(hub_name)} downloads it"
     return OtherForm(f"{found} without a complete model", to_do)
 
 
+def _cache_form(folder: Path) -> OtherForm | None:
+    """The Hub's whole cache: it has folders such as `models--facebook--mms-300m`."""
+    config_files = sorted(folder.glob("models--*/snapshots/*/config.json"))
+    if not config_files:
+        return None
+    to_do = f"give a model in it, such as {config_files[0].parent}"
+    return OtherForm("is the Hugging Face Hub's cache", to_do)
+
+
+def _outer_folder_form(folder: Path) -> OtherForm | None:
+    """A folder around the right one: exactly one folder in it has config.json."""
+    config_files = list(folder.glob("*/config.json"))
+    if len(config_files) != 1:
+        return None
+    found = "has no config.json, but a folder in it has one"
+    return OtherForm(found, f"give {config_files[0].parent}")
+
+
+def _bare_checkpoint_form(folder: Path) -> OtherForm | None:
+    """A folder with a file of weights of another program, such as `xlsr2_300m.pt`."""
+    for file in sorted(folder.iterdir()):
+        if file.suffix not in _BARE_CHECKPOINTS:
+            continue
+        form = _form_of_file(file)
+        if form is not None:
+            found = f"has no config.json, but {file.name}, which {form.found}"
+            return OtherForm(found, form.to_do)
+    return None
+
+
+# ---- files
+
+
 def _form_of_file(file: Path) -> OtherForm | None:
-    """The form of a file with weights; None for other files."""
+    """The form of a file with weights; None for other files.
+
+    The file may be one of a model folder, or one of a folder in Hugging Face's layout, which is
+    then to be given. Otherwise the same model is to be downloaded in that layout.
+    """
     kind = _kind_of_weights(file)
     if kind is None:
         return None
     if (file.parent / "train.yaml").is_file():
-        return OtherForm(
-            f"is a file of the model folder {file.parent}",
-            "give that as --checkpoint, in run.sh as --base",
-        )
+        found = f"is a file of the model folder {file.parent}"
+        return OtherForm(found, "give that as --checkpoint, in run.sh as --base")
     if (file.parent / "config.json").is_file():
         return OtherForm("is a file of a model", f"give its folder {file.parent}")
-    layout = "Hugging Face's layout"
-    to_do = f"download the same model as a folder in {layout} (docs/pretrained.md has a table)"
+    to_do = f"download the same model as a folder in {_LAYOUT} (docs/pretrained.md has a table)"
     if file.name in _PUBLISHED:
-        command = download_command(_PUBLISHED[file.name])
-        to_do = f"{command} downloads this model in {layout}"
-    return OtherForm(f"is {kind}, not a folder in {layout}", to_do)
+        command = _download_command(_PUBLISHED[file.name])
+        to_do = f"{command} downloads this model in {_LAYOUT}"
+    return OtherForm(f"is {kind}, not a folder in {_LAYOUT}", to_do)
 
 
 def _kind_of_weights(file: Path) -> str | None:
-    """What kind of file with weights this is, by its first bytes or its name; None: none."""
+    """The kind of a file with weights, for a message; None if it is no such file.
+
+    It is known by the first bytes, or else by the suffix of the name.
+    """
     if not file.is_file():
         return None
     with file.open("rb") as content:
@@ -184,10 +259,13 @@ def _kind_of_weights(file: Path) -> str | None:
         return "a model of whisper.cpp or another program of GGML"
     if mark.startswith(_PICKLE_MARK) or _is_zip_of_pytorch(file):
         return "a checkpoint of PyTorch, as fairseq and OpenAI publish them"
-    return f"a file of weights ({file.suffix})" if file.suffix in _CHECKPOINT_NAMES else None
+    if file.suffix in _CHECKPOINT_SUFFIXES:
+        return f"a file of weights ({file.suffix})"
+    return None
 
 
 def _is_zip_of_pytorch(file: Path) -> bool:
+    """Whether a file is a ZIP with a pickle of PyTorch (since 1.6); False if it cannot be read."""
     try:
         with ZipFile(file) as zipped:
             return any(name.endswith("data.pkl") for name in zipped.namelist())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outputs of a frozen encoder as features, so that they are computed once."""
+"""A frontend whose features are the outputs of a frozen encoder, so that they are computed once."""
 
 import torch
 from torch import Tensor
@@ -10,33 +10,43 @@ from wenet_hs.tree.errors import DataError
 
 
 class EncoderOutputs(Frontend):
-    """The outputs of a frozen encoder that its memory is computed from: one, or those of all layers
-    concatenated.
+    """Computes the outputs of a frozen encoder from which its memory is computed.
 
-    The values are rounded to float16, as the cache keeps them: the first epoch computes the same as
-    the next ones.
+    These are the output of one layer, or those of all layers concatenated. The values are rounded
+    to float16, as in the cache: so the first epoch, which fills the cache, computes the same as the
+    next ones, which read it.
     """
 
     def __init__(self, encoder: PretrainedEncoder) -> None:
         """`encoder`: its pretrained layers are in evaluation mode."""
         assert encoder.own_frontend is not None
-        self._inner, self._encoder = encoder.own_frontend, encoder
-        self.rate, self.frame_s = self._inner.rate, self._inner.frame_s * encoder.stride
-        self.offset_s = (self._inner.span_s(encoder.min_frames) - self.frame_s) / 2
-        self.width, self.is_half = encoder.num_states * encoder.state_size, True
-        self.counts_frames, self.window_s = False, self._inner.window_s
+        self._encoder = encoder
+        self._inner = encoder.own_frontend
+        self.rate = self._inner.rate
+        self.frame_s = self._inner.frame_s * encoder.stride
+        window_s = self._inner.span_s(encoder.min_frames)  # the audio of one output
+        self.offset_s = (window_s - self.frame_s) / 2
+        self.width = encoder.num_states * encoder.state_size
+        self.is_half = True
+        self.counts_frames = False
+        self.window_s = self._inner.window_s
 
     def length(self, num_samples: Length) -> Length:
+        """The number of outputs of the encoder for a number of samples, or of each, (U,)."""
         return self._encoder.states_length(self._inner.length(num_samples))
 
     def compute(self, wave_N: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """The outputs (T, F) for a waveform (N,), float32 on the CPU. `generator` has no effect.
+
+        Raises DataError if an output is too large for float16.
+        """
         device = self._encoder.device
-        inputs, frames = self._inner.compute(wave_N).to(device), int(self.length(len(wave_N)))
+        inputs_TF = self._inner.compute(wave_N).to(device)
+        length_B = torch.tensor([len(inputs_TF)], device=device)
+        num_outputs = int(self.length(len(wave_N)))
         with torch.autocast(device.type, enabled=False):
-            outputs_TF = self._encoder.states(
-                inputs[None], torch.tensor([len(inputs)], device=device)
-            )[0, :frames]
-        outputs_TF = outputs_TF.half().cpu()
+            outputs_BTF = self._encoder.states(inputs_TF[None], length_B)
+        outputs_TF = outputs_BTF[0, :num_outputs].half().cpu()
         if not outputs_TF.isfinite().all():
             raise DataError(
                 "encoder_conf.cache",

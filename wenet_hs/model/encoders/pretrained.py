@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encoders of `transformers` as a `SpeechEncoder`: wav2vec 2.0, HuBERT, WavLM, w2v-BERT 2.0,
-Whisper's encoder.
+"""The base class of pretrained encoders: the loop over their layers, and masks of their input.
 
-Their modules are used, the loop over them is ours: it stops at the chosen layer, and padding
-changes nothing.
+The modules are those of `transformers`. The loop over them is ours: it stops at the chosen layer,
+and padding changes no output. The kinds of encoders are in `kinds.py`.
 
 Dimension key: B batch, N samples, T frames, F features, D width of the layers, K outputs that are
 kept.
@@ -11,6 +10,7 @@ kept.
 
 from abc import abstractmethod
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,22 +27,35 @@ from wenet_hs.nn.layers import Chunk
 from wenet_hs.nn.subsampling import FrameLength
 from wenet_hs.tree.errors import ConfigError
 
-_LONGEST_S = 30.0  # the memory of attention increases with the square
-_MASK_SPAN = 10  # frames or dimensions, as in wav2vec 2.0
+_LONGEST_S = 30.0
+"""Longest audio that is encoded as one whole: the memory of attention grows with its square."""
+_MASK_SPAN = 10
+"""Frames or dimensions that one mask hides, as in wav2vec 2.0."""
+
+
+@dataclass(frozen=True)
+class LayerContext:
+    """What all layers of a forward pass need beside their input."""
+
+    valid_BT: Tensor
+    """(B, T) bool: which frames are not padding."""
+    visible_B11T: Tensor
+    """(B, 1, 1, T): the same as a mask that is added to the scores of attention."""
+    positions: Tensor | None
+    """The positions that the layers share; None for an encoder whose layers need none."""
 
 
 class PretrainedEncoder(SpeechEncoder):
-    """The layers of a pretrained encoder, and perhaps layers of ours above.
+    """The layers of a pretrained encoder, and perhaps layers of ours above them (`upper`).
 
-    The weights are new until they are loaded.
-
-    Parameters: `pretrained.*` with the names of transformers, `layer_weights`, `upper.*`.
+    Parameters: `pretrained.*` with the names of transformers, `layer_weights`, `upper.*`. The
+    weights are new until they are loaded.
 
     Attributes:
-        takes_outputs: whether the input is already what `states` returns, (B, T, K * D); training
-        sets it. is_held: whether no weight of `pretrained` is trained now, and it has no dropout.
-        Training sets it, and then
-            calls `train` of the whole model.
+        takes_outputs: whether the input is already what `states` returns, (B, T, K * D). Training
+            sets it.
+        is_held: whether no weight of `pretrained` is trained now, and it has no dropout. Training
+            sets it, and then calls `train` of the whole model.
     """
 
     pretrained: Any
@@ -56,74 +69,91 @@ class PretrainedEncoder(SpeechEncoder):
         conf: PretrainedConf,
         upper: SpeechEncoder | None = None,
     ) -> None:
-        """`module`: of transformers.
+        """Uses the layers of a module of transformers that `conf` asks for; deletes the others.
+
+        `upper`: an encoder over the outputs of the module; None: they are the memory.
 
         Raises ConfigError for settings that do not fit the encoder.
         """
         super().__init__()
-        self.description, self.conf = description, conf
+        self.description = description
+        self.conf = conf
         self.own_frontend = description.frontend(conf.silence_s)
         self.longest_s = min(_LONGEST_S, self.own_frontend.window_s)
-        self._check_settings()
+        _check_layer_numbers(conf, description.num_layers)
+        _check_silence(conf, description)
+        _check_adapter(conf, description)
         num_layers = conf.layers if isinstance(conf.layers, int) else description.num_layers
         self.pretrained = module
         blocks = self._blocks()
         del blocks[num_layers:]
         self.is_weighted = conf.layers == "weighted"
-        self.layer_weights = nn.Parameter(torch.zeros(num_layers + 1)) if self.is_weighted else None
-        self.upper = upper
-        self.num_layers = num_layers if upper is None else upper.num_layers
-        has_end = num_layers == description.num_layers and not self.is_weighted
-        self._num_adapters = description.adapter_layers if has_end else 0
-        if not has_end and hasattr(self.pretrained, "adapter"):
-            self.pretrained.adapter = None
-        self.output_size = memory_size(description, conf)
+        # The memory is computed from K states: one output, or the weighted sum of the input of the
+        # first layer and the outputs of all layers.
         self.num_states = num_layers + 1 if self.is_weighted else 1
         self.state_size = state_size(description, conf)
+        self.layer_weights = None
+        if self.is_weighted:
+            self.layer_weights = nn.Parameter(torch.zeros(self.num_states))
+        # The adapter is for the output of the last layer.
+        uses_last_output = num_layers == description.num_layers and not self.is_weighted
+        self._num_adapters = description.adapter_layers if uses_last_output else 0
+        if not uses_last_output and hasattr(self.pretrained, "adapter"):
+            self.pretrained.adapter = None
+        self.upper = upper
+        self.num_layers = num_layers if upper is None else upper.num_layers
+        self.output_size = memory_size(description, conf)
         self.min_frames, stride = description.frame_geometry
         self.stride = stride * 2**self._num_adapters
-        self.takes_outputs = self.is_held = False
+        self.takes_outputs = False
+        self.is_held = False
 
     def frozen_parts(self) -> list[str]:
-        """The names of the parts that `freeze` excludes from training, as `encoder.pretrained.…`."""
-        rule, parts = self.conf.freeze, list[str]()
+        """The names of the parts that `freeze` excludes from training, as `encoder.pretrained.…`.
+
+        They are names of parameters for `all_but_adapters`, and otherwise names of modules.
+        """
+        rule = self.conf.freeze
         if rule == "all":
             return ["encoder.pretrained"]
+        parts: list[str] = []
         if rule == "all_but_adapters":
-            parts = [
-                name
-                for name, _ in self.pretrained.named_parameters()
-                if ".adapter_layer." not in name
-            ]
-        elif rule != "none":
-            parts = list(self._convolutions)
-        if isinstance(rule, int):
-            parts += [
-                *self._parts_below_layers(),
-                *(f"{self._blocks_name}.{number}" for number in range(rule)),
-            ]
+            for name, _ in self.pretrained.named_parameters():
+                if ".adapter_layer." not in name:
+                    parts.append(name)
+        elif rule == "feature_encoder":
+            parts.extend(self._convolutions)
+        elif isinstance(rule, int):  # everything up to this layer, counted from 1
+            parts.extend(self._convolutions)
+            parts.extend(self._parts_below_layers())
+            parts.extend(f"{self._blocks_name}.{index}" for index in range(rule))
         return [f"encoder.pretrained.{part}" for part in parts]
 
     def train(self, mode: bool = True) -> "PretrainedEncoder":
-        """Frozen layers are never in training mode, also not for a moment: a thread may compute
-        their outputs.
+        """Sets training mode, or evaluation mode if `mode` is False.
+
+        Layers that are held or frozen as a whole stay in evaluation mode. They are never in
+        training mode, also not for a moment, because a thread may compute their outputs now.
         """
         self.training = mode
-        is_frozen = self.is_held or self.conf.freeze == "all"
+        is_fixed = self.is_held or self.conf.freeze == "all"
         for child in self.children():
-            child.train(mode and not (is_frozen and child is self.pretrained))
+            stays_in_evaluation = is_fixed and child is self.pretrained
+            child.train(mode and not stays_in_evaluation)
         return self
 
     @property
     def device(self) -> torch.device:
-        found: torch.device = next(self.pretrained.parameters()).device
-        return found
+        """The device of the pretrained weights."""
+        weight: nn.Parameter = next(self.pretrained.parameters())
+        return weight.device
 
     def output_length(self, length: FrameLength) -> FrameLength:
+        """The number of memory frames of `length` input frames, an int or (B,)."""
         return length if self.takes_outputs else self.states_length(length)
 
     def states_length(self, length: Frames) -> Frames:
-        """How many frames the outputs of `length` input frames have; (B,) → (B,)."""
+        """The number of frames that `states` returns for `length` input frames; (B,) → (B,)."""
         length = self._layer_length(length)
         for _ in range(self._num_adapters):
             length = self.description.adapter_length(length)
@@ -136,68 +166,81 @@ class PretrainedEncoder(SpeechEncoder):
         layers: Sequence[int] = (),
         chunk: Chunk | None = None,
     ) -> tuple[Tensor, Tensor, dict[int, Tensor]]:
-        """inputs: those of `own_frontend`, (B, N) or (B, T, F); see the base class.
+        """See `SpeechEncoder.forward`.
 
-        There are no chunks.
+        Args:
+            inputs: those of `own_frontend`, (B, N) or (B, T, F); with `takes_outputs` what `states`
+                returned.
+            layers: layers of `upper` if there is one, otherwise layers of the pretrained encoder.
+            chunk: has no effect, because every frame sees all frames.
         """
-        if unknown := [layer for layer in layers if not 1 <= layer <= self.num_layers]:
-            raise ValueError(f"layers: {unknown[0]}: must be from 1 to {self.num_layers}")
-        of_layers: dict[int, Tensor] = {}
+        self._check_layers(layers)
         out_lengths = self.output_length(lengths)
+        layer_outputs: dict[int, Tensor] = {}
         if self.takes_outputs:
             states = list(torch.split(inputs, self.state_size, dim=2))
         else:
+            asked_layers = layers if self.upper is None else ()
             with torch.set_grad_enabled(torch.is_grad_enabled() and not self.is_held):
-                states, of_layers = self._states(inputs, lengths, () if self.upper else layers)
+                states, layer_outputs = self._compute_states(inputs, lengths, asked_layers)
         memory_BTD = states[-1]
         if self.layer_weights is not None:
             shares_K = self.layer_weights.softmax(0)
             memory_BTD = sum(share * state for share, state in zip(shares_K, states, strict=True))
-        if self.upper is not None:
-            conf = self.conf.upper
-            if self.training and conf is not None:
-                memory_BTD = mask_spans(memory_BTD, conf.mask_time, conf.mask_feature)
-            return self.upper(memory_BTD, out_lengths, layers)
-        return memory_BTD, out_lengths, of_layers
+        if self.upper is None:
+            return memory_BTD, out_lengths, layer_outputs
+        upper_conf = self.conf.upper
+        if self.training and upper_conf is not None:
+            memory_BTD = mask_spans(memory_BTD, upper_conf.mask_time, upper_conf.mask_feature)
+        return self.upper(memory_BTD, out_lengths, layers)
 
     @torch.no_grad()
     def states(self, inputs: Tensor, lengths: Tensor) -> Tensor:
-        """What the memory is computed from, (B, T, K * D), without gradients: the chosen output or
-        all of them.
+        """The K states that the memory is computed from, as (B, T, K * D), without gradients.
+
+        For `layers: weighted` these are the input of the first layer and the outputs of all layers;
+        otherwise it is one output.
         """
-        states, _ = self._states(inputs, lengths, ())
+        states, _ = self._compute_states(inputs, lengths, ())
         return torch.cat(states, dim=2)
 
-    def _states(
+    def _compute_states(
         self, inputs: Tensor, lengths: Tensor, layers: Collection[int]
     ) -> tuple[list[Tensor], dict[int, Tensor]]:
-        """The outputs that the memory is computed from, and those of `layers`, by number."""
-        missing = self.min_frames - inputs.size(1)
-        inputs = (
-            F.pad(inputs, (0, 0) * (inputs.dim() - 2) + (0, missing)) if missing > 0 else inputs
-        )
-        x_BTD, valid_BT = self._embed(inputs, lengths)
-        of_layers = dict[int, Tensor]()
-        states = (
-            [self._drop_silence(_unit_variance(x_BTD), inputs.size(0))] if self.is_weighted else []
-        )
-        shared = self._positions(x_BTD)
-        visible_B11T = additive_mask(valid_BT, x_BTD.dtype)
-        for number, block in enumerate(self._blocks(), start=1):
-            x_BTD = self._call_or_checkpoint(block, x_BTD, valid_BT, visible_B11T, shared)
-            if self.is_weighted:
-                states.append(self._drop_silence(_unit_variance(x_BTD), inputs.size(0)))
-            if number in layers:
-                of_layers[number] = self._drop_silence(self._normalize(x_BTD), inputs.size(0))
+        """Two results: the states that the memory is computed from, and the outputs of `layers` by
+        their numbers (from 1).
+
+        For `layers: weighted` the states are the input of the first layer and the output of each
+        layer, with mean 0 and variance 1 per frame. Otherwise there is one state, the output of the
+        last layer, normalized, and after the adapter if there is one. All are (B, T, D).
+        """
+        num_utterances = inputs.size(0)  # _embed may cut them into windows
+        x_BTD, valid_BT = self._embed(self._pad_to_min_frames(inputs), lengths)
+        weighted_states: list[Tensor] = []
         if self.is_weighted:
-            return states, of_layers
-        end_BTD = self._normalize(x_BTD)
+            weighted_states.append(self._drop_silence(_standardize(x_BTD), num_utterances))
+        context = LayerContext(
+            valid_BT=valid_BT,
+            positions=self._positions(x_BTD),
+            visible_B11T=additive_mask(valid_BT, x_BTD.dtype),
+        )
+        layer_outputs: dict[int, Tensor] = {}
+        for number, block in enumerate(self._blocks(), start=1):
+            x_BTD = self._call_or_checkpoint(block, x_BTD, context)
+            if self.is_weighted:
+                weighted_states.append(self._drop_silence(_standardize(x_BTD), num_utterances))
+            if number in layers:
+                output_BTD = self._normalize(x_BTD)
+                layer_outputs[number] = self._drop_silence(output_BTD, num_utterances)
+        if self.is_weighted:
+            return weighted_states, layer_outputs
+        last_BTD = self._normalize(x_BTD)
         if getattr(self.pretrained, "adapter", None) is not None:
-            end_BTD = self._adapt(end_BTD, valid_BT)
-        return [self._drop_silence(end_BTD, inputs.size(0))], of_layers
+            last_BTD = self._adapt(last_BTD, valid_BT)
+        return [self._drop_silence(last_BTD, num_utterances)], layer_outputs
 
     def _mask(self, x_BTD: Tensor) -> Tensor:
-        """The input of the first layer with masks, in training."""
+        """The input of the first layer with random masks; unchanged in evaluation mode."""
         if not self.pretrained.training:
             return x_BTD
         return mask_spans(
@@ -207,89 +250,55 @@ class PretrainedEncoder(SpeechEncoder):
             getattr(self.pretrained, "masked_spec_embed", None),
         )
 
-    def _call_or_checkpoint(
-        self,
-        block: nn.Module,
-        x_BTD: Tensor,
-        valid_BT: Tensor,
-        visible_B11T: Tensor,
-        shared: Tensor | None,
-    ) -> Tensor:
-        is_trained = torch.is_grad_enabled() and (
-            x_BTD.requires_grad or any(p.requires_grad for p in block.parameters())
-        )
-        if not (self.conf.gradient_checkpointing and is_trained and self.training):
-            return self._attend(block, x_BTD, valid_BT, visible_B11T, shared)
-        return checkpoint(
-            self._attend, block, x_BTD, valid_BT, visible_B11T, shared, use_reentrant=False
-        )
+    def _call_or_checkpoint(self, block: nn.Module, x_BTD: Tensor, context: LayerContext) -> Tensor:
+        """The output of a layer, whose activations are perhaps computed again in the backward pass."""
+        if self._should_checkpoint(block, x_BTD):
+            return checkpoint(self._call_with_kernels, block, x_BTD, context, use_reentrant=False)
+        return self._call_with_kernels(block, x_BTD, context)
 
-    def _attend(self, block: nn.Module, x_BTD: Tensor, *given: Any) -> Tensor:
+    def _should_checkpoint(self, block: nn.Module, x_BTD: Tensor) -> bool:
+        """Whether `gradient_checkpointing` is set, and a gradient goes through the layer."""
+        if not (self.conf.gradient_checkpointing and self.training and torch.is_grad_enabled()):
+            return False
+        has_trained_weight = any(weight.requires_grad for weight in block.parameters())
+        return x_BTD.requires_grad or has_trained_weight
+
+    def _call_with_kernels(self, block: nn.Module, x_BTD: Tensor, context: LayerContext) -> Tensor:
+        """The output of a layer, with the kernels of attention that we choose for the device."""
         with attention_kernels(x_BTD.device):
-            return self._call_layer(block, x_BTD, *given)
-
-    def _check_settings(self) -> None:
-        conf, total, section = self.conf, self.description.num_layers, "encoder_conf"
-        for name, value in (("layers", conf.layers), ("freeze", conf.freeze)):
-            if isinstance(value, int) and value > total:
-                raise ConfigError(
-                    f"{section}.{name}", f"{value}, but the encoder has {total} layers", "use fewer"
-                )
-            total = value if isinstance(value, int) else total
-        if (
-            self.description.kind != "whisper"
-            and conf.silence_s != PretrainedConf.model_fields["silence_s"].default
-        ):
-            raise ConfigError(
-                f"{section}.silence_s", "has an effect with Whisper only", "remove it"
-            )
-        has_adapters = self.description.has_language_adapters
-        if has_adapters != (conf.adapter is not None) or (
-            conf.freeze == "all_but_adapters" and not has_adapters
-        ):
-            found = (
-                "the encoder has adapters for languages"
-                if has_adapters
-                else "the encoder has no adapters"
-            )
-            to_do = (
-                "name the language, or `new`"
-                if has_adapters
-                else "remove it, and freeze: all_but_adapters"
-            )
-            raise ConfigError(f"{section}.adapter", found, to_do)
+            return self._call_layer(block, x_BTD, context)
 
     # ---- what differs between the kinds
 
     _blocks_name = "encoder.layers"
+    """The name of the list of layers in `pretrained`."""
     _convolutions: Sequence[str] = ()
-    """The parts that are convolutions over the input."""
+    """The names of the parts that are convolutions over the input."""
 
     def _blocks(self) -> nn.ModuleList:
+        """The layers, without those that were deleted."""
         blocks = self.pretrained.get_submodule(self._blocks_name)
         assert isinstance(blocks, nn.ModuleList)
         return blocks
 
     def _layer_length(self, length: Frames) -> Frames:
+        """The number of frames of the layers for `length` input frames; (B,) → (B,)."""
         return self.description.layer_length(length)
 
     @abstractmethod
     def _embed(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """The input of the first layer (B, T, D), and which frames it sees (B, T) bool."""
+        """The input of the first layer (B, T, D), and which of its frames are not padding, (B, T).
 
-    def _call_layer(
-        self,
-        block: nn.Module,
-        x_BTD: Tensor,
-        valid_BT: Tensor,
-        visible_B11T: Tensor,
-        shared: Tensor | None,
-    ) -> Tensor:
-        """The output of a layer. `shared`: what `_positions` returned."""
-        return block(x_BTD, attention_mask=visible_B11T)
+        In training some frames and dimensions are masked. B is the number of windows if a kind cuts
+        utterances into windows.
+        """
+
+    def _call_layer(self, block: nn.Module, x_BTD: Tensor, context: LayerContext) -> Tensor:
+        """The output of a layer, (B, T, D)."""
+        return block(x_BTD, attention_mask=context.visible_B11T)
 
     def _positions(self, x_BTD: Tensor) -> Tensor | None:
-        """What all layers of a pass need beside their input: positions."""
+        """The positions that all layers of a pass share; None if the layers need none."""
         return None
 
     def _normalize(self, output_BTD: Tensor) -> Tensor:
@@ -297,68 +306,121 @@ class PretrainedEncoder(SpeechEncoder):
         return output_BTD
 
     def _adapt(self, output_BTD: Tensor, valid_BT: Tensor) -> Tensor:
-        """The layers after the last one that halve the number of frames."""
+        """The layers after the last one, each of which halves the number of frames."""
         raise NotImplementedError
 
     def _drop_silence(self, output_BTD: Tensor, num_utterances: int) -> Tensor:
-        """Drops frames that are not of the audio."""
+        """Drops the frames that are not of the audio; joins the windows of each utterance."""
         return output_BTD
 
     @abstractmethod
     def _parts_below_layers(self) -> Sequence[str]:
-        """What is between these and the first layer."""
+        """The names of the parts between the convolutions and the first layer."""
 
 
-def _unit_variance(output_BTD: Tensor) -> Tensor:
-    """Each frame with mean 0 and variance 1, before the weighted sum: outputs of later layers are
-    larger.
+def _check_layer_numbers(conf: PretrainedConf, num_layers: int) -> None:
+    """Raises ConfigError if `layers` or `freeze` is the number of a layer that is not there.
+
+    Layers above `layers` are left out, so that `freeze` cannot be one of them.
+    """
+    num_used = num_layers
+    if isinstance(conf.layers, int):
+        _check_layer_number("layers", conf.layers, num_layers)
+        num_used = conf.layers
+    if isinstance(conf.freeze, int):
+        _check_layer_number("freeze", conf.freeze, num_used)
+
+
+def _check_layer_number(name: str, number: int, num_layers: int) -> None:
+    """Raises ConfigError if the setting `name` of `encoder_conf` is above the number of layers."""
+    if number > num_layers:
+        found = f"{number}, but the encoder has {num_layers} layers"
+        raise ConfigError(f"encoder_conf.{name}", found, "use fewer")
+
+
+def _check_silence(conf: PretrainedConf, description: EncoderDescription) -> None:
+    """Raises ConfigError if silence after the audio is set for another encoder than Whisper's."""
+    is_set = conf.silence_s != PretrainedConf.model_fields["silence_s"].default
+    if is_set and description.kind != "whisper":
+        raise ConfigError("encoder_conf.silence_s", "has an effect with Whisper only", "remove it")
+
+
+def _check_adapter(conf: PretrainedConf, description: EncoderDescription) -> None:
+    """Raises ConfigError if the encoder has adapters for languages and `adapter` names none.
+
+    Also if it has none, and `adapter` or `freeze` is about adapters.
+    """
+    section = "encoder_conf.adapter"
+    if description.has_language_adapters:
+        if conf.adapter is None:
+            found = "the encoder has adapters for languages"
+            raise ConfigError(section, found, "name the language, or `new`")
+    elif conf.adapter is not None or conf.freeze == "all_but_adapters":
+        to_do = "remove it, and freeze: all_but_adapters"
+        raise ConfigError(section, "the encoder has no adapters", to_do)
+
+
+def _standardize(output_BTD: Tensor) -> Tensor:
+    """Each frame with mean 0 and variance 1.
+
+    Outputs of later layers are larger, and would dominate a weighted sum.
     """
     return F.layer_norm(output_BTD, output_BTD.shape[-1:])
 
 
 def state_size(description: EncoderDescription, conf: PretrainedConf) -> int:
-    """The width of one output that the memory is computed from."""
-    is_whole = conf.layers in ("last", description.num_layers)
-    return description.output_size if is_whole else description.hidden_size
+    """The width of one output that the memory is computed from.
+
+    It is that of the last output of the encoder, after its adapter, or that of its layers.
+    """
+    uses_last_output = conf.layers in ("last", description.num_layers)
+    return description.output_size if uses_last_output else description.hidden_size
 
 
 def memory_size(description: EncoderDescription, conf: PretrainedConf) -> int:
-    """The width of the memory of such an encoder."""
+    """The width of the memory: that of the layers above the encoder, if there are any."""
     return state_size(description, conf) if conf.upper is None else conf.upper.output_size
 
 
 def additive_mask(visible_BT: Tensor, dtype: torch.dtype) -> Tensor:
-    """What is added to scores of attention: (B, 1, 1, T), 0 for keys that are visible, else the
-    lowest number.
+    """The mask that is added to scores of attention, (B, 1, 1, T).
+
+    It is 0 for keys that are visible, and the lowest finite number of `dtype` for the others.
     """
     zeros_BT = torch.zeros_like(visible_BT, dtype=dtype)
     return zeros_BT.masked_fill(~visible_BT, torch.finfo(dtype).min)[:, None, None]
 
 
-def mask_spans(x_BTD: Tensor, time: float, feature: float, hidden: Tensor | None = None) -> Tensor:
-    """SpecAugment (Park et al.
+def mask_spans(
+    x_BTD: Tensor, time: float, feature: float, mask_vector: Tensor | None = None
+) -> Tensor:
+    """SpecAugment (Park et al. 2019) as in wav2vec 2.0: replaces random frames and dimensions.
 
-    2019) as in wav2vec 2.0: spans of 10 frames become `hidden` (D,), or 0, spans of 10 dimensions
-    0.
-
-    Every frame begins a span with a tenth of the probability `time`, so that no clip is too short
-    for a span.
+    Args:
+        time: share of the frames that spans of 10 frames replace; 0: none. Every frame begins a
+            span with a tenth of this probability, so that no utterance is too short for a span.
+        feature: share of the dimensions that spans of 10 dimensions set to 0; 0: none.
+        mask_vector: (D,) what replaces a frame; None: zeros.
+    Returns: (B, T, D); x_BTD itself if both shares are 0.
     """
     if time:
-        hidden_BT1 = _draw_spans(x_BTD.shape[:2], time, x_BTD.device)[:, :, None]
-        x_BTD = torch.where(
-            hidden_BT1, x_BTD.new_zeros(()) if hidden is None else hidden.to(x_BTD.dtype), x_BTD
-        )
+        is_masked_BT1 = _draw_spans(x_BTD.shape[:2], time, x_BTD.device)[:, :, None]
+        zero = x_BTD.new_zeros(())
+        replacement = zero if mask_vector is None else mask_vector.to(x_BTD.dtype)
+        x_BTD = torch.where(is_masked_BT1, replacement, x_BTD)
     if feature:
-        x_BTD = x_BTD.masked_fill(
-            _draw_spans((x_BTD.size(0), x_BTD.size(2)), feature, x_BTD.device)[:, None], 0.0
-        )
+        shape_BD = (x_BTD.size(0), x_BTD.size(2))
+        is_masked_B1D = _draw_spans(shape_BD, feature, x_BTD.device)[:, None]
+        x_BTD = x_BTD.masked_fill(is_masked_B1D, 0.0)
     return x_BTD
 
 
 def _draw_spans(shape: tuple[int, int] | torch.Size, share: float, device: torch.device) -> Tensor:
-    """(B, T) bool: spans of `_MASK_SPAN` positions that begin with the probability share / span at
-    each position.
+    """(B, T) bool: random spans of `_MASK_SPAN` positions; spans may overlap, and end at the end.
+
+    Each position begins a span with the probability share / span.
     """
     starts_BT = (torch.rand(shape, device=device) < share / _MASK_SPAN).float()
-    return F.max_pool1d(F.pad(starts_BT, (_MASK_SPAN - 1, 0)), _MASK_SPAN, stride=1) > 0
+    # A position is in a span if a span begins at it or at one of the _MASK_SPAN - 1 before it.
+    padded_BT = F.pad(starts_BT, (_MASK_SPAN - 1, 0))
+    return F.max_pool1d(padded_BT, _MASK_SPAN, stride=1) > 0

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wenet_hs.heads.masks import length_mask
@@ -20,7 +19,7 @@ from wenet_hs.nn.subsampling import FrameLength, Subsampling
 
 
 class EncoderStack(SpeechEncoder):
-    """Features → normalised features → subsampling → layers → memory."""
+    """An encoder of ours: features are normalized, subsampled, and passed through layers."""
 
     def __init__(
         self,
@@ -34,14 +33,24 @@ class EncoderStack(SpeechEncoder):
         recompute: bool = False,
         chunk_rule: ChunkRule | None = None,
     ) -> None:
-        """`recompute`: compute the activations of each layer again in the backward pass, which
-        saves memory.
+        """
+        Args:
+            output_size: width of the layers and of the memory, D.
+            global_cmvn: normalization of the features; None: they are used as they are.
+            normalize_before: whether the layers normalize their inputs. Then the output of the last
+                layer is normalized too.
+            recompute: whether the backward pass computes the activations of each layer again, which
+                saves memory.
+            chunk_rule: the chunks of training; None: frames see the whole utterance.
         """
         super().__init__()
         self.chunk_rule = chunk_rule
-        self.recompute, self.normalize_before = recompute, normalize_before
-        self.output_size, self.num_layers = output_size, len(layers)
-        self.min_frames, self.stride = embed.min_frames, embed.stride
+        self.recompute = recompute
+        self.normalize_before = normalize_before
+        self.output_size = output_size
+        self.num_layers = len(layers)
+        self.min_frames = embed.min_frames
+        self.stride = embed.stride
         self.global_cmvn = global_cmvn
         self.embed = embed
         self.after_norm = nn.LayerNorm(output_size, eps=norm_eps)
@@ -57,49 +66,56 @@ class EncoderStack(SpeechEncoder):
         layers: Sequence[int] = (),
         chunk: Chunk | None = None,
     ) -> tuple[Tensor, Tensor, dict[int, Tensor]]:
-        if unknown := [layer for layer in layers if not 1 <= layer <= self.num_layers]:
-            raise ValueError(f"layers: {unknown[0]}: must be from 1 to {self.num_layers}")
+        """See `SpeechEncoder.forward`."""
+        self._check_layers(layers)
         normalized_BTF = inputs if self.global_cmvn is None else self.global_cmvn(inputs)
-        missing = self.min_frames - normalized_BTF.size(1)
-        padded_BTF = F.pad(normalized_BTF, (0, 0, 0, missing)) if missing > 0 else normalized_BTF
-        x_BTD, positions_1TD = self.embed(padded_BTF)
+        x_BTD, positions_1TD = self.embed(self._pad_to_min_frames(normalized_BTF))
+        num_frames = x_BTD.size(1)
         out_lengths_B = self.output_length(lengths)
-        is_speech_BT = length_mask(out_lengths_B, x_BTD.size(1))
+        is_speech_BT = length_mask(out_lengths_B, num_frames)
         visible_BTT = is_speech_BT[:, None]
-        if (
-            chunk is None
-            and self.chunk_rule is not None
-            and (self.training or self.chunk_rule.size is not None)
-        ):
-            chunk = self.chunk_rule.draw(x_BTD.size(1))
+        if chunk is None:
+            chunk = self._default_chunk(num_frames)
         if chunk is not None:
             # A padded frame sees itself: a row without any key is NaN in some kernels.
-            itself_TT = torch.eye(x_BTD.size(1), dtype=torch.bool, device=x_BTD.device)
-            visible_BTT = (visible_BTT & chunk.mask(x_BTD.size(1), x_BTD.device)) | itself_TT
-        outputs: dict[int, Tensor] = {}
+            itself_TT = torch.eye(num_frames, dtype=torch.bool, device=x_BTD.device)
+            visible_BTT = (visible_BTT & chunk.mask(num_frames, x_BTD.device)) | itself_TT
+        layer_outputs: dict[int, Tensor] = {}
         for number, layer in enumerate(self.encoders, start=1):
             x_BTD = run_layer(
                 layer, x_BTD, is_speech_BT, visible_BTT, positions_1TD, recompute=self.recompute
             )
             if number in layers:
-                outputs[number] = x_BTD
+                layer_outputs[number] = x_BTD
         memory_BTD = self._normalize(x_BTD)
-        return (
-            memory_BTD,
-            out_lengths_B,
-            {number: self._normalize(output) for number, output in outputs.items()},
-        )
+        normalized_outputs = {
+            number: self._normalize(output_BTD) for number, output_BTD in layer_outputs.items()
+        }
+        return memory_BTD, out_lengths_B, normalized_outputs
+
+    def _default_chunk(self, num_frames: int) -> Chunk | None:
+        """The chunks of a batch for which the caller gives none; None: frames see everything.
+
+        The chunk rule decides in training. In evaluation it decides only if all chunks have one
+        size: chunks of random sizes are for training.
+        """
+        if self.chunk_rule is None:
+            return None
+        if self.training or self.chunk_rule.size is not None:
+            return self.chunk_rule.draw(num_frames)
+        return None
 
     def forward_chunk(
         self, inputs: Tensor, caches: Sequence[LayerMemory], offset: int | Tensor, visible: Tensor
     ) -> Tensor:
-        """The memory of the next chunk of a stream: what `forward` computes for it with the same
-        chunks.
+        """The memory of the next chunk of a stream.
+
+        It equals what `forward` computes for these frames with the same chunks.
 
         Args:
             inputs: (B, (T' - 1) * stride + min_frames, F), which give T' frames.
-            caches: per layer, of the last S frames before the chunk. The frames of the chunk are
-                added to them.
+            caches: per layer, what it needs of the last S frames before the chunk. The frames of
+                the chunk are added to the caches.
             offset: the number of frames before the chunk; an int, or 0-dim.
             visible: (B or 1, T' or 1, S + T') bool: the frames that each frame sees.
         Returns: (B, T', D).
@@ -112,17 +128,21 @@ class EncoderStack(SpeechEncoder):
         return self._normalize(x_BTD)
 
     def new_caches(self) -> list[LayerMemory]:
-        """The caches at the beginning of a stream, for `forward_chunk`."""
-        weight, caches = self.after_norm.weight, list[LayerMemory]()
+        """The caches of all layers at the beginning of a stream, for `forward_chunk`.
+
+        They have keys and values of no frame, and zeros as the last inputs of the convolution.
+        """
+        weight = self.after_norm.weight  # for the device and dtype of the caches
+        caches: list[LayerMemory] = []
         for layer in self.encoders:
             attention = cast(MultiHeadAttention, layer.self_attn)
             convolution = cast(ConvolutionModule | None, getattr(layer, "conv_module", None))
             num_before = 0 if convolution is None else convolution.num_before
             keys_values = weight.new_zeros(1, attention.num_heads, 0, 2 * attention.head_size)
-            caches.append(
-                LayerMemory(keys_values, weight.new_zeros(1, num_before, self.output_size))
-            )
+            last_inputs = weight.new_zeros(1, num_before, self.output_size)
+            caches.append(LayerMemory(attention=keys_values, convolution=last_inputs))
         return caches
 
     def _normalize(self, output_BTD: Tensor) -> Tensor:
+        """The normalization after the last layer; layers that normalize their outputs need none."""
         return self.after_norm(output_BTD) if self.normalize_before else output_BTD

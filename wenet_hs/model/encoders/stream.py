@@ -16,25 +16,26 @@ from wenet_hs.nn.layers import Chunk
 
 
 class EncoderStream:
-    """The memory of features that arrive in parts of any size.
+    """Computes the memory of features that arrive in parts of any size.
 
-    It is equal to that of the whole with the same chunks. With `chunk.left` of -1 the caches grow
-    with the utterance, and so does the time of a chunk.
+    It equals the memory that the encoder computes from all features at once with the same chunks.
+    With a `chunk.left` of -1 a frame sees all frames before it. Then the caches grow with the
+    utterance, and later chunks take longer.
     """
 
     def __init__(self, encoder: EncoderStack, chunk: Chunk) -> None:
         """`encoder`: in evaluation mode, with a `chunk_rule`."""
         self._encoder = encoder
         self.chunk = chunk
-        self._pending_TF = encoder.after_norm.weight.new_empty(0, 0)
+        self._pending_TF = encoder.after_norm.weight.new_empty(0, 0)  # F is not known yet
         self.restart()
 
     def restart(self, num_kept: int = 0) -> None:
-        """Begins a new utterance with the last `num_kept` frames that were computed.
+        """Begins a new utterance with the last `num_kept` frames of memory that were computed.
 
-        Positions count from the first of these frames, and attention sees none before it. The
-        convolutions go on without a gap; if no frame is kept, they begin anew too. Features that no
-        frame was computed from yet belong to the new utterance.
+        Positions count from the first of these frames, and attention sees no frame before it. The
+        convolutions continue without a gap; if no frame is kept, they begin again with zeros.
+        Features that are not in any frame of memory yet belong to the new utterance.
         """
         self.num_frames = num_kept
         if num_kept:
@@ -43,48 +44,57 @@ class EncoderStream:
             self.caches = self._encoder.new_caches()
 
     def advance(self, features: Tensor) -> Iterator[Tensor]:
-        """features (T, F) → the memory of each chunk that is complete now, (T', D).
+        """Adds features (T, F); yields the memory (T', D) of each chunk that is complete now.
 
-        Between two of them `restart` may be called.
+        Features of an incomplete chunk are kept for the next call. `restart` may be called between
+        two chunks.
         """
         self._pending_TF = torch.cat([self._pending_TF.reshape(-1, features.size(1)), features])
-        size, stride = self.chunk.size, self._encoder.stride
-        needed = (size - 1) * stride + self._encoder.min_frames
-        while len(self._pending_TF) >= needed:
-            chunk_TF = self._pending_TF[:needed]
-            self._pending_TF = self._pending_TF[size * stride :]
-            yield self._run(chunk_TF)
-        self._pending_TF = self._pending_TF.clone()  # not a view of all that was given
+        chunk_stride = self.chunk.size * self._encoder.stride
+        # The windows of neighbouring chunks overlap, because a frame needs more than `stride`.
+        num_needed = (self.chunk.size - 1) * self._encoder.stride + self._encoder.min_frames
+        while len(self._pending_TF) >= num_needed:
+            chunk_TF = self._pending_TF[:num_needed]
+            self._pending_TF = self._pending_TF[chunk_stride:]
+            yield self._compute(chunk_TF)
+        # Without the copy, the slice would keep all features of this call allocated.
+        self._pending_TF = self._pending_TF.clone()
 
     def finish(self) -> Tensor:
-        """The memory of the rest, (T', D), less than a chunk. Then a new stream may begin."""
+        """The memory of the features that are left, (T', D); T' is less than a chunk, and may be 0.
+
+        Then no features are left, but the caches are kept until `restart`.
+        """
         rest_TF = self._pending_TF
         self._pending_TF = rest_TF[:0]
-        if not int(self._encoder.output_length(len(rest_TF))):
+        if int(self._encoder.output_length(len(rest_TF))) == 0:
             return self._encoder.after_norm.weight.new_empty(0, self._encoder.output_size)
-        return self._run(rest_TF)
+        return self._compute(rest_TF)
 
     @torch.no_grad()
-    def _run(self, features_TF: Tensor) -> Tensor:
-        past = self.caches[0].attention.size(2)
-        count = int(self._encoder.output_length(len(features_TF)))
-        visible_11S = torch.ones(1, 1, past + count, dtype=torch.bool, device=features_TF.device)
-        memory_1TD = self._encoder.forward_chunk(
-            features_TF[None],
-            self.caches,
-            self.num_frames,
-            visible_11S,
+    def _compute(self, features_TF: Tensor) -> Tensor:
+        """The memory (T', D) of the next features; the caches and `num_frames` advance."""
+        num_cached = self.caches[0].attention.size(2)
+        num_new = int(self._encoder.output_length(len(features_TF)))
+        visible_11S = torch.ones(
+            1, 1, num_cached + num_new, dtype=torch.bool, device=features_TF.device
         )
-        self.num_frames += count
-        if self.chunk.left >= 0:
+        memory_1TD = self._encoder.forward_chunk(
+            features_TF[None], self.caches, self.num_frames, visible_11S
+        )
+        self.num_frames += num_new
+        if self.chunk.left >= 0:  # -1: frames see all chunks before their own
             self._limit_attention(self.chunk.left * self.chunk.size)
         return memory_1TD[0]
 
     def _limit_attention(self, num_frames: int) -> None:
-        """Later frames see at most the last `num_frames` of those that were computed."""
+        """Removes all but the last `num_frames` frames from the caches of attention.
+
+        Later frames do not see the others any more.
+        """
         for cache in self.caches:
-            first = max(0, cache.attention.size(2) - num_frames)
-            cache.attention = cache.attention[:, :, first:].contiguous()
+            first_kept = max(0, cache.attention.size(2) - num_frames)
+            cache.attention = cache.attention[:, :, first_kept:].contiguous()
 
 
 def encode_streamed(
@@ -93,9 +103,10 @@ def encode_streamed(
     lengths: Tensor,
     chunk: Chunk,
 ) -> tuple[Tensor, Tensor]:
-    """features (B, T, F), lengths (B,) → memory (B, T', D), lengths (B,).
+    """Encodes each utterance of a batch as a stream.
 
-    Each utterance is computed as a stream.
+    features (B, T, F), lengths (B,) in T → memory (B, T', D), padded with zeros, lengths (B,) in
+    T'. `encoder` must be an EncoderStack: no other encoder has chunks.
     """
     assert isinstance(encoder, EncoderStack)
     memories = []

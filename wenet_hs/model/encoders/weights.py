@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The weights of a pretrained encoder from a folder in Hugging Face's layout.
+"""The weights of a pretrained encoder, read from a folder in Hugging Face's layout.
 
-No code in it is run.
+The files are found, their weights get the names of the module, and are loaded into it. No code in
+the folder is run.
 """
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,103 +18,95 @@ from wenet_hs.model.checkpoint import load_weights, read_weights
 from wenet_hs.tree.errors import CheckpointError, list_names
 
 _PREFIXES = ("", "wav2vec2.", "hubert.", "wavlm.", "wav2vec2_bert.", "encoder.", "model.encoder.")
-"""What the names of a whole model begin with, before those of its encoder."""
+"""Prefixes that a whole model may have before the names of its encoder's weights."""
 _PARTS = re.compile(
     r"(feature_(extractor|projection)|encoder|adapter|conv[12]|layers|layer_norm|embed_positions)\."
 )
-"""What the names of an encoder's own parts begin with."""
+"""The begin of the names of an encoder's own parts, after the prefix."""
+_LAYER = re.compile(r"(?:encoder\.)?layers\.(\d+)\.")
+"""The begin of the names of a layer, with its number from 0."""
 _RENAMED = {
     ".conv.weight_g": ".conv.parametrizations.weight.original0",
     ".conv.weight_v": ".conv.parametrizations.weight.original1",
 }
-"""Ends of names before torch 2.1 → now."""
+"""End of a name before torch 2.1 → the end of the name since then."""
+_ADAPTER_OF_LAYER = ".adapter_layer."
+"""A part of the names of the weights of MMS's adapters, which are in each layer."""
 
 
 def load_pretrained(module: Any, folder: Path, adapter: str | None = None) -> dict[str, Tensor]:
     """Copies the weights of the folder into a module of transformers.
 
-    Layers that the module lacks are left out.
+    Weights of layers that the module lacks are not used.
 
     Args:
-        adapter: the language of an adapter of MMS; `new`: adapters keep the values that they have.
-    Returns: `lm_head.*`, the output layer of a fine-tuned model; that of the adapter, if there is
-        one.
+        adapter: for MMS, the language of the adapters to load; `new`: the module's adapters keep
+            the values that they have. None: the adapters are those of the weights, if they have
+            any.
+    Returns: `lm_head.*`, the output layer of a fine-tuned model, in float32; that of the adapter of
+        a language, if one is loaded. Empty for an encoder that was not fine-tuned.
     Raises: CheckpointError naming the file that is missing, damaged or of another encoder.
     """
-    own, found = module.state_dict(), dict[str, Tensor]()
+    own = module.state_dict()
     files = weight_files(folder)
-    for path in files:
-        found |= read_weights(path)
-    state = _with_names_of(module, found)
+    read: dict[str, Tensor] = {}
+    for file in files:
+        read |= read_weights(file)
+    state = _translate_names(module, read)
     if adapter is not None:
-        state = {name: value for name, value in state.items() if ".adapter_layer." not in name}
+        state = {name: value for name, value in state.items() if _ADAPTER_OF_LAYER not in name}
     if adapter == "new":
-        state |= {name: value for name, value in own.items() if ".adapter_layer." in name}
+        state |= {name: value for name, value in own.items() if _ADAPTER_OF_LAYER in name}
     elif adapter is not None:
         file = adapter_file(folder, adapter)
-        found = read_weights(file)
-        state |= _with_names_of(module, found)
-        if missing := [name for name in own if ".adapter_layer." in name and name not in state]:
+        read = read_weights(file)
+        state |= _translate_names(module, read)
+        missing = [name for name in own if _ADAPTER_OF_LAYER in name and name not in state]
+        if missing:
             raise CheckpointError(file, f"has no {list_names(missing)}", "download it again")
     if "masked_spec_embed" in own:  # a model that was fine-tuned without masks has none
         state.setdefault("masked_spec_embed", own["masked_spec_embed"])
+    floats = {name: _to_float32(value) for name, value in state.items()}
     try:
-        floats = {
-            name: value.float() if value.is_floating_point() else value
-            for name, value in state.items()
-        }
         load_weights(module, floats, str(files[0]))
     except CheckpointError as error:
         to_do = "config.json and the weights are not of one model: download both again"
         raise CheckpointError(error.where, error.found, to_do) from None
-    return {name: value.float() for name, value in found.items() if name.startswith("lm_head.")}
+    return {name: value.float() for name, value in read.items() if name.startswith("lm_head.")}
 
 
 def hash_pretrained(folder: Path, adapter: str | None) -> str:
-    """The SHA-256 of each file of the weights, separated by spaces.
+    """The SHA-256 of each file that `load_pretrained` reads, in its order, separated by spaces.
+
+    `adapter`: the language of the adapters; None or `new`: no file of adapters is read.
 
     Raises CheckpointError if one is missing.
     """
     files = weight_files(folder)
-    if adapter not in (None, "new"):
-        files = [*files, adapter_file(folder, str(adapter))]
+    if adapter is not None and adapter != "new":
+        files = [*files, adapter_file(folder, adapter)]
     return " ".join(map(file_sha256, files))
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files with the weights of a folder, safetensors first.
+    """The files with the weights of a folder: one file, or the parts that an index names.
 
-    Raises CheckpointError if there is none.
+    safetensors come before pickles, and one file before an index.
+
+    Raises CheckpointError if there are none, if an index is damaged, or for a pointer of Git LFS in
+    place of a file.
     """
     for name in ("model.safetensors", "pytorch_model.bin"):
-        if (folder / name).is_file():
-            refuse_lfs_pointer(folder / name)
-            return [folder / name]
+        file = folder / name
+        if file.is_file():
+            refuse_lfs_pointer(file)
+            return [file]
         index = folder / f"{name}.index.json"
         if index.is_file():
-            try:
-                parts = sorted(
-                    {
-                        str(one)
-                        for one in json.loads(index.read_text("utf-8"))["weight_map"].values()
-                    }
-                )
-            except (
-                OSError,
-                ValueError,
-                KeyError,
-                TypeError,
-                AttributeError,
-                RecursionError,
-            ) as error:
-                raise CheckpointError(index, "is damaged", "download it again") from error
-            if not parts or any(
-                part in ("", "..") or Path(part).name != part for part in parts
-            ):  # none elsewhere
-                raise CheckpointError(index, "names no files of this folder", "download it again")
-            for part in parts:
-                refuse_lfs_pointer(folder / part)
-            return [folder / part for part in parts]
+            files = [folder / part for part in _read_index(index)]
+            for file in files:
+                refuse_lfs_pointer(file)
+            return files
     if folder.is_file():
         to_do = "give --checkpoint with the folder it is in, whose final.pt has them"
         raise CheckpointError(folder, "describes an encoder, without weights", to_do)
@@ -121,44 +114,106 @@ def weight_files(folder: Path) -> list[Path]:
     raise CheckpointError(folder, found, "download the whole folder")
 
 
-def _with_names_of(module: Any, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights under the names of the module, without those of other parts of a model and of
-    layers that were left out. Names that no encoder of this `config.json` has stay: they are of
-    another architecture.
+def _read_index(index: Path) -> list[str]:
+    """The names of the files that an index of weights lists, sorted.
+
+    Raises CheckpointError if it is damaged, or if a name is not that of a file of the same folder:
+    a downloaded index must not choose files elsewhere.
     """
-    own, renamed, config = module.state_dict(), {}, module.config
-    for name, value in state.items():
-        end = next((old for old in _RENAMED if name.endswith(old)), "")
-        renamed[name.removesuffix(end) + _RENAMED.get(end, "")] = value
-    found = (
-        {
-            name.removeprefix(prefix): value
-            for name, value in renamed.items()
-            if name.startswith(prefix)
-        }
-        for prefix in _PREFIXES
-    )
-    names = max(found, key=lambda one: sum(name in own for name in one))
+    try:
+        content = json.loads(index.read_text("utf-8"))
+        parts = sorted({str(part) for part in content["weight_map"].values()})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(index, "is damaged", "download it again") from error
+    if not parts or not all(map(_is_file_name, parts)):
+        raise CheckpointError(index, "names no files of this folder", "download it again")
+    return parts
 
-    def is_left_out(name: str) -> bool:
-        layer = re.match(r"(?:encoder\.)?layers\.(\d+)\.", name)
-        if layer and int(layer[1]) < config.num_hidden_layers:
-            return not any(one.startswith(layer[0]) for one in own)
-        return not _PARTS.match(name) or (
-            name.startswith("adapter.") and bool(getattr(config, "add_adapter", False))
-        )
 
-    return {name: value for name, value in names.items() if name in own or not is_left_out(name)}
+def _is_file_name(name: str) -> bool:
+    """Whether this is the name of a file, without a folder."""
+    return name not in ("", "..") and Path(name).name == name
 
 
 def adapter_file(folder: Path, language: str) -> Path:
-    """The adapter of a language, never of another one. Raises CheckpointError if it is missing."""
+    """The file with the adapters of a language.
+
+    Raises CheckpointError, with the languages that there are, if it is missing, or for a pointer of
+    Git LFS in its place.
+    """
     path = folder / f"adapter.{Path(language).name}.safetensors"
     if not path.is_file():
-        others = sorted(one.name.split(".")[1] for one in folder.glob("adapter.*.safetensors"))
-        to_do = (
-            f"use one of {list_names(others)}, or `new`" if others else "download it, or use `new`"
-        )
+        to_do = "download it, or use `new`"
+        languages = sorted(file.name.split(".")[1] for file in folder.glob("adapter.*.safetensors"))
+        if languages:
+            to_do = f"use one of {list_names(languages)}, or `new`"
         raise CheckpointError(path, "no such adapter", to_do)
     refuse_lfs_pointer(path)
     return path
+
+
+def _translate_names(module: Any, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of an encoder, with the names that they have in the module.
+
+    Names before torch 2.1 are replaced. The prefix of a whole model is removed. Weights of other
+    parts of the model and of layers that the module lacks are left out. Names that no encoder of
+    this `config.json` has are kept, so that `load_weights` reports them: they are of another
+    architecture.
+    """
+    own = module.state_dict()
+    renamed = {_modern_name(name): value for name, value in state.items()}
+    weights = _remove_prefix(renamed, own)
+    return {
+        name: value
+        for name, value in weights.items()
+        if name in own or not _is_left_out(name, own, module.config)
+    }
+
+
+def _modern_name(name: str) -> str:
+    """The name of a weight since torch 2.1."""
+    for old_end, new_end in _RENAMED.items():
+        if name.endswith(old_end):
+            return name.removesuffix(old_end) + new_end
+    return name
+
+
+def _remove_prefix(state: Mapping[str, Tensor], own: Collection[str]) -> dict[str, Tensor]:
+    """The weights with the prefix of `_PREFIXES` after which most names are those of `own`.
+
+    The prefix is removed; weights without it are left out. The first prefix wins a tie.
+    """
+    best: dict[str, Tensor] = {}
+    most_known = -1
+    for prefix in _PREFIXES:
+        candidates = {
+            name.removeprefix(prefix): value
+            for name, value in state.items()
+            if name.startswith(prefix)
+        }
+        num_known = sum(name in own for name in candidates)
+        if num_known > most_known:
+            best = candidates
+            most_known = num_known
+    return best
+
+
+def _is_left_out(name: str, own: Collection[str], config: Any) -> bool:
+    """Whether a weight that the module lacks may be left out; otherwise it is an error.
+
+    It may be left out if it is of a layer below `num_hidden_layers` that the module lacks as a
+    whole, or if it is of no part of an encoder. So may `adapter.*` if `config` has `add_adapter`:
+    the module then had an adapter, which was deleted.
+    """
+    layer = _LAYER.match(name)
+    if layer is not None and int(layer[1]) < config.num_hidden_layers:
+        prefix = layer[0]
+        return not any(own_name.startswith(prefix) for own_name in own)
+    if _PARTS.match(name) is None:
+        return True
+    return name.startswith("adapter.") and bool(getattr(config, "add_adapter", False))
+
+
+def _to_float32(value: Tensor) -> Tensor:
+    """The value in float32; integers are not changed."""
+    return value.float() if value.is_floating_point() else value
