@@ -4,7 +4,7 @@ gives the model other inputs than its training did.
 """
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from wenet_hs.decode.modes import no_chunks_error
 from wenet_hs.export.graphs import Runtime
@@ -20,31 +20,16 @@ from wenet_hs.tree.errors import ConfigError
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FbankSizes:
-    """The sizes of log-Mel features."""
-
-    rate: int
-    """Of the waveform, in Hz."""
-    num_bins: int
-    window_ms: float
-    """Length of a window."""
-    shift_ms: float
-    """From one window to the next."""
-
-
-_SHERPA_FBANK = FbankSizes(rate=16000, num_bins=80, window_ms=25.0, shift_ms=10.0)
-"""What sherpa-onnx computes."""
+_SHERPA_SIZES = (16000, 80, 25.0, 10.0)
+"""The features of sherpa-onnx: Hz, Mel bins, length of a window in ms, ms between windows."""
 _WENET_WINDOW_MS = (25.0, 10.0)
-"""What WeNet's runtime computes: length and distance of windows. Its rate and number of bins are
-flags.
-"""
+"""Length and distance of windows in WeNet's runtime."""
 _SHERPA_BYTES_MARK = 0xC6
-"""sherpa-onnx takes a table of units whose highest byte is this one for bytes of UTF-8."""
+"""The highest byte of all units from which sherpa-onnx concludes that the units are bytes."""
 
 
 def choose_chunks(encoder: SpeechEncoder, options: ExportOptions) -> ExportOptions:
-    """The options with the sizes of the chunks of a stream of this model; unchanged without one.
+    """The options with both sizes of the chunks of a stream; unchanged for whole utterances.
 
     A size that the user did not give is that of the training, or the default.
 
@@ -68,7 +53,11 @@ def choose_chunks(encoder: SpeechEncoder, options: ExportOptions) -> ExportOptio
 
 
 def check_model(experiment: Experiment, options: ExportOptions) -> None:
-    """Raises ConfigError if the runtime cannot run the model."""
+    """Raises ConfigError if the runtime cannot run the model.
+
+    All runtimes need CTC, and WeNet's a decoder too. sherpa-onnx and WeNet's runtime compute the
+    input of the model, so that its kind and its sizes must be theirs.
+    """
     model = experiment.model
     runtime = options.runtime
     if "ctc" not in model.trained_branches:
@@ -98,9 +87,9 @@ def check_model(experiment: Experiment, options: ExportOptions) -> None:
 
 
 def _check_pretrained(description: EncoderDescription, options: ExportOptions) -> None:
-    """Raises ConfigError if a pretrained encoder cannot become ONNX, or not for this runtime.
+    """Raises ConfigError if a pretrained encoder cannot become ONNX, or the runtime cannot run it.
 
-    WeNet's runtime runs no pretrained encoder, and sherpa-onnx only those that read waveforms.
+    onnxruntime runs all of them, sherpa-onnx those that read waveforms, and WeNet's runtime none.
     """
     if _has_relative_keys(description):
         raise ConfigError(
@@ -109,8 +98,8 @@ def _check_pretrained(description: EncoderDescription, options: ExportOptions) -
             "use it in Python, or fine-tune XLS-R, MMS or HuBERT",
         )
     reads_waveforms = description.kind in WAVEFORM_KINDS
-    has_place = {"onnxruntime": True, "sherpa": reads_waveforms, "wenet": False}
-    if not has_place[options.runtime]:
+    is_refused_by_sherpa = options.runtime == "sherpa" and not reads_waveforms
+    if options.runtime == "wenet" or is_refused_by_sherpa:
         raise ConfigError(
             f"--for {options.runtime}",
             f"has no place for an encoder of the kind {description.kind}",
@@ -127,32 +116,33 @@ def _has_relative_keys(description: EncoderDescription) -> bool:
 def check_fbank(frontend: Fbank, runtime: Runtime) -> None:
     """Raises ConfigError if the runtime computes log-Mel features of other sizes.
 
-    WeNet's runtime has fixed windows only, and a program with onnxruntime computes any features.
+    sherpa-onnx computes features of one size only. WeNet's runtime has fixed windows; its rate and
+    number of bins are flags. A program with onnxruntime may compute any features.
     """
-    window_ms, shift_ms = frontend.window_ms
-    own = FbankSizes(
-        rate=frontend.rate, num_bins=frontend.width, window_ms=window_ms, shift_ms=shift_ms
-    )
-    if runtime == "sherpa" and own != _SHERPA_FBANK:
-        its_sizes = (
-            f"{_SHERPA_FBANK.rate} Hz, {_SHERPA_FBANK.num_bins} bins, "
-            f"{_SHERPA_FBANK.window_ms:g} ms every {_SHERPA_FBANK.shift_ms:g} ms"
-        )
-        own_sizes = f"{own.rate}, {own.num_bins}, {own.window_ms:g}, {own.shift_ms:g}"
-        raise ConfigError(
-            f"--for {runtime}",
-            f"it computes features of {its_sizes}; this model has {own_sizes}",
-            "train with these",
+    own_sizes = (frontend.rate, frontend.width, *frontend.window_ms)
+    if runtime == "sherpa" and own_sizes != _SHERPA_SIZES:
+        raise _fbank_error(
+            runtime,
+            its="{} Hz, {} bins, {:g} ms every {:g} ms".format(*_SHERPA_SIZES),
+            own="{}, {}, {:g}, {:g}".format(*own_sizes),
+            to_do="train with these",
         )
     if runtime == "wenet" and frontend.window_ms != _WENET_WINDOW_MS:
-        its_window_ms, its_shift_ms = _WENET_WINDOW_MS
-        its_sizes = f"{its_window_ms:g} ms every {its_shift_ms:g} ms"
-        own_sizes = f"{own.window_ms:g}, {own.shift_ms:g}"
-        raise ConfigError(
-            f"--for {runtime}",
-            f"it computes features of {its_sizes}; this model has {own_sizes}",
-            "train with these, or use --for onnxruntime",
+        raise _fbank_error(
+            runtime,
+            its="{:g} ms every {:g} ms".format(*_WENET_WINDOW_MS),
+            own="{:g}, {:g}".format(*frontend.window_ms),
+            to_do="train with these, or use --for onnxruntime",
         )
+
+
+def _fbank_error(runtime: Runtime, *, its: str, own: str, to_do: str) -> ConfigError:
+    """The error for a runtime whose features have other sizes (`its`) than those of the model."""
+    return ConfigError(
+        f"--for {runtime}",
+        f"it computes features of {its}; this model has {own}",
+        to_do,
+    )
 
 
 def warn_about_differences(experiment: Experiment, options: ExportOptions) -> None:
@@ -180,9 +170,14 @@ def warn_about_differences(experiment: Experiment, options: ExportOptions) -> No
 
 
 def _warn_about_profile(profile: str, options: ExportOptions) -> None:
-    """Logs a warning if sherpa-onnx or WeNet's runtime computes features of another profile.
+    """Logs a warning if the runtime does not compute exactly the features of this profile.
 
-    sherpa-onnx computes both for whole utterances, but its own only with dither.
+    For whole utterances, sherpa-onnx computes both profiles, but `sherpa` only with dither. For
+    streams it computes `sherpa`. WeNet's runtime computes `wenet`.
+
+    Args:
+        profile: of the training.
+        options: those of sherpa-onnx or WeNet's runtime.
     """
     if options.runtime == "sherpa" and not options.streaming:
         if profile == "sherpa":

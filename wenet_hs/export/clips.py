@@ -62,7 +62,8 @@ def read_comparison_clips(experiment: Experiment, options: ExportOptions) -> Cli
     if path is None:
         return Clips([], _noise_features(frontend, num_silent))
     utterances = list(islice(read_data_list(path), MAX_CLIPS))
-    usable = Clips([], [])
+    usable = list[Utterance]()
+    features = list[Tensor]()
     num_too_long = 0
     for utterance in utterances:
         wave_N = read_utterance(utterance, frontend.rate)
@@ -71,9 +72,9 @@ def read_comparison_clips(experiment: Experiment, options: ExportOptions) -> Cli
             continue
         features_TF = frontend.compute(F.pad(wave_N, (0, num_silent)))
         if len(features_TF) >= min_frames:
-            usable.utterances.append(utterance)
-            usable.features.append(features_TF)
-    if not usable.features:
+            usable.append(utterance)
+            features.append(features_TF)
+    if not usable:
         raise _no_clip_error(path, frontend.window_s, has_too_long=num_too_long > 0)
     if num_too_long:
         logger.warning(
@@ -83,7 +84,7 @@ def read_comparison_clips(experiment: Experiment, options: ExportOptions) -> Cli
             len(utterances),
             frontend.window_s,
         )
-    return usable
+    return Clips(usable, features)
 
 
 def _no_clip_error(path: Path, window_s: float, *, has_too_long: bool) -> DataError:
