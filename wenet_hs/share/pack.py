@@ -98,7 +98,8 @@ def _check_out(options: PackOptions) -> None:
     out = options.out
     if out.exists():
         others = _list_other_files(out)
-        if others or not options.overwrite or not _is_replaceable(options):
+        is_replaced = options.overwrite and not others and _is_replaceable(options)
+        if not is_replaced:
             found = "exists already"
             if others:
                 found += f" with {list_names(others)}"
@@ -220,9 +221,9 @@ def _copy_bpe_model(source: Path, target: Path) -> None:
 
 
 def _copy_encoder_description(folder: Path, model_dir: Path, encoder_conf: dict[str, Any]) -> None:
-    """Copy the description of a pretrained encoder without paths, and remove its cache's setting.
+    """Copy the description of a pretrained encoder without paths, if the model has one.
 
-    Does nothing for an encoder of our own.
+    Then the folder of its cache is removed from the settings `encoder_conf`.
     """
     source = model_dir / "encoder.json"
     if not source.is_file():
@@ -252,11 +253,13 @@ def _save_weights(folder: Path, experiment: Experiment, options: PackOptions) ->
 
 
 def _write_license(folder: Path, stated: str | None) -> str:
-    """The name of the licence on the hub: an SPDX name in lower case, `other` or `unknown`.
+    """Copy a licence that is a file. Returns its name on the hub.
+
+    The name is an SPDX name in lower case, `other` for a file, or `unknown`.
 
     Args:
-        stated: an SPDX name, or a file with the text, which is copied as LICENSE; None: there is a
-            warning, and the licence is unknown.
+        stated: an SPDX name, or a file with the text, which is copied as LICENSE; None: a warning
+            is logged.
 
     Raises ConfigError for `other` without a text.
     """
@@ -302,9 +305,9 @@ def _make_card(
 
 
 def _write_zip(folder: Path, out: Path) -> None:
-    """A ZIP with one folder in it, without times.
+    """Write a ZIP with one folder, named as the ZIP, that has the files of `folder`.
 
-    Weights hardly compress, so nothing is compressed.
+    It contains no times. Nothing is compressed, because weights hardly compress.
     """
     with open_atomic(out) as file, ZipFile(file, "w") as zipped:
         for path in sorted(folder.iterdir()):

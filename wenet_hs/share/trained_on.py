@@ -57,15 +57,15 @@ def read_consents(experiment: Experiment, path: Path | None) -> list[Consent]:
         files = list(dict.fromkeys(project / CONSENT for project in history.projects))
     else:
         files = [path]
-    pairs_of_files = list[tuple[str, Consent]]()
-    pairs_of_recordings = list[tuple[str, Consent]]()
+    stated = list[tuple[str, Consent]]()  # names as they are written in the files
+    matched = list[tuple[str, Consent]]()  # recordings of the training
     for file in files:
         consents_of_file = read_consent(file)
-        pairs_of_files += consents_of_file.items()
-        pairs_of_recordings += match_consent(consents_of_file, history.recordings)
+        stated += consents_of_file.items()
+        matched += match_consent(consents_of_file, history.recordings)
     # Recordings of two projects may have one name: then one `no` is enough.
-    stated_consents = join_consents(pairs_of_files)
-    consent_of_recording = join_consents(pairs_of_recordings)
+    stated_consents = join_consents(stated)
+    consent_of_recording = join_consents(matched)
     where = " and ".join(str(file) for file in files if file.is_file())
     _refuse_recordings(where, consent_of_recording)
     _refuse_unknown_lists(where, stated_consents, history)
@@ -74,7 +74,10 @@ def read_consents(experiment: Experiment, path: Path | None) -> list[Consent]:
 
 
 def _collect_trainings(experiment: Experiment) -> _TrainingHistory:
-    """Reads the records and training lists of a model and of those that it started from."""
+    """Reads the records and training lists of a model and of those that it started from.
+
+    A packed model among them needs no lists: its recordings were checked when it was packed.
+    """
     projects = list[Path]()
     recordings = dict[str, None]()
     unknown = list[Path]()
@@ -82,14 +85,17 @@ def _collect_trainings(experiment: Experiment) -> _TrainingHistory:
         projects.append(_find_project(folder))
         clips = read_training_lists(run, folder)
         recordings |= dict.fromkeys(clip.wav for clip in clips)
-        was_checked = (folder / WEIGHTS).is_file()  # when this packed model was packed
-        if not clips and not was_checked:
+        is_packed_model = (folder / WEIGHTS).is_file()
+        if not clips and not is_packed_model:
             unknown.append(folder)
     return _TrainingHistory(projects, list(recordings), unknown)
 
 
 def _refuse_recordings(where: str, consent_of_recording: Mapping[str, Consent]) -> None:
-    """Raises DataError if a recording of the training is not allowed."""
+    """Raises DataError if a recording of the training is not allowed.
+
+    A recording without a statement (`is_allowed` is None) is no error.
+    """
     refused = [
         Path(name).name
         for name, consent in consent_of_recording.items()
@@ -107,7 +113,10 @@ def _refuse_recordings(where: str, consent_of_recording: Mapping[str, Consent]) 
 def _refuse_unknown_lists(
     where: str, stated_consents: Mapping[str, Consent], history: _TrainingHistory
 ) -> None:
-    """Raises DataError if it is not known whether a recording that is not allowed was used."""
+    """Raises DataError if recordings that are not allowed may have been used.
+
+    That is so if any recording is not allowed, while the lists of a training are not known.
+    """
     is_any_refused = any(consent.is_allowed is False for consent in stated_consents.values())
     if history.unknown and is_any_refused:
         lists = f"the training lists of {history.unknown[0]}"
@@ -151,10 +160,11 @@ def _list_recordings(projects: Sequence[Path]) -> set[str]:
 
 
 def read_training_lists(run: RunRecord, model_dir: Path) -> list[Utterance]:
-    """The utterances of all training lists.
+    """The utterances of all training lists that the run record of a model names.
 
     Empty if one of the lists has changed or is gone, and for lists of shards. A list that has moved
-    is found in another folder of the project, such as data-old-1/train/data.list.
+    is found in another folder of the project, such as data-old-1/train/data.list. Lists are
+    compared with their SHA-256 in the record.
     """
     if run.lists.kind == "shard":
         return []
@@ -162,9 +172,9 @@ def read_training_lists(run: RunRecord, model_dir: Path) -> list[Utterance]:
     project = _find_project(model_dir)
     unchanged = list[Path]()
     for path in map(Path, run.lists.train_paths):
-        found_list = _find_list(path, project, sums)
-        if found_list is not None:
-            unchanged.append(found_list)
+        unchanged_path = _find_list(path, project, sums)
+        if unchanged_path is not None:
+            unchanged.append(unchanged_path)
     if len(unchanged) != len(sums):
         return []
     utterances = list[Utterance]()
@@ -174,7 +184,7 @@ def read_training_lists(run: RunRecord, model_dir: Path) -> list[Utterance]:
 
 
 def _find_project(model_dir: Path) -> Path:
-    """The folder of the project of a model: that of `exp/softmax` has `exp` in it."""
+    """The folder of the project of a model: `my_project` of `my_project/exp/softmax`."""
     return model_dir.resolve().parent.parent
 
 
