@@ -64,20 +64,21 @@ def compare_outputs(
             yield from _compare_decoder(open_onnx(folder / DECODER), model, memory_1TD, ids)
     if (folder / MODEL).exists():
         file = open_onnx(folder / MODEL)
-        if _reads_lengths(file):
+        if _reads_batches(file):
             for two_clips in _pair_clips(clips, model.encoder.min_frames):
                 yield from _compare_batch(file, model, two_clips)
 
 
 def largest_difference(pairs: Iterable[OutputPair]) -> float:
-    """The largest absolute difference of two values; NaN if one is NaN.
+    """The largest difference between a value of PyTorch and that of onnxruntime, at least 0.
 
-    For a value of PyTorch beyond ±1, it is the fraction of that value.
+    The difference is absolute for values of PyTorch within ±1, and relative to the value beyond.
+    The result is NaN if a value is NaN.
     """
     largest = torch.zeros(())
     for pair in pairs:
-        unit = pair.expected.abs().clamp(min=1)
-        differences = (pair.actual - pair.expected).abs() / unit
+        scale = pair.expected.abs().clamp(min=1)
+        differences = (pair.actual - pair.expected).abs() / scale
         largest = torch.maximum(largest, differences.max())
     return float(largest)
 
@@ -106,13 +107,13 @@ def _run_encoder(file: OnnxFile, model: AsrModel, features: Tensor, chunk: Chunk
         window = chunk_window(model.encoder, chunk)
         return run_chunks(file, features, window.length, window.shift)
     inputs = [features[None]]
-    if _reads_lengths(file):
+    if _reads_batches(file):
         inputs.append(torch.tensor([len(features)]))
     return file.run(*inputs)[0][0]
 
 
-def _reads_lengths(file: OnnxFile) -> bool:
-    """Whether a file reads batches of whole utterances: padded inputs and their lengths."""
+def _reads_batches(file: OnnxFile) -> bool:
+    """Whether a file reads batches of whole utterances: its inputs are `x` and `x_lens`."""
     return len(file.inputs) == 2
 
 

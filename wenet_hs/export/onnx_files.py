@@ -75,8 +75,8 @@ def _export_program(graph: Graph) -> torch.onnx.ONNXProgram:
     """
     dynamic_shapes: list[dict[int, Any] | None] = []
     for name in graph.inputs:
-        sizes = {dimension: Dim.DYNAMIC for dimension in graph.dynamic.get(name, ())}
-        dynamic_shapes.append(sizes or None)  # None: the shape of the example is fixed
+        of_any_size = {dimension: Dim.DYNAMIC for dimension in graph.dynamic.get(name, ())}
+        dynamic_shapes.append(of_any_size or None)  # None: the shape of the example is fixed
     try:
         with torch.no_grad(), _without_warnings():
             program = torch.onnx.export(
@@ -149,6 +149,7 @@ def run_chunks(file: OnnxFile, features: Tensor, window: int, shift: int) -> Ten
     first_frames = range(0, len(features) - window + 1, shift)
     for number, begin in enumerate(first_frames):
         num_before = number * chunk_size  # encoder frames of the chunks before
+        # Only the last `num_before` cached frames exist: the stream began with the first of them.
         exists_S = torch.arange(num_cached + chunk_size) >= num_cached - num_before
         first_output, att_cache, cnn_cache, *_ = file.run(
             features[None, begin : begin + window],

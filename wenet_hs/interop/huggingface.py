@@ -160,11 +160,12 @@ def _choose_adapter(
             )
         return None
     with_file = _list_adapters(folder)
+    # Saved after fine-tuning to one language: its adapters are among the other weights.
     is_single = not with_file and len(with_vocabulary) < 2
     if is_single or not has_adapters:
         known = with_vocabulary
     elif with_vocabulary:
-        known = with_file & with_vocabulary
+        known = with_file & with_vocabulary  # a language needs both
     else:
         known = with_file
     listed = list_names(sorted(known))
@@ -175,7 +176,7 @@ def _choose_adapter(
             f"has parts for languages: {languages}",
             "name the language with --lang",
         )
-    is_unnamed = is_single and not known  # the user knows which language it is
+    is_unnamed = is_single and not known  # any `lang` is accepted: only the user knows its name
     if lang not in known and not is_unnamed:
         to_do = f"use one of {listed}" if known else f"download adapter.{lang}.safetensors"
         raise ConfigError(
