@@ -207,7 +207,7 @@ class Recognizer:
             spans: begin and end in seconds of the segments; None: speech is found.
             on_progress: called with the number of segments decoded since the last call, and with
                 their total number.
-        Raises: as `transcribe`.
+        Raises: as `transcribe`; DataError also for a segment of `spans` that has no audio.
         """
         max_segment_s = self._limit_segment(max_segment_s)
         mode = self._check_mode(mode)
@@ -226,6 +226,7 @@ class Recognizer:
             return read_audio(path, start=piece.begin_s, end=piece.end_s, sample_rate=rate)
 
         pieces = list(chain.from_iterable(pieces_of_segments))
+        # The pieces of the first segment, then those of the second one, and so on.
         decoded = iter(self._decode(read_piece, pieces, mode, str(path), on_progress))
         segments = []
         for pieces_of_segment in pieces_of_segments:
