@@ -242,7 +242,7 @@ def make_lms(num_units: int, device: str) -> Iterator[LanguageModel]:
             .eval()
             .to(device)
         )
-        yield RecurrentModel("lm", model, units, units)
+        yield RecurrentModel("lm", model, lm_units=units, recogniser_units=units)
 
 
 def check_language_models(args: argparse.Namespace) -> str:

@@ -336,7 +336,7 @@ def test_kenlm_keeps_a_state_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     kenlm.Model.return_value.BaseScore.side_effect = score
     monkeypatch.setitem(sys.modules, "kenlm", kenlm)
-    monkeypatch.setattr(backoff, "_MAX_SEEN", 5)
+    monkeypatch.setattr(backoff, "_MAX_STEPS", 5)
     lm = KenlmModel(tmp_path / "lm.bin", UNITS)
     states = lm.start(2)
     for ids in ([3, 4], [4, 3], [3, 4], [5, 6], [3, 4]):
@@ -345,7 +345,7 @@ def test_kenlm_keeps_a_state_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         )
         torch.testing.assert_close(lm.score(states, torch.tensor([ids]).T), expected)
         states = lm.advance(states, torch.tensor(ids))
-    assert len(lm._states) == 5 and len(lm._seen) <= 5
+    assert len(lm._states) == 5 and len(lm._steps) <= 5
 
 
 def test_kenlm_gives_the_same_scores(tmp_path: Path) -> None:

@@ -59,7 +59,8 @@ def make_lm(kind: str, folder: Path, device: torch.device) -> AnyLanguageModel:
     tree = Tree.huffman(range(1, NUM_UNITS + 1))
     head = HSoftmaxHead(8, tree) if kind == "lstm" else SoftmaxHead(8, NUM_UNITS)
     sizes = {"embedding_size": 6, "num_layers": 2, "dropout_rate": 0.0}
-    return RecurrentModel("lm", RnnLm(head, kind=kind, **sizes).eval().to(device), UNITS, UNITS)
+    model = RnnLm(head, kind=kind, **sizes).eval().to(device)
+    return RecurrentModel("lm", model, lm_units=UNITS, recogniser_units=UNITS)
 
 
 def assert_equal(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:

@@ -89,7 +89,7 @@ def test_a_text_is_one_sequence_with_an_end_per_sentence(tmp_path: Path) -> None
     assert text.num_characters == len("one two one two one two\nthree eight <unk>\n")
     kept = read_running_text([path], make_tokenizer("word", TABLE), keep_empty_lines=True)
     assert (len(kept), kept.num_sentences, kept.ids.tolist().count(eos)) == (12, 3, 3)
-    assert text.counts(len(TABLE)).sum() == 11
+    assert text.count_units(len(TABLE)).sum() == 11
 
 
 @settings(max_examples=60, deadline=None)
@@ -123,7 +123,7 @@ def test_a_sentence_starts_after_an_end_also_where_sos_is_another_unit(tmp_path:
     assert batch.inputs.tolist() == [[3, 4, 5]] and batch.targets.tolist() == [[4, 5, 3]]
     model = small_lm(SoftmaxHead(8, len(table)))
     after_end, _ = model(torch.tensor([[3]]), model.start(1))
-    lm = RecurrentModel("m", model, table, table)
+    lm = RecurrentModel("m", model, lm_units=table, recogniser_units=table)
     states, ids = lm.start(1), torch.arange(6)[None]
     expected = model.head.log_probs(after_end[0]).detach()
     scores = lm.score(states, ids)[0, 3:]

@@ -283,7 +283,7 @@ def test_words_that_are_not_units_are_counted_and_left_out(monkeypatch: pytest.M
     assert text.ids.tolist() == [3, 4, 1, *[3] * 6, 4, 4]
     assert text.starts.tolist() == [0, 3, 6, 9, 10, 11]  # a longer sentence is cut
     assert text.unknown == {"x": 2, "<blank>": 1, "<sos/eos>": 1}
-    assert text.counts(6).tolist() == [0, 1, 0, 7, 3, 0]
+    assert text.count_units(6).tolist() == [0, 1, 0, 7, 3, 0]
     assert split_jobs(text.starts) == [(0, 1), (1, 2), (2, 3), (3, 5)]
 
 
@@ -329,9 +329,14 @@ def test_windows_are_drawn_evenly_and_frequent_words_are_left_out() -> None:
     text = text_of([[0] * 9 + [1]] * 1000)
     options = Word2VecOptions(window=4, sample=0.1)
     vectors = np.zeros((3, 100), np.float32)
-    drawn = word2vec._Training(
-        text, options, vectors, SoftmaxHead(100, 3), np.random.default_rng(0)
-    ).draw_words((0, 1000))
+    trainer = word2vec._Trainer(
+        text=text,
+        options=options,
+        vectors_VD=vectors,
+        head=SoftmaxHead(100, 3),
+        generator=np.random.default_rng(0),
+    )
+    drawn = trainer.draw_words(word2vec.SentenceRange(0, 1000))
     kept = np.bincount(drawn.ids)
     assert kept[1] == 1000 and kept[0] == pytest.approx(4000, abs=150)
     assert (np.diff(drawn.starts) >= 1).all() and (drawn.ids[drawn.starts[1:] - 1] == 1).all()

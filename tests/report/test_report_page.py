@@ -500,6 +500,16 @@ def test_the_confusion_map_contains_all_errors(tmp_path: Path) -> None:
     )
 
 
+def test_rarer_units_that_are_only_left_out_are_others(tmp_path: Path) -> None:
+    """20 units with errors; the rarest four, q to t, are never recognised for another one."""
+    folder = write_experiment(tmp_path / "a")
+    reference = {"xx0": "abcdefghijklmnopqrst", "xx1": "a"}
+    write_report(folder, scored_with(reference, {"xx0": "", "xx1": "b"}))
+    text = text_of(build(folder))
+    assert "The 16 units with the most errors as reference and as recognised; all rarer" in text
+    assert " p 1 others 4 " in text
+
+
 def test_the_summary_has_a_row_per_mode_and_experiment(tmp_path: Path) -> None:
     folders = [
         write_experiment(tmp_path / "exp/a"),

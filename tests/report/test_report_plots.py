@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from wenet_hs.report.plots import (
     Dot,
-    Line,
+    Series,
     interval_chart,
     line_chart,
     log_ticks,
     scatter_chart,
-    thin,
+    thin_curve,
     ticks,
 )
 from wenet_hs.score.bootstrap import Interval
@@ -31,23 +31,23 @@ def heights(svg: str) -> list[float]:
 
 
 def test_values_are_linear_or_logarithmic() -> None:
-    ys = heights(line_chart([Line(points=[(0, 0), (50, 1), (100, 2)], colour=0)], label="x"))
+    ys = heights(line_chart([Series(points=[(0, 0), (50, 1), (100, 2)], colour=0)], label="x"))
     assert ys[0] > ys[1] > ys[2] and ys[0] - ys[1] == pytest.approx(ys[1] - ys[2], abs=0.2)
     svg = line_chart(
-        [Line(points=[(1, 100), (2, 10), (3, 1)], colour=0)], label="x", may_be_log=True
+        [Series(points=[(1, 100), (2, 10), (3, 1)], colour=0)], label="x", may_be_log=True
     )
     ys = heights(svg)
     assert ys[1] - ys[0] == pytest.approx(ys[2] - ys[1], abs=0.2)
     assert "log scale" in svg
     for low in (50, 0):
         assert "log scale" not in line_chart(
-            [Line(points=[(1, 100), (2, low)], colour=0)], label="x", may_be_log=True
+            [Series(points=[(1, 100), (2, low)], colour=0)], label="x", may_be_log=True
         )
     lines = [
-        Line(points=[(1, 1), (2, 2)], colour=1),
-        Line(points=[(1, 1), (2, 2)], colour=0, faint=True),
+        Series(points=[(1, 1), (2, 2)], colour=1),
+        Series(points=[(1, 1), (2, 2)], colour=0, faint=True),
     ]
-    drawn = parse(line_chart(lines, label="<&>", show=lambda value: f"<{value:g}>"))
+    drawn = parse(line_chart(lines, label="<&>", format_value=lambda value: f"<{value:g}>"))
     assert [line.attrib["class"] for line in drawn.iter("polyline")] == ["c0 faint", "c1"], (
         "faint lines are below"
     )
@@ -56,16 +56,16 @@ def test_values_are_linear_or_logarithmic() -> None:
 
 def test_few_or_equal_values() -> None:
     for points in ([(5, 3.0)], [(0, 0.0)], [(1, 2.0), (2, 2.0)], [(1, -1.0), (2, math.nan)]):
-        svg = line_chart([Line(points=points, colour=0)], label="x")
+        svg = line_chart([Series(points=points, colour=0)], label="x")
         assert len(list(parse(svg).iter("circle"))) == sum(
             math.isfinite(value) for _, value in points
         )
         assert "nan" not in svg
     for none in ([], [(1, math.inf)]):
-        assert line_chart([Line(points=none, colour=0)], label="x") == ""
+        assert line_chart([Series(points=none, colour=0)], label="x") == ""
     assert (
         interval_chart([], label="x")
-        == scatter_chart([Line(points=[], colour=0)], label="x", unit="phones")
+        == scatter_chart([Series(points=[], colour=0)], label="x", unit="phones")
         == ""
     )
 
@@ -93,10 +93,10 @@ def test_intervals_reach_from_low_to_high() -> None:
 
 
 def test_no_label_is_cut() -> None:
-    rates = [Line(points=[(0, 0.0002), (12_500, 0.00084)], colour=0)]
+    rates = [Series(points=[(0, 0.0002), (12_500, 0.00084)], colour=0)]
     names = ("a language with a long name", "macro average")
     dots = [Dot(row=name, score=Rate(20, None), colour=0, label="a") for name in names]
-    clouds = [Line(points=[(1, 0.1), (1500, 20)], colour=0)]
+    clouds = [Series(points=[(1, 0.1), (1500, 20)], colour=0)]
     charts = [line_chart(rates, label="x"), scatter_chart(clouds, label="x", unit="phones")]
     for svg in (*charts, interval_chart(dots, label="x")):
         width = float(parse(svg).attrib["viewBox"].split()[2])
@@ -123,15 +123,18 @@ def test_ticks_are_few_and_enclose_the_range(low: float, width: float) -> None:
 
 
 def test_long_curves_are_means() -> None:
-    assert thin([(1, 1.0), (2, 3.0), (3, 5.0), (4, 7.0)], most=2) == [(2, 2.0), (4, 6.0)]
-    svg = line_chart([Line(points=[(step, 1.0) for step in range(12_345)], colour=0)], label="x")
+    assert thin_curve([(1, 1.0), (2, 3.0), (3, 5.0), (4, 7.0)], max_points=2) == [
+        (2, 2.0),
+        (4, 6.0),
+    ]
+    svg = line_chart([Series(points=[(step, 1.0) for step in range(12_345)], colour=0)], label="x")
     assert len(re.findall(r"\d,\d", svg)) <= 200
 
 
 def test_equal_dots_are_one_larger_dot_and_clouds_are_separate() -> None:
     clouds = [
-        Line(points=[(4, 0.5), (4, 0.5), (8, 1.0)], colour=0),
-        Line(points=[(4, 0.5)], colour=1),
+        Series(points=[(4, 0.5), (4, 0.5), (8, 1.0)], colour=0),
+        Series(points=[(4, 0.5)], colour=1),
     ]
     svg = parse(scatter_chart(clouds, label="x", unit="phones"))
     groups = {group.attrib["class"]: list(group.iter("circle")) for group in svg.iter("g")}
@@ -145,6 +148,6 @@ def test_equal_dots_are_one_larger_dot_and_clouds_are_separate() -> None:
     ), "inside the plot"
     assert {"phones", "100 %"} <= {text.text for text in svg.iter("text")}
     many = scatter_chart(
-        [Line(points=[(n, 0.1) for n in range(5000)], colour=0)], label="x", unit="phones"
+        [Series(points=[(n, 0.1) for n in range(5000)], colour=0)], label="x", unit="phones"
     )
     assert many.count("<circle") == 1000

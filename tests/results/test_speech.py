@@ -3,7 +3,7 @@
 
 import pytest
 
-from wenet_hs.results.speech import are_simulated, describe_speech, is_marked_simulated
+from wenet_hs.results.speech import describe_speech, has_simulated_speech, is_marked_simulated
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from wenet_hs.results.speech import are_simulated, describe_speech, is_marked_si
     ],
 )
 def test_keys_of_simulated_speech(keys: list[str], *, expected: bool) -> None:
-    assert are_simulated(keys) is expected
+    assert has_simulated_speech(keys) is expected
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def run(args: argparse.Namespace) -> None:
     names = ("arch", "dim", "window", "shrink_windows", "epochs", "lr", "min_lr", "sample", "seed")
     options, counts = (
         Word2VecOptions(**{name: getattr(args, name) for name in names}),
-        text.counts(len(table)),
+        text.count_units(len(table)),
     )
     if args.head == "hsoftmax" and tree is None:
         tree = Tree.huffman(counts.astype(np.float64), table.units)

@@ -21,15 +21,16 @@ _VERSION = MAGIC + b" format version 5\n\0"
 _PARAMETERS_OFFSET = 88
 """Bytes before the parameters: the version and test values, padded to multiples of 8 bytes."""
 _PARAMETERS = struct.Struct("=4x4x4x?3x4xQ")
-"""Whether the file has the spelling of the words, and the number of 1-grams.
+"""Whether the file has the spelling of the words (`?`), and the number of 1-grams (`Q`).
 
-Before them stand the order, the size of the hash tables and the kind of the model; between them the
-version of that kind.
+The bytes that are skipped (`x`) hold the order, the size of the hash tables, the kind of the model,
+padding, and the version of that kind.
 """
 _FIRST_WORD = b"<unk>\0"
+"""The words begin with it. A zero byte ends each of them."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class KenlmVocabulary:
     """The words of a binary file, with `<s>`, `</s>` and `<unk>`."""
 
@@ -46,40 +47,47 @@ def is_kenlm_file(path: Path) -> bool:
 
 
 def read_kenlm_vocabulary(path: Path) -> KenlmVocabulary:
-    """Raises DataError if the file is of another version or incomplete, or a word is not UTF-8."""
+    """The words of a binary file of KenLM, without loading the model.
+
+    A file that was built without the spelling of its words has only their number.
+
+    Raises DataError if the file is of another version or incomplete, or a word is not UTF-8.
+    """
+    header_size = _PARAMETERS_OFFSET + _PARAMETERS.size
     with path.open("rb") as file:
-        header = file.read(_PARAMETERS_OFFSET + _PARAMETERS.size)
-        is_complete = len(header) == _PARAMETERS_OFFSET + _PARAMETERS.size
-        if not is_complete or not header.startswith(_VERSION):
+        header = file.read(header_size)
+        if len(header) < header_size or not header.startswith(_VERSION):
             raise _make_damaged_error(path)
         has_spelling, num_words = _PARAMETERS.unpack_from(header, _PARAMETERS_OFFSET)
         if not has_spelling:
-            return KenlmVocabulary(num_words, None)
+            return KenlmVocabulary(num_words=num_words, words=None)
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            spelling = content[_spelling_offset(path, content, num_words) :]
+            offset = _find_spelling(path, content, num_words)
+            spelling = content[offset:]
     try:
         words = spelling.decode("utf-8").removesuffix("\0").split("\0")
     except UnicodeDecodeError as error:
         to_do = "convert the ARPA file to UTF-8 and build it again with build_binary"
         raise DataError(path, "has words that are not UTF-8", to_do) from error
-    return KenlmVocabulary(num_words, words)
+    return KenlmVocabulary(num_words=num_words, words=words)
 
 
-def _spelling_offset(path: Path, content: mmap.mmap, num_words: int) -> int:
-    """Where the words begin, each of which a zero byte ends.
+def _find_spelling(path: Path, content: mmap.mmap, num_words: int) -> int:
+    """Where the words of a binary file begin: their spellings are its end.
 
-    The first one is `<unk>`; another one may end with `<unk>`.
-
-    Raises DataError if fewer than `num_words` words are there.
+    The first word is `<unk>`, and a zero byte ends each. So the words begin at the last `<unk>`
+    with at least `num_words` zero bytes after it. A later `<unk>` is the end of another word, such
+    as `my<unk>`. Raises DataError if there is no such place: then the file is incomplete.
     """
     offset = content.rfind(_FIRST_WORD)
     while offset >= 0 and content[offset:].count(b"\0") < num_words:
         offset = content.rfind(_FIRST_WORD, 0, offset)
-    if offset < 0:
+    if offset < 0:  # not found
         raise _make_damaged_error(path)
     return offset
 
 
 def _make_damaged_error(path: Path) -> DataError:
-    found = "is no complete binary file of KenLM (version 5)"
-    return DataError(path, found, "build it again with build_binary")
+    """The error for a file of another version, and for one that is cut off."""
+    fault = "is no complete binary file of KenLM (version 5)"
+    return DataError(path, fault, "build it again with build_binary")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Perplexity of a text by a language model, and sentences drawn from the model.
+"""Perplexity of a text by a recurrent language model, and sentences drawn from the model.
 
 Dimension key: B parts of the text, T steps, D width, S values of a state, N targets, V units.
 """
@@ -11,17 +11,28 @@ import torch
 from torch import Tensor
 
 from wenet_hs.lm.recurrent import RnnLm
-from wenet_hs.lm.text import RunningText, TextBatch
+from wenet_hs.lm.text import NO_TARGET, RunningText, TextBatch
 from wenet_hs.text.units import SpecialIds
+
+_LARGEST_EXPONENT = 709.0
+"""exp of a little more is too large for a float."""
 
 
 def head_inputs(model: RnnLm, batch: TextBatch, state_BS: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The head's inputs (N, D) and targets (N,) of a batch, and the state after it (B, S)."""
+    """Run the recurrent layers over a batch, and collect what the head needs to compute the loss.
+
+    Args:
+        batch: (B, T), on any device. After the end of the text its targets are `NO_TARGET`.
+        state_BS: the state before the batch, on the device of the model.
+    Returns:
+        (N, D) the head's input for each target; (N,) the targets, without positions after the end
+        of the text; (B, S) the state after the batch.
+    """
     device = state_BS.device
     hidden_BTD, after_BS = model(batch.inputs.to(device), state_BS)
     targets_BT = batch.targets.to(device)
-    is_target_BT = targets_BT >= 0
-    if bool(is_target_BT.all()):  # except at the end of the text
+    is_target_BT = targets_BT != NO_TARGET
+    if bool(is_target_BT.all()):  # everywhere but at the end of the text: no selection is needed
         return hidden_BTD.flatten(0, 1), targets_BT.flatten(), after_BS
     return hidden_BTD[is_target_BT], targets_BT[is_target_BT], after_BS
 
@@ -35,18 +46,25 @@ def text_nll(
     num_steps: int = 200,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> float | None:
-    """The sum of the nats of all units of a text, in evaluation mode; None if `is_stopped` before
-    the end.
+    """The sum of -log p, in nats, over all units of a text; None if it was stopped.
+
+    It is computed in evaluation mode. Afterwards the model is in the mode that it was in.
 
     Args:
-        parts: parts of the text that are read side by side; each starts with an empty state.
+        parts: B, how many parts of the text are read side by side. Each starts with an empty state.
+            A short text has no more parts than units.
+        num_steps: T, how many units of each part are computed at once.
+        is_stopped: asked after each batch. If it returns True, the computation ends.
     """
     was_training = model.training
     model.eval()
-    state_BS, total = model.start(min(parts, len(text))), 0.0
-    for batch in text.batches(len(state_BS), num_steps):
+    num_parts = min(parts, len(text))
+    state_BS = model.start(num_parts)
+    total = 0.0
+    for batch in text.batches(num_parts, num_steps):
         hidden_ND, targets_N, state_BS = head_inputs(model, batch, state_BS)
-        total += float(model.head.nll(hidden_ND, targets_N).double().sum())
+        nll_N = model.head.nll(hidden_ND, targets_N)
+        total += float(nll_N.double().sum())
         if is_stopped():
             break
     model.train(was_training)
@@ -54,17 +72,21 @@ def text_nll(
 
 
 def perplexity(loss: float) -> float:
-    """exp of nats per unit; infinite where a float cannot hold it."""
-    return math.exp(loss) if loss < 709.0 else math.inf
+    """exp of a loss in nats per unit; infinite where a float cannot hold it."""
+    return math.exp(loss) if loss < _LARGEST_EXPONENT else math.inf
 
 
 def text_scores(total: float, text: RunningText) -> dict[str, float]:
-    """The scores of a text from the sum of its nats, `text_nll`; a unit is a target, also an end of
-    sentence.
+    """The scores of a text by their names in the JSON of `lm score`.
+
+    Args:
+        total: the sum of -log p over the text, in nats.
+        text: its units include the ends of sentences.
     """
+    nats_per_unit = total / len(text)
     bits = total / math.log(2)
     return {
-        "perplexity": perplexity(total / len(text)),
+        "perplexity": perplexity(nats_per_unit),
         "bits_per_unit": bits / len(text),
         "bits_per_character": bits / text.num_characters,
         "nats": total,
@@ -79,25 +101,31 @@ def text_scores(total: float, text: RunningText) -> dict[str, float]:
 def sample_sentences(
     model: RnnLm, special: SpecialIds, count: int, *, temperature: float, max_units: int, seed: int
 ) -> Iterator[list[int]]:
-    """Draw sentences one after the other from the running text of the model, as unit ids without
-    the end.
+    """Draw sentences from the model, each in the context of those before it.
+
+    The same seed gives the same sentences. <blank> is never drawn.
 
     Args:
+        special: the special ids of the model's units.
+        count: how many sentences.
         temperature: > 0; the log-probabilities are divided by it.
         max_units: a longer sentence is ended there.
+    Yields: the unit ids of each sentence, without its end.
     """
     generator = torch.Generator().manual_seed(seed)
-    state, unit = model.start(1), special.eos
+    state_1S = model.start(1)
+    last_unit = special.eos
     for _ in range(count):
         sentence: list[int] = []
         while len(sentence) < max_units:
-            _, state = model(torch.tensor([[unit]], device=state.device), state)
-            log_probs_V = model.head.log_probs(model.head_input(state))[0].cpu()
+            input_11 = torch.tensor([[last_unit]], device=state_1S.device)
+            _, state_1S = model(input_11, state_1S)
+            log_probs_V = model.head.log_probs(model.head_input(state_1S))[0].cpu()
             log_probs_V[special.blank] = -torch.inf
-            weights_V = (log_probs_V / temperature).softmax(-1)
-            unit = int(torch.multinomial(weights_V, 1, generator=generator))
-            if unit == special.eos:
+            probs_V = (log_probs_V / temperature).softmax(-1)
+            last_unit = int(torch.multinomial(probs_V, 1, generator=generator))
+            if last_unit == special.eos:
                 break
-            sentence.append(unit)
-        unit = special.eos
+            sentence.append(last_unit)
+        last_unit = special.eos  # also after a sentence that was ended at `max_units`
         yield sentence

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""word2vec over the output heads: skip-gram and CBOW with a tree or a full softmax (Mikolov et al.
+"""word2vec over the output heads: skip-gram and CBOW with a tree or a full softmax.
 
-2013).
-
-The order of the updates and the learning rates are gensim's with one thread. gensim reads the
-sigmoid from a table of 1,000 values and skips a decision whose score is 6 or more in size. Here
-every decision is computed in float32.
+The models are those of Mikolov et al. (2013). The order of the updates and the learning rates are
+gensim's with one thread. gensim reads the sigmoid from a table of 1,000 values and skips a decision
+whose score is 6 or more in size. Here every decision is computed in float32.
 
 Dimension key: V units, D width, N words of the text, S sentences, M words of a job.
 """
@@ -33,16 +31,28 @@ from wenet_hs.tree.tree import NaryTree, Tree
 
 logger = logging.getLogger(__name__)
 
-UNIT_DIM, TRAINED_UNITS = 64, 4_000_000
-"""Of `unit_vectors`: the width, and how many units it reads in all passes."""
+UNIT_DIM = 64
+"""The width of `unit_vectors`."""
+TRAINED_UNITS = 4_000_000
+"""How many units `unit_vectors` reads in all passes."""
 JOB_WORDS = 10_000
 """The most words with one learning rate, as in gensim. A longer sentence is cut."""
 
 Architecture = Literal["skipgram", "cbow"]
 Ints = NDArray[np.int64]
 Float32s = NDArray[np.float32]
-SentenceRange = tuple[int, int]
-"""The first sentence, and the one after the last."""
+
+
+class SentenceRange(NamedTuple):
+    """Sentences of a text that follow each other."""
+
+    first: int
+    end: int
+    """The one after the last."""
+
+
+ProgressDisplay = Callable[[Sequence[SentenceRange], str], Iterable[SentenceRange]]
+"""Gets the jobs of an epoch and its name, and gives the same jobs one by one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +94,7 @@ class EncodedText(NamedTuple):
     unknown: Counter[str]
     """The words that are not units and were left out."""
 
-    def counts(self, num_units: int) -> Ints:
+    def count_units(self, num_units: int) -> Ints:
         """(V,) how often each unit occurs."""
         return np.bincount(self.ids, minlength=num_units)
 
@@ -107,25 +117,38 @@ class WordVectors(NamedTuple):
 
 
 def encode_text(sentences: Iterable[str], tokenizer: Tokenizer) -> EncodedText:
-    """The units of the sentences.
+    """The units of sentences, without empty sentences. One longer than a job is cut into several.
 
     A word that is not a unit is left out, as in gensim: its neighbours become adjacent.
 
     `<unk>` in the text is the unit of this name. `<blank>` and the end of sentence are no words.
     """
-    special, id_of, unknown = tokenizer.table.special, cache(tokenizer.table.id_of), Counter[str]()
-    ids, starts = array("i"), [0]
+    special = tokenizer.table.special
+    no_words = (special.blank, special.sos, special.eos)
+    id_of = cache(tokenizer.table.id_of)
+    unknown = Counter[str]()
+    ids = array("i")
+    starts = [0]
     for sentence in sentences:
         for unit in tokenizer.split(sentence):
             unit_id = id_of(unit)
-            if unit_id is None or unit_id in (special.blank, special.sos, special.eos):
+            if unit_id is None or unit_id in no_words:
                 unknown[unit] += 1
             else:
                 ids.append(unit_id)
-        starts += [*range(starts[-1] + JOB_WORDS, len(ids), JOB_WORDS), len(ids)]
+        cuts = range(starts[-1] + JOB_WORDS, len(ids), JOB_WORDS)
+        starts.extend(cuts)
+        starts.append(len(ids))
     return EncodedText(
-        np.array(ids, dtype=np.int32), np.unique(np.array(starts, dtype=np.int64)), unknown
+        ids=np.array(ids, dtype=np.int32),
+        starts=np.unique(np.array(starts, dtype=np.int64)),  # an empty sentence repeats a start
+        unknown=unknown,
     )
+
+
+def _show_no_progress(jobs: Sequence[SentenceRange], name: str) -> Iterable[SentenceRange]:
+    """The jobs as they are."""
+    return jobs
 
 
 def train_word2vec(
@@ -135,9 +158,7 @@ def train_word2vec(
     *,
     tree: Tree | NaryTree | None = None,
     vectors: Float32s | None = None,
-    show_progress: Callable[
-        [Sequence[SentenceRange], str], Iterable[SentenceRange]
-    ] = lambda jobs, name: jobs,
+    show_progress: ProgressDisplay = _show_no_progress,
     level: int = logging.INFO,
 ) -> WordVectors:
     """Train word vectors and the output vectors of a head, on one thread.
@@ -155,30 +176,36 @@ def train_word2vec(
         ValueError: the ids, the tree or the vectors do not fit V and D.
         ConfigError: the loss is not finite, or `sample` leaves nothing to predict.
     """
-    generator, counts = np.random.default_rng(options.seed), text.counts(num_units)
-    drawn = (2 * generator.random((num_units, options.dim), dtype=np.float32) - 1) / np.float32(
-        options.dim
-    )
-    own = drawn if vectors is None else np.array(vectors, dtype=np.float32, order="C")
-    in_tree = num_units if tree is None else tree.num_units
-    if (
-        own.shape != drawn.shape or not len(counts) == in_tree == num_units
-    ):  # the kernel does not check indexes
+    generator = np.random.default_rng(options.seed)
+    # They are drawn also if they are not used: so the windows of one seed are the same.
+    uniform_VD = generator.random((num_units, options.dim), dtype=np.float32)
+    first_VD = (2 * uniform_VD - 1) / np.float32(options.dim)
+    if vectors is not None:
+        first_VD = np.array(vectors, dtype=np.float32, order="C")
+    counts_V = text.count_units(num_units)
+    tree_size = num_units if tree is None else tree.num_units
+    # The kernel does not check indexes.
+    are_units_right = len(counts_V) == tree_size == num_units
+    if not are_units_right or first_VD.shape != uniform_VD.shape:
         raise ValueError(
             f"text, tree, vectors: expected {num_units} units and vectors of {options.dim} numbers"
         )
     head = SoftmaxHead(options.dim, num_units) if tree is None else HSoftmaxHead(options.dim, tree)
     for parameter in head.parameters():
         torch.nn.init.zeros_(parameter)
-    training = _Training(text, options, own, head, generator)
-    losses = [training.run_epoch(epoch, show_progress, level) for epoch in range(options.epochs)]
-    own[counts == 0] = np.nan
-    return WordVectors(own, head, losses)
+    trainer = _Trainer(
+        text=text, options=options, vectors_VD=first_VD, head=head, generator=generator
+    )
+    losses = [trainer.run_epoch(epoch, show_progress, level) for epoch in range(options.epochs)]
+    trained_VD = trainer.vectors_VD
+    trained_VD[counts_V == 0] = np.nan
+    return WordVectors(vectors=trained_VD, head=head, losses=losses)
 
 
 def unit_vectors(sequences: Sequence[Sequence[int]], num_units: int, seed: int) -> Float32s:
-    """Skip-gram vectors for a tree of kind `embedding`, with settings for hundreds of units in
-    thousands of utterances.
+    """Skip-gram vectors for a tree of kind `embedding`.
+
+    The settings are for hundreds of units in thousands of utterances.
 
     Args:
         sequences: unit ids of each transcript. They are read until four million units have been, in
@@ -187,20 +214,43 @@ def unit_vectors(sequences: Sequence[Sequence[int]], num_units: int, seed: int) 
     Returns: (V, 64); NaN in the rows of units that never occur, zero if only one unit occurs.
     """
     starts = np.cumsum([0, *map(len, sequences)])
-    text = EncodedText(
-        np.fromiter(chain.from_iterable(sequences), np.int32, starts[-1]), starts, Counter()
-    )
-    counts = text.counts(num_units)
-    if np.count_nonzero(counts) < 2:  # nothing to predict
-        return np.where(
-            counts[:, None] > 0, np.float32(0), np.full((num_units, UNIT_DIM), np.nan, np.float32)
-        )
-    epochs = min(max(math.ceil(TRAINED_UNITS / len(text.ids)), 5), 100)
+    ids = np.fromiter(chain.from_iterable(sequences), np.int32, count=starts[-1])
+    text = EncodedText(ids=ids, starts=starts, unknown=Counter())
+    counts_V = text.count_units(num_units)
+    if np.count_nonzero(counts_V) < 2:  # nothing to predict
+        vectors_VD = np.full((num_units, UNIT_DIM), np.nan, np.float32)
+        vectors_VD[counts_V > 0] = 0
+        return vectors_VD
+    passes_of_all_units = math.ceil(TRAINED_UNITS / len(text.ids))
     options = Word2VecOptions(
-        dim=UNIT_DIM, window=3, epochs=epochs, seed=seed
-    )  # a window of about a syllable
-    tree = Tree.huffman(counts.astype(np.float64))
+        dim=UNIT_DIM,
+        window=3,  # about a syllable
+        epochs=min(max(passes_of_all_units, 5), 100),
+        seed=seed,
+    )
+    tree = Tree.huffman(counts_V.astype(np.float64))
     return train_word2vec(text, num_units, options, tree=tree, level=logging.DEBUG).vectors
+
+
+# ---- training in jobs
+
+
+def split_jobs(starts: Ints) -> list[SentenceRange]:
+    """Ranges of whole sentences that have at most `JOB_WORDS` words together.
+
+    A sentence that is longer has a job of its own. `starts`: as in `EncodedText`.
+    """
+    begins = starts.tolist()
+    num_sentences = len(begins) - 1
+    jobs: list[SentenceRange] = []
+    first = 0
+    for sentence in range(num_sentences):
+        num_words = begins[sentence + 1] - begins[first]  # with this sentence
+        if num_words > JOB_WORDS and sentence > first:
+            jobs.append(SentenceRange(first, sentence))
+            first = sentence
+    jobs.append(SentenceRange(first, num_sentences))
+    return jobs
 
 
 class _Words(NamedTuple):
@@ -214,87 +264,126 @@ class _Words(NamedTuple):
     """(M,) how many words before and after each word are used."""
 
 
-class _Training:
-    """The vectors and the head, which are updated in place, and the random draws."""
+class _Loss(NamedTuple):
+    """The cost of some predictions."""
+
+    nats: float
+    """The sum."""
+    num_predictions: int
+
+
+class _Trainer:
+    """Runs epochs. It updates the vectors and the head in place, and draws words and windows."""
 
     def __init__(
         self,
+        *,
         text: EncodedText,
         options: Word2VecOptions,
         vectors_VD: Float32s,
         head: HSoftmaxHead | SoftmaxHead,
         generator: np.random.Generator,
     ) -> None:
-        self.text, self.options, self.generator = text, options, generator
-        self.vectors_VD, self.head, self.jobs = vectors_VD, head, split_jobs(text.starts)
-        counts = text.counts(len(vectors_VD))
-        self.excess_V = counts / (options.sample * counts.sum()) if options.sample else None
+        """
+        Args:
+            vectors_VD: to start from; they are changed.
+            head: changed too.
+            generator: draws windows, and the words that `sample` leaves out.
+        """
+        self.text = text
+        self.options = options
+        self.vectors_VD = vectors_VD
+        self.head = head
+        self.generator = generator
+        self.jobs = split_jobs(text.starts)
+        self.excess_V: NDArray[np.float64] | None = None
+        """How many times the share of each unit in the text is `sample`; None: no word is left
+        out."""
+        if options.sample > 0:
+            counts_V = text.count_units(len(vectors_VD))
+            self.excess_V = counts_V / (options.sample * counts_V.sum())
 
-    def run_epoch(
-        self,
-        epoch: int,
-        show_progress: Callable[[Sequence[SentenceRange], str], Iterable[SentenceRange]],
-        level: int,
-    ) -> float:
-        """One pass over the text. Returns the nats per prediction."""
-        options, name, start = (
-            self.options,
-            f"epoch {epoch + 1}/{self.options.epochs}",
-            time.monotonic(),
-        )
-        nats, num_predictions = 0.0, 0
+    def run_epoch(self, epoch: int, show_progress: ProgressDisplay, level: int) -> float:
+        """One pass over the text, `epoch` from 0. Returns the nats per prediction.
+
+        Logs them with the speed. Raises ConfigError if nothing is left to predict, or the loss is
+        not finite.
+        """
+        name = f"epoch {epoch + 1}/{self.options.epochs}"
+        start = time.monotonic()
+        nats = 0.0
+        num_predictions = 0
         for job in show_progress(self.jobs, name):
-            progress = (epoch + job[0] / self.jobs[-1][1]) / options.epochs
-            found = self.update(
-                self.draw_words(job), options.lr - (options.lr - options.min_lr) * progress
-            )
-            nats, num_predictions = nats + found[0], num_predictions + found[1]
-        if not num_predictions:
-            to_do = "use a larger value"
-            raise ConfigError(
-                f"--sample {options.sample:g}", f"nothing is left to predict in {name}", to_do
-            )
+            words = self.draw_words(job)
+            loss = self.update(words, self._learning_rate(epoch, job))
+            nats += loss.nats
+            num_predictions += loss.num_predictions
+        if num_predictions == 0:
+            sample = f"--sample {self.options.sample:g}"
+            raise ConfigError(sample, f"nothing is left to predict in {name}", "use a larger value")
         if not math.isfinite(nats):
+            lr = f"--lr {self.options.lr:g}"
             to_do = "use a smaller learning rate"
-            raise ConfigError(f"--lr {options.lr:g}", f"the loss is not finite in {name}", to_do)
-        speed = len(self.text.ids) / (time.monotonic() - start)
-        facts = (name, nats / num_predictions, num_predictions, speed)
-        logger.log(level, "%s | %.4f nats per prediction | %d predictions | %.0f words/s", *facts)
+            raise ConfigError(lr, f"the loss is not finite in {name}", to_do)
+        logger.log(
+            level,
+            "%s | %.4f nats per prediction | %d predictions | %.0f words/s",
+            name,
+            nats / num_predictions,
+            num_predictions,
+            len(self.text.ids) / (time.monotonic() - start),
+        )
         return nats / num_predictions
 
+    def _learning_rate(self, epoch: int, job: SentenceRange) -> float:
+        """`lr` at the first job of the first epoch. It falls with the sentences to `min_lr`."""
+        options = self.options
+        num_sentences = self.jobs[-1].end
+        progress = (epoch + job.first / num_sentences) / options.epochs
+        return options.lr - (options.lr - options.min_lr) * progress
+
     def draw_words(self, job: SentenceRange) -> _Words:
-        """The words of a job that are used, with their windows."""
-        starts = self.text.starts[job[0] : job[1] + 1]
-        ids, starts = self.text.ids[starts[0] : starts[-1]], starts - starts[0]
-        if self.excess_V is not None:  # gensim's and word2vec's rule; their paper has √(1/excess)
-            excess = self.excess_V[ids]
-            is_kept = self.generator.random(len(ids)) < (np.sqrt(excess) + 1) / excess
-            ids, starts = ids[is_kept], np.append(0, np.cumsum(is_kept))[starts]
+        """The words of a job that are used, with their windows.
+
+        With `sample`, frequent words are left out at random. With `shrink_windows`, the window of
+        each word is drawn.
+        """
+        starts = self.text.starts[job.first : job.end + 1]
+        ids = self.text.ids[starts[0] : starts[-1]]
+        starts = starts - starts[0]
+        if self.excess_V is not None:
+            # The rule of gensim and of the program word2vec; its paper has √(1/excess).
+            excess_M = self.excess_V[ids]
+            probs_M = (np.sqrt(excess_M) + 1) / excess_M
+            is_kept_M = self.generator.random(len(ids)) < probs_M
+            num_kept_before = np.append(0, np.cumsum(is_kept_M))
+            ids = ids[is_kept_M]
+            starts = num_kept_before[starts]
         window = self.options.window
         if self.options.shrink_windows:
-            return _Words(ids, starts, self.generator.integers(1, window + 1, len(ids)))
-        return _Words(ids, starts, np.full(len(ids), window))
+            reaches = self.generator.integers(1, window + 1, len(ids))
+        else:
+            reaches = np.full(len(ids), window)
+        return _Words(ids=ids, starts=starts, reaches=reaches)
 
-    def update(self, words: _Words, rate: float) -> tuple[float, int]:
-        """The updates of a job. Returns the nats of all predictions, and their number."""
+    def update(self, words: _Words, rate: float) -> _Loss:
+        """Predict the words of a job one after the other, with an update after each prediction."""
         from wenet_hs.lm.word2vec_numba import train_job
 
         if isinstance(self.head, HSoftmaxHead):
-            weight, up = self.head.inner_vector.weight, self.head.edges.numpy()
+            weight = self.head.inner_vector.weight
+            up = self.head.edges.numpy()
         else:
-            weight, up = self.head.output.weight, np.empty(0, np.int32)
-        is_cbow = self.options.arch == "cbow"
-        nats, num = train_job(
-            *words, self.vectors_VD, weight.detach().numpy(), up, np.float32(rate), is_cbow
+            weight = self.head.output.weight
+            up = np.empty(0, np.int32)  # no tree
+        nats, num_predictions = train_job(
+            words.ids,
+            words.starts,
+            words.reaches,
+            self.vectors_VD,
+            weight.detach().numpy(),
+            up,
+            np.float32(rate),
+            self.options.arch == "cbow",
         )
-        return float(nats), int(num)
-
-
-def split_jobs(starts: Ints) -> list[SentenceRange]:
-    """As many whole sentences each as have at most `JOB_WORDS` words together."""
-    jobs, first, ends = list[SentenceRange](), 0, starts.tolist()
-    for sentence in range(len(ends) - 1):
-        if ends[sentence + 1] - ends[first] > JOB_WORDS and sentence > first:
-            jobs.append((first, sentence))
-            first = sentence
-    return [*jobs, (first, len(ends) - 1)]
+        return _Loss(nats=float(nats), num_predictions=int(num_predictions))

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTML page of `wenet-hs check`: summary, and the worst utterances of each kind with their
-audio.
+"""The HTML page of `wenet-hs check`.
+
+It has a summary, and the worst utterances of each kind of finding with their audio.
 """
 
 from collections.abc import Sequence
-from itertools import zip_longest
+from itertools import chain, zip_longest
 
 from wenet_hs.corpus.check import FAULT_RULE, FAULTS, KINDS, NO_AUDIO, REMARK_RULE, Checked
 from wenet_hs.corpus.output import hours_of
@@ -23,17 +24,14 @@ def build_check_page(
 
     Args:
         facts: lines above the summary.
-        max_players: number of utterances with audio: the worst one of each kind, the second one,
-            and so on.
+        max_players: the largest number of utterances with audio, see `_choose_played`. There are
+            fewer if their audio has more than _AUDIO_BYTES.
     """
-    clips = {u.key: u for of_set in checked.sets.values() for u in of_set}
-    worst = [found[:_MAX_SHOWN] for found in checked.findings.values()]
-    unreadable = {found.key for kind in NO_AUDIO for found in checked.findings.get(kind, ())}
-    in_turn = dict.fromkeys(
-        found.key for of_rank in zip_longest(*worst) for found in of_rank if found
-    )
-    chosen = [key for key in in_turn if key not in unreadable][:max_players]
-    faulty, remarked = checked.keys(is_fault=True), checked.keys(is_fault=False)
+    utterances = chain.from_iterable(checked.sets.values())
+    clips = {utterance.key: utterance for utterance in utterances}
+    audio = embed_audio(clips, _choose_played(checked, max_players), _AUDIO_BYTES)
+    faulty = checked.keys(is_fault=True)
+    only_remarked = checked.keys(is_fault=False) - faulty
     return render_page(
         "check.html",
         title=title,
@@ -44,10 +42,29 @@ def build_check_page(
         hours=sum(map(hours_of, checked.sets.values())),
         facts=facts,
         num_faulty=len(faulty),
-        num_remarked=len(remarked - faulty),
+        num_remarked=len(only_remarked),
         fault_rule=FAULT_RULE,
         remark_rule=REMARK_RULE,
-        urls=embed_audio(clips, chosen, _AUDIO_BYTES).urls,
+        urls=audio.urls,
         max_players=max_players,
         max_shown=_MAX_SHOWN,
     )
+
+
+def _choose_played(checked: Checked, max_players: int) -> list[str]:
+    """The keys of the utterances that get audio, at most `max_players`.
+
+    First comes the worst utterance of each kind of finding, then the second one of each kind, and
+    so on. Utterances whose audio cannot be read are left out.
+    """
+    unreadable = set[str]()
+    for kind in NO_AUDIO:
+        unreadable |= {finding.key for finding in checked.findings.get(kind, ())}
+    shown = [findings[:_MAX_SHOWN] for findings in checked.findings.values()]
+    keys = dict[str, None]()  # as an ordered set: an utterance can have several kinds
+    for findings_of_rank in zip_longest(*shown):
+        for finding in findings_of_rank:
+            # None: this kind has fewer findings than others.
+            if finding is not None and finding.key not in unreadable:
+                keys[finding.key] = None
+    return [*keys][:max_players]

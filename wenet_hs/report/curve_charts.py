@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Charts of the curves of trainings."""
+"""Charts of the training curves of one or more experiments."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from markupsafe import Markup
 
-from wenet_hs.report.plots import Line, line_chart
+from wenet_hs.report.plots import Series, line_chart
 from wenet_hs.runs.curves import Curves
 
-_CURVES = {
+_CAPTIONS = {
     "ctc_error_rate": "Unit error rate of the validation set, greedy CTC search",
     "loss": "Loss, nats per target",
     "loss_att": "Attention loss, nats per target",
@@ -18,10 +18,11 @@ _CURVES = {
     "accuracy": "Attention accuracy, teacher-forced",
     "lr": "Learning rate",
 }
-_OVER_TIME = ("ctc_error_rate", "loss", "loss_att", "loss_ctc", "accuracy")
-_PERCENT = ("ctc_error_rate", "accuracy")
-_LINEAR = (*_PERCENT, "lr")  # the others may be logarithmic
-_LOSS_OF = {"loss_att": "loss_att", "loss_ctc": "loss_ctc", "accuracy": "loss_att"}
+"""The caption of the chart of each metric, in the order of the charts."""
+_METRICS_OVER_MINUTES = ("ctc_error_rate", "loss", "loss_att", "loss_ctc", "accuracy")
+_METRICS_IN_PERCENT = ("ctc_error_rate", "accuracy")
+_LINEAR_METRICS = (*_METRICS_IN_PERCENT, "lr")  # the axes of the others may be logarithmic
+_LOSS_OF_METRIC = {"loss_att": "loss_att", "loss_ctc": "loss_ctc", "accuracy": "loss_att"}
 """The loss that is 0 in records where the metric was not computed, as the decoder's in
 `ctc_only_steps`."""
 
@@ -38,33 +39,24 @@ def curve_charts(
 ) -> list[CurveChart]:
     """A chart per metric: training and validation over steps, or validation over minutes.
 
-    A metric that no training has is left out. Each training has its own colour.
+    A metric without values is left out. Over minutes there is no chart of the learning rate and of
+    the bits per unit. `all_curves` has the curves of each training, which has its own colour.
     """
     charts = list[CurveChart]()
-    for metric, caption in _CURVES.items():
-        if unit == "minutes" and metric not in _OVER_TIME:
+    for metric, caption in _CAPTIONS.items():
+        if unit == "minutes" and metric not in _METRICS_OVER_MINUTES:
             continue
-        lines = list[Line]()
+        drawn = list[Series]()
         for colour, curves in enumerate(all_curves):
-            train = _records_with(metric, curves.get("train", ()))
-            valid = _records_with(metric, curves.get("valid", ()))
             if unit == "minutes":
-                points = [
-                    (record["seconds"] / 60, record[metric])
-                    for record in valid
-                    if "seconds" in record
-                ]
-                lines.append(Line(points=points, colour=colour))
+                drawn.append(_curve_over_minutes(metric, curves, colour))
             else:
-                lines.append(
-                    Line(points=_over_steps(metric, train), colour=colour, faint=bool(valid))
-                )
-                lines.append(Line(points=_over_steps(metric, valid), colour=colour))
+                drawn += _curves_over_steps(metric, curves, colour)
         chart = line_chart(
-            lines,
+            drawn,
             label=f"{caption} over {unit}",
-            show=_format_percent if metric in _PERCENT else "{:g}".format,
-            may_be_log=metric not in _LINEAR,
+            format_value=_format_percent if metric in _METRICS_IN_PERCENT else "{:g}".format,
+            may_be_log=metric not in _LINEAR_METRICS,
             unit=unit,
         )
         if chart:
@@ -72,15 +64,41 @@ def curve_charts(
     return charts
 
 
+def _curve_over_minutes(metric: str, curves: Curves, colour: int) -> Series:
+    """The values of a metric at the validations, over the wall time of the training.
+
+    Records without a time are left out.
+    """
+    valid = _records_with(metric, curves.get("valid", ()))
+    points = [(record["seconds"] / 60, record[metric]) for record in valid if "seconds" in record]
+    return Series(points=points, colour=colour)
+
+
+def _curves_over_steps(metric: str, curves: Curves, colour: int) -> list[Series]:
+    """The curves of a metric in training and in validation.
+
+    The one of training is faint if there are validations.
+    """
+    train = _records_with(metric, curves.get("train", ()))
+    valid = _records_with(metric, curves.get("valid", ()))
+    return [
+        Series(points=_points_over_steps(metric, train), colour=colour, faint=bool(valid)),
+        Series(points=_points_over_steps(metric, valid), colour=colour),
+    ]
+
+
 def _records_with(metric: str, records: Sequence[Mapping[str, float]]) -> list[Mapping[str, float]]:
-    """The records in which the metric was computed."""
-    loss = _LOSS_OF.get(metric, "")
+    """The records in which the metric was computed: they have it, and its loss is not 0."""
+    loss = _LOSS_OF_METRIC.get(metric, "")  # no record has a value named ""
     return [record for record in records if metric in record and record.get(loss) != 0]
 
 
-def _over_steps(metric: str, records: Sequence[Mapping[str, float]]) -> list[tuple[float, float]]:
+def _points_over_steps(
+    metric: str, records: Sequence[Mapping[str, float]]
+) -> list[tuple[float, float]]:
     return [(record["step"], record[metric]) for record in records]
 
 
 def _format_percent(value: float) -> str:
+    """A fraction in percent: `12.5 %`."""
     return f"{100 * value:g} %"

@@ -14,24 +14,36 @@ from wenet_hs.results.report_data import ReportData
 from wenet_hs.results.single_trainings import ComparedTrainings
 from wenet_hs.score.compare import MACRO, MICRO, MIN_SPEAKERS
 from wenet_hs.score.error_rate import Report, percent
-from wenet_hs.score.seeds import FIXED_LANGUAGES, MIN_SEEDS, SystemSeeds, count_tests
+from wenet_hs.score.seeds import (
+    FIXED_LANGUAGES,
+    MIN_SEEDS,
+    SeedDifference,
+    SystemSeeds,
+    count_tests,
+)
 from wenet_hs.score.tables import TableRecord, seed_difference_cells
+
+_CHART_LABEL = "Error rates by language"
 
 
 class ModeColumn(NamedTuple):
-    """A column of the table of all modes."""
+    """A column of the table of all modes: one experiment in one mode."""
 
     mode: str
     number: int
-    """Of the experiment."""
+    """Of the experiment on the page, from 0."""
     report: Report
 
 
 def errors_section(data: ReportData, compared: ComparedTrainings) -> dict[str, Any]:
-    """Rates, paired differences and the interval chart of the shown mode; seeds; the rates of all
-    modes."""
+    """The variables of `errors.html`.
+
+    These are the rates, paired differences and interval chart of the shown mode, the tables of
+    systems with several seeds, and the rates of all modes. At least one experiment must be shown.
+    """
     langs = sorted(data.shown[0].report.languages)  # the same in all: their references are equal
     has_averages = len(langs) > 1
+    chart_rows = [*langs, MACRO] if has_averages else langs
     seeds = seed_tables(data.systems)
     columns = _columns_of_modes(data)
     return {
@@ -43,9 +55,7 @@ def errors_section(data: ReportData, compared: ComparedTrainings) -> dict[str, A
         "is_over_seeds": compared.is_over_seeds,
         "has_speakers": _has_speaker_intervals(compared, langs),
         "min_speakers": MIN_SPEAKERS,
-        "chart": interval_chart(
-            _dots(data, [*langs, MACRO] if has_averages else langs), label=_CHART
-        ),
+        "chart": interval_chart(_list_dots(data, chart_rows), label=_CHART_LABEL),
         "seeds": seeds.rates,
         "seed_differences": seeds.differences,
         "num_tests": count_tests(data.systems),
@@ -56,27 +66,27 @@ def errors_section(data: ReportData, compared: ComparedTrainings) -> dict[str, A
     }
 
 
-_CHART = "Error rates by language"
-
-
 def _has_speaker_intervals(compared: ComparedTrainings, langs: Sequence[str]) -> bool:
+    """Whether a difference of one of these languages has an interval over speakers."""
     for differences in compared.differences.values():
-        if any(differences[lang].has_speaker_interval for lang in langs if lang in differences):
-            return True
+        for lang in langs:
+            if lang in differences and differences[lang].has_speaker_interval:
+                return True
     return False
 
 
-def _dots(data: ReportData, groups: Sequence[str]) -> list[Dot]:
+def _list_dots(data: ReportData, groups: Sequence[str]) -> list[Dot]:
     """A row per language or average, and in it a dot per shown experiment."""
     dots = list[Dot]()
     for group in groups:
         for shown in data.shown:
-            label = f"{shown.experiment.name}, {group}"
-            dots.append(
-                Dot(
-                    row=group, score=score_of(shown.report, group), colour=shown.number, label=label
-                )
+            dot = Dot(
+                row=group,
+                score=score_of(shown.report, group),
+                colour=shown.number,
+                label=f"{shown.experiment.name}, {group}",
             )
+            dots.append(dot)
     return dots
 
 
@@ -91,9 +101,11 @@ def _columns_of_modes(data: ReportData) -> list[ModeColumn]:
 
 
 def metric_names(experiments: Sequence[ExperimentResults]) -> str:
-    """The metrics of all scorings: "CER", or "CER and WER"."""
-    reports = [report for experiment in experiments for report in experiment.scores.values()]
-    return " and ".join(sorted({report.rules.metric.upper() for report in reports}))
+    """The metrics of all scorings, in alphabetical order: `CER`, or `CER and WER`."""
+    metrics = set[str]()
+    for experiment in experiments:
+        metrics |= {report.rules.metric.upper() for report in experiment.scores.values()}
+    return " and ".join(sorted(metrics))
 
 
 @dataclass(frozen=True)
@@ -107,28 +119,34 @@ class SeedTables:
 
 
 def seed_tables(systems: Sequence[SystemSeeds]) -> SeedTables:
+    """A row of rates per system, and a row of differences per system that is compared."""
     rates = [_rates_record(system) for system in systems]
-    differences = [
-        _difference_record(system) for system in systems if system.difference is not None
-    ]
+    differences = list[TableRecord]()
+    for system in systems:
+        if system.difference is not None:
+            differences.append(_difference_record(system, system.difference))
     return SeedTables(rates, differences)
 
 
 def _rates_record(system: SystemSeeds) -> TableRecord:
+    """The mean rate of a system in %, and the rate of each of its seeds. It has at least two."""
     rates = [*system.rates.values()]
+    seed_rates = [f"{seed}: {percent(rate)}" for seed, rate in system.rates.items()]
     return {
         "mode": system.mode,
         "system": system.name,
         "seeds": str(len(rates)),
         "mean": percent(fmean(rates)),
         "standard deviation": percent(stdev(rates)),
-        "seed: rate": ", ".join(f"{seed}: {percent(rate)}" for seed, rate in system.rates.items()),
+        "seed: rate": ", ".join(seed_rates),
     }
 
 
-def _difference_record(system: SystemSeeds) -> TableRecord:
-    difference = system.difference
-    assert difference is not None
+def _difference_record(system: SystemSeeds, difference: SeedDifference) -> TableRecord:
+    """The difference of a system from its baseline in points, with its test over seeds.
+
+    With fewer than MIN_SEEDS pairs there is no test; the column of p says so.
+    """
     names = ("pairs", "difference", "95 % interval", "p", "p, Holm", "detectable")
     cells = seed_difference_cells(difference, system.adjusted_p)
     record = {"mode": system.mode, "system": f"{system.name} − {system.baseline}"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTML page of a report."""
+"""The HTML page of a report, with the variables of all its sections."""
 
 from typing import Any
 
@@ -25,6 +25,8 @@ def build_page(
 ) -> str:
     """The HTML of one self-contained page. Its content security policy forbids network access.
 
+    A section without content is left out.
+
     Args:
         command: the command that creates the page.
         max_utterances: the number of utterances on the page; the worst ones are shown.
@@ -47,7 +49,7 @@ def build_page(
 
 
 def _sections_of_scores(data: ReportData, max_utterances: int, audio_mb: float) -> dict[str, Any]:
-    """The sections that need scores in the shown mode."""
+    """The sections that need scores in the shown mode; all are empty if nothing is scored."""
     if not data.shown:
         return {"verdict": [], "errors": None, "lengths": None, "utterances": None}
     compared = compare_with_first(data)

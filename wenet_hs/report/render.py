@@ -16,19 +16,22 @@ from wenet_hs.score.tables import format_p, format_points, format_signed
 
 
 def render_page(template: str, **values: Any) -> str:
-    """The HTML of a file in `templates/`, with its variables, the date and the version of
-    wenet_hs."""
+    """The HTML of a file in `templates/`.
+
+    The template gets `values`, the date as `date`, and the version of wenet_hs as `version`. Raises
+    jinja2.UndefinedError if it uses another name.
+    """
     date = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
-    return (
-        _environment()
-        .get_template(template)
-        .render(date=date, version=version("wenet_hs"), **values)
-    )
+    page = _environment().get_template(template)
+    return page.render(date=date, version=version("wenet_hs"), **values)
 
 
 @cache
 def _environment() -> Environment:
-    """The templates, compiled once, with the filters for numbers and alignments."""
+    """The templates, compiled once, with the filters for numbers and alignments.
+
+    Templates escape all text. An undefined name is an error.
+    """
     environment = Environment(
         loader=PackageLoader("wenet_hs.report"), autoescape=True, undefined=StrictUndefined
     )
@@ -36,7 +39,7 @@ def _environment() -> Environment:
         "count": "{:,}".format,
         "columns": align_columns,
         "counts": format_counts,
-        "first_sentence": lambda html: Markup(html).striptags().split(". ")[0],
+        "first_sentence": _first_sentence,
         "interval": format_interval,
         "p_value": format_p,
         "percent": percent,
@@ -47,3 +50,9 @@ def _environment() -> Environment:
         "table_parts": table_parts,
     }
     return environment
+
+
+def _first_sentence(html: str) -> str:
+    """The first sentence of HTML as plain text, without its full stop unless it is the only one."""
+    text = Markup(html).striptags()
+    return text.split(". ")[0]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far two trainings of one system differ if only their seeds differ, measured in the studies of
-this project.
+"""How far two trainings of one system differ if only their seeds differ.
+
+It was measured in the studies of this project.
 """
 
 import json
@@ -14,11 +15,10 @@ FILE = "seed_spread.json"
 
 @dataclass(frozen=True, kw_only=True)
 class SeedSpread:
-    """Differences of the error rate between two trainings of one system, as shares of their mean
-    rate.
+    """Differences of the error rate between two trainings of one system.
 
-    Error rates of trainings are seldom normally distributed, so these are quantiles of the real
-    pairs.
+    They are shares of the mean rate of the two. Error rates of trainings are seldom normally
+    distributed, so these are quantiles of the real pairs.
     """
 
     num_systems: int
@@ -26,23 +26,23 @@ class SeedSpread:
     lowest_rate: float
     """Of all systems, in %."""
     highest_rate: float
+    """Of all systems, in %."""
     median: float
     """Half of the pairs differ by more than this share of their rate."""
     highest_tenth: float
     """One pair in ten differs by more than this share of its rate."""
 
 
-@cache
-def _read_all() -> dict[str, dict[str, SeedSpread]]:
-    """By metric and decoding mode."""
-    text = files("wenet_hs.report").joinpath(FILE).read_text("utf-8")
-    by_metric = json.loads(text)["spreads"]
-    return {
-        metric: {mode: SeedSpread(**record) for mode, record in by_mode.items()}
-        for metric, by_mode in by_metric.items()
-    }
-
-
 def measured_spread(metric: str, mode: str) -> SeedSpread | None:
     """The spread of a metric (`cer`, `per`) in a decoding mode; None where it was not measured."""
     return _read_all().get(metric, {}).get(mode)
+
+
+@cache
+def _read_all() -> dict[str, dict[str, SeedSpread]]:
+    """The spreads in FILE by metric and decoding mode. The file is read once per process."""
+    text = files("wenet_hs.report").joinpath(FILE).read_text("utf-8")
+    spreads = dict[str, dict[str, SeedSpread]]()
+    for metric, by_mode in json.loads(text)["spreads"].items():
+        spreads[metric] = {mode: SeedSpread(**values) for mode, values in by_mode.items()}
+    return spreads

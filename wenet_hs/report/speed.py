@@ -19,27 +19,7 @@ _CONDITION_NAMES = {
     "max_segment_s": "maximum seconds of a segment",
     "nbest": "n-best",
 }
-
-
-def speed_fault(experiments: Sequence[ExperimentResults]) -> str:
-    """Why the speeds cannot be compared; empty if they can."""
-    num_timed = sum(bool(experiment.speeds) for experiment in experiments)
-    if num_timed < 2:
-        return ""
-    without = names_without_encoder_time(experiments)
-    if without:
-        return f"Speeds are not shown: rtf.json of {list_names(without)} has no encoder time. Decode again."
-    unequal = find_unequal_work(experiments)
-    if unequal is None:
-        return ""
-    fast = unequal.fast
-    slow = unequal.slow
-    return (
-        "Speeds are not shown because they cannot be compared. Per second of speech the same work "
-        f"({', '.join(unequal.stages)}) takes {slow.seconds:.4f} s in {slow.experiment}, {fast.seconds:.4f} s in "
-        f"{fast.experiment}. These times differ only by the load of the machine. Decode one after the other on an "
-        "idle machine."
-    )
+"""The names of options on the page; other options have their own, with spaces."""
 
 
 @dataclass(frozen=True)
@@ -48,47 +28,93 @@ class _TimedExperiment:
 
     experiment: ExperimentResults
     conditions: Mapping[str, str]
+    """Device, threads, options of the decoding and other conditions, by their name on the page."""
 
 
 def speed_section(data: ReportData) -> dict[str, Any]:
-    """Real-time factors per mode, language and part. Conditions that differ are columns."""
+    """The variables of `speed.html`: real-time factors per mode, language and part of the decoding.
+
+    Conditions that differ between experiments are columns of the table; the others are `common`.
+    If the speeds cannot be compared, `fault` says why, and all tables are empty.
+    """
     fault = speed_fault(data.experiments)
     timed = list[_TimedExperiment]()
     if not fault:
         for experiment in data.experiments:
             if experiment.speeds:
-                timed.append(
-                    _TimedExperiment(experiment, _describe_conditions(experiment.decoding))
-                )
-    names = dict.fromkeys(name for training in timed for name in training.conditions)
-    differing = [
-        name for name in names if len({training.conditions.get(name) for training in timed}) > 1
-    ]
+                conditions = _describe_conditions(experiment.decoding)
+                timed.append(_TimedExperiment(experiment, conditions))
+    differing = _differing_conditions(timed)
+    conditions_of_first = timed[0].conditions if timed else {}
+    common = {name: text for name, text in conditions_of_first.items() if name not in differing}
+    speed_table = list[TableRecord]()
+    languages_table = list[TableRecord]()
+    parts_table = list[TableRecord]()
+    for timed_experiment in timed:
+        experiment = timed_experiment.experiment
+        speed_table += _speed_records(timed_experiment, differing)
+        languages_table += _language_records(experiment)
+        if experiment.decoding.seconds:
+            parts_table.append(_parts_record(experiment))
     return {
         "fault": fault,
-        "table": [record for training in timed for record in _speed_records(training, differing)],
-        "common": {name: timed[0].conditions[name] for name in names if name not in differing},
-        "languages": [
-            record for training in timed for record in _language_records(training.experiment)
-        ],
-        "parts": [
-            _parts_record(training.experiment)
-            for training in timed
-            if training.experiment.decoding.seconds
-        ],
+        "table": speed_table,
+        "common": common,
+        "languages": languages_table,
+        "parts": parts_table,
     }
 
 
+def speed_fault(experiments: Sequence[ExperimentResults]) -> str:
+    """Why the speeds cannot be compared; empty if they can, or if fewer than two were measured."""
+    num_timed = sum(bool(experiment.speeds) for experiment in experiments)
+    if num_timed < 2:
+        return ""
+    without_time = names_without_encoder_time(experiments)
+    if without_time:
+        names = list_names(without_time)
+        return f"Speeds are not shown: rtf.json of {names} has no encoder time. Decode again."
+    unequal = find_unequal_work(experiments)
+    if unequal is None:
+        return ""
+    stages = ", ".join(unequal.stages)
+    slow = f"{unequal.slow.seconds:.4f} s in {unequal.slow.experiment}"
+    fast = f"{unequal.fast.seconds:.4f} s in {unequal.fast.experiment}"
+    return (
+        "Speeds are not shown because they cannot be compared. "
+        f"Per second of speech the same work ({stages}) takes {slow}, {fast}. "
+        "These times differ only by the load of the machine. "
+        "Decode one after the other on an idle machine."
+    )
+
+
 def _describe_conditions(decoding: DecodingRecord) -> dict[str, str]:
-    """Device, threads, options of the decoding and other conditions."""
+    """Device, threads, options of the decoding and other conditions, as texts by readable names."""
     conditions = dict[str, str]()
-    for name, value in decoding.options.items():
-        conditions[_CONDITION_NAMES.get(name, name.replace("_", " "))] = format_setting(value)
+    for key, value in decoding.options.items():
+        name = _CONDITION_NAMES.get(key, key.replace("_", " "))
+        conditions[name] = format_setting(value)
     return conditions
 
 
-def _speed_records(timed: _TimedExperiment, columns: Sequence[str]) -> list[TableRecord]:
-    """A record per mode. `columns`: names of conditions."""
+def _differing_conditions(timed: Sequence[_TimedExperiment]) -> list[str]:
+    """The names of the conditions that are not the same in all experiments.
+
+    A condition that one of them does not record differs.
+    """
+    names = dict[str, None]()  # as an ordered set
+    for timed_experiment in timed:
+        names |= dict.fromkeys(timed_experiment.conditions)
+    differing = list[str]()
+    for name in names:
+        values = {timed_experiment.conditions.get(name) for timed_experiment in timed}
+        if len(values) > 1:
+            differing.append(name)
+    return differing
+
+
+def _speed_records(timed: _TimedExperiment, condition_names: Sequence[str]) -> list[TableRecord]:
+    """A row per mode, with a column per named condition; a dash if it is not recorded."""
     records = list[TableRecord]()
     for mode, speed in timed.experiment.speeds.items():
         record = {
@@ -98,22 +124,28 @@ def _speed_records(timed: _TimedExperiment, columns: Sequence[str]) -> list[Tabl
             "decoding, s": format_number(speed.wall_seconds, 1),
             "RTF": format_number(speed.rtf, 4),
         }
-        records.append(record | {name: timed.conditions.get(name, NONE) for name in columns})
+        for name in condition_names:
+            record[name] = timed.conditions.get(name, NONE)
+        records.append(record)
     return records
 
 
 def _language_records(experiment: ExperimentResults) -> list[TableRecord]:
-    """A record per mode with several languages."""
+    """A row per mode with the real-time factor of each language; none for a single language."""
     records = list[TableRecord]()
     for mode, speed in experiment.speeds.items():
-        rates = speed.sum_rtf_by_lang
-        if len(rates) > 1:
+        factors = speed.sum_rtf_by_lang
+        if len(factors) > 1:
             record = {"experiment": experiment.name, "mode": mode}
-            records.append(record | {lang: format_number(rates[lang], 4) for lang in sorted(rates)})
+            for lang in sorted(factors):
+                record[lang] = format_number(factors[lang], 4)
+            records.append(record)
     return records
 
 
 def _parts_record(experiment: ExperimentResults) -> TableRecord:
-    parts = experiment.decoding.seconds
-    seconds = {part.replace("_", " "): format_number(value, 2) for part, value in parts.items()}
-    return {"experiment": experiment.name, **seconds}
+    """A row with the seconds of each part of the decoding."""
+    record = {"experiment": experiment.name}
+    for part, seconds in experiment.decoding.seconds.items():
+        record[part.replace("_", " ")] = format_number(seconds, 2)
+    return record

@@ -15,33 +15,47 @@ from wenet_hs.score.tables import format_columns, header_and_rows
 
 
 def format_summary(data: ReportData) -> str:
-    """Error rates in %, the macro average with its 95 % interval, and the real-time factor; empty
-    without scores."""
+    """The error rates in % of each experiment and mode as a plain-text table; empty without scores.
+
+    The table has the rate of each language, the macro average with its 95 % interval, and the
+    real-time factor. If the speeds cannot be compared, the reason stands below the table instead of
+    the real-time factor. Then come the systems with several seeds, and what single trainings cannot
+    show.
+    """
     if not data.scored_modes:
         return ""
     fault = speed_fault(data.experiments)
+    lines = [f"{metric_names(data.experiments)} in %{data.note}"]
+    lines += format_columns(_list_rows(data, has_speeds=not fault), num_left=2)
+    if fault:
+        lines.append(fault)
+    lines += _summarize_seeds(data)
+    lines += _warn_of_single_trainings(data)
+    return "\n".join(lines)
+
+
+def _list_rows(data: ReportData, *, has_speeds: bool) -> list[list[str]]:
+    """The header, then a row per mode and experiment that is scored in it."""
     langs = _find_languages(data.experiments)
     header = ["mode", "experiment", *langs]
     if len(langs) > 1:
         header.append("macro")
     header.append("95% interval")
-    if not fault:
+    if has_speeds:
         header.append("RTF")
     rows = [header]
     for mode in data.scored_modes:
         for experiment in data.experiments:
             if mode in experiment.scores:
                 row = [mode, experiment.name, *_format_rates(experiment, mode, langs)]
-                if not fault:
+                if has_speeds:
                     row.append(_format_speed(experiment, mode))
                 rows.append(row)
-    lines = [f"{metric_names(data.experiments)} in %{data.note}", *format_columns(rows, num_left=2)]
-    if fault:
-        lines.append(fault)
-    return "\n".join([*lines, *_summarize_seeds(data), *_warn_of_single_trainings(data)])
+    return rows
 
 
 def _find_languages(experiments: Sequence[ExperimentResults]) -> list[str]:
+    """The languages of all scorings, in alphabetical order."""
     langs = set[str]()
     for experiment in experiments:
         for report in experiment.scores.values():
@@ -50,24 +64,36 @@ def _find_languages(experiments: Sequence[ExperimentResults]) -> list[str]:
 
 
 def _format_rates(experiment: ExperimentResults, mode: str, langs: Sequence[str]) -> list[str]:
-    """The rate of each language, the macro average if there are several languages, and its
-    interval."""
+    """The rate of each language, the macro average, and its interval.
+
+    A language that is not scored is n/a. With one language there is no macro average.
+    """
     report = experiment.scores[mode]
-    rates = [report.languages[lang].rate if lang in report.languages else None for lang in langs]
+    cells = list[str]()
+    for lang in langs:
+        score = report.languages.get(lang)
+        cells.append(percent(None if score is None else score.rate))
     if len(langs) > 1:
-        rates.append(report.macro.rate)
+        cells.append(percent(report.macro.rate))
     interval = report.macro.interval
-    return [*map(percent, rates), "" if interval is None else format_interval(interval)]
+    cells.append("" if interval is None else format_interval(interval))
+    return cells
 
 
 def _format_speed(experiment: ExperimentResults, mode: str) -> str:
     """The real-time factor; empty if it is not recorded."""
     speed = experiment.speeds.get(mode)
-    return "" if speed is None or speed.rtf is None else f"{speed.rtf:.3f}"
+    if speed is None or speed.rtf is None:
+        return ""
+    return f"{speed.rtf:.3f}"
 
 
 def _summarize_seeds(data: ReportData) -> Iterator[str]:
-    """The systems with several seeds: their rates, and their differences from the first system."""
+    """The lines about systems with several seeds; none without such systems.
+
+    They are a table of their rates, one of their differences from the first system, each after an
+    empty line, messages about systems that cannot be compared, and a note.
+    """
     tables = seed_tables(data.systems)
     for records in (tables.rates, tables.differences):
         if records:
@@ -76,15 +102,20 @@ def _summarize_seeds(data: ReportData) -> Iterator[str]:
             yield from format_columns([header, *rows], num_left=2)
     yield from data.seed_faults
     if data.systems:
-        yield f"differences in points. p, Holm: corrected for {count_tests(data.systems)}. {FIXED_LANGUAGES}"
+        num_tests = count_tests(data.systems)
+        yield f"differences in points. p, Holm: corrected for {num_tests}. {FIXED_LANGUAGES}"
 
 
 def _warn_of_single_trainings(data: ReportData) -> Iterator[str]:
-    """The sentence of the verdict on what one training per system cannot show, where there are
-    several systems."""
+    """The sentence of the verdict on what one training per system cannot show.
+
+    It is left out if there is one system only, if each system has several seeds, and if nothing is
+    scored.
+    """
     if data.mode is None:
         return
     groups = group_seeds(data.experiments, data.mode)
     if len(groups) > 1 and names_without_other_seeds(groups):
-        sentence = describe_single_trainings(data.shown[0].report.rules.metric, data.mode)
+        metric = data.shown[0].report.rules.metric
+        sentence = describe_single_trainings(metric, data.mode)
         yield f"{sentence.statement} {sentence.numbers}"

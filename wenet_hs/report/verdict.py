@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verdict of a report in sentences: what the trainings show about the systems, and what they do
-not show.
+"""The verdict of a report in sentences.
+
+It says what the trainings show about the systems, and what they do not show. A system is all
+settings and files of a training but the seed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,15 +27,21 @@ from wenet_hs.score.seeds import (
 from wenet_hs.score.tables import format_p, format_points, format_signed
 
 METRIC_NAMES = {"cer": "character error rate", "wer": "word error rate", "per": "phone error rate"}
-_END = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-DETECTABLE_SHARE_OF_WIDTH = (_END + NormalDist().inv_cdf(POWER)) / (2 * _END)
+_MAX_P = 1 - CONFIDENCE
+"""A difference with a smaller p is called a difference."""
+_INTERVAL_END = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+"""The end of an interval with CONFIDENCE around 0, in standard errors: 1.96."""
+DETECTABLE_SHARE_OF_WIDTH = (_INTERVAL_END + NormalDist().inv_cdf(POWER)) / (2 * _INTERVAL_END)
 """Detectable difference of two single trainings, as a share of the width of its interval: a test
 finds it with probability POWER. The bootstrap distribution is taken as normal.
 """
 Groups = Mapping[str, Mapping[str, ExperimentResults]]
 """Experiments by system and seed."""
 Rivals = Mapping[int, Mapping[str, Difference]]
-"""The paired differences from the first experiment, by the index of the other one."""
+"""The paired differences from the first experiment (A) by the index of the other one (B).
+
+Each has those of the languages, then of the averages.
+"""
 
 
 @dataclass(frozen=True)
@@ -45,7 +53,15 @@ class Sentence:
 
 
 def write_verdict(data: ReportData, rivals: Rivals) -> list[Sentence]:
-    """The sentences at the top of a page with scores."""
+    """The sentences at the top of a page with scores.
+
+    First comes what is known about the systems. If they are not compared, a sentence says that
+    there is no verdict. Then comes what all rates are, and the worst language of each system. If
+    the references have no units, there is only a sentence that says so.
+
+    `rivals`: the differences of the other trainings from the first one, by their index in
+    `data.experiments`.
+    """
     assert data.mode is not None
     groups = group_seeds(data.experiments, data.mode)
     report = data.shown[0].report
@@ -54,32 +70,57 @@ def write_verdict(data: ReportData, rivals: Rivals) -> list[Sentence]:
     metric = report.rules.metric
     rate_name = f"{METRIC_NAMES[metric]} ({metric.upper()})"
     if len(groups) == 1:
-        (name, seeds), *_ = groups.items()
+        name, seeds = next(iter(groups.items()))
         sentences = [_describe_system(name, seeds, data.mode, rate_name)]
     else:
         sentences = [*_compare_systems(data), *_compare_trainings(data, rivals, groups, metric)]
     if not sentences:
         sentences = [Sentence("No verdict: the systems are not compared, see error rates.")]
-    num_languages = report.macro.num_languages
-    is_over_languages = num_languages > 1
-    over = (
-        f"mean of {num_languages} languages"
-        if is_over_languages
-        else count_of(len(report.utterances), "utterance")
-    )
-    sentences.append(Sentence(numbers=f"All rates: {rate_name} in {data.mode}, {over}."))
-    return [*sentences, *_worst_languages(groups, data.mode)]
+    if report.macro.num_languages > 1:
+        averaged = f"mean of {report.macro.num_languages} languages"
+    else:
+        averaged = count_of(len(report.utterances), "utterance")
+    sentences.append(Sentence(numbers=f"All rates: {rate_name} in {data.mode}, {averaged}."))
+    sentences += _worst_languages(groups, data.mode)
+    return sentences
+
+
+# ---- one system
+
+
+def _describe_system(
+    name: str, seeds: Mapping[str, ExperimentResults], mode: str, rate_name: str
+) -> Sentence:
+    """The rate of the only system: of its one training with an interval, or the mean of its seeds.
+
+    Args:
+        seeds: its trainings by seed.
+        rate_name: the name of the metric in the sentence.
+    """
+    macros = {seed: experiment.scores[mode].macro for seed, experiment in seeds.items()}
+    mean = fmean(macro.rate or 0.0 for macro in macros.values())  # each has a rate
+    text = f"The {rate_name} of {name} is {percent(mean)} %"
+    if len(macros) == 1:
+        macro = next(iter(macros.values()))
+        statement = f"{text} {format_interval(macro.interval)}."
+        return Sentence(statement, "In brackets: 95 % interval over utterances.")
+    seed_rates = ", ".join(f"{seed}: {percent(macro.rate)}" for seed, macro in macros.items())
+    return Sentence(f"{text}, the mean of {len(macros)} seeds.", f"Each seed: {seed_rates}.")
 
 
 # ---- systems with several seeds
 
 
 def _compare_systems(data: ReportData) -> Iterator[Sentence]:
-    """A sentence for each system with several seeds but the first one. p is corrected for these
-    sentences.
+    """A sentence for each system with several seeds except the first one.
+
+    p is corrected for these sentences. A system without two seeds in common with the first one is
+    left out.
     """
     systems = correct_p([system for system in data.systems if system.mode == data.mode])
-    correction = f" with Holm's correction for {count_tests(systems)}" if len(systems) > 2 else ""
+    correction = ""
+    if len(systems) > 2:  # more than one comparison, as the first system has none
+        correction = f" with Holm's correction for {count_tests(systems)}"
     for system in systems:
         if system.difference is None:
             continue
@@ -90,23 +131,27 @@ def _compare_systems(data: ReportData) -> Iterator[Sentence]:
 
 
 def _describe_few_seeds(system: SystemSeeds, difference: SeedDifference) -> Sentence:
-    """Whether all seeds agree which system has fewer errors. Too few seeds for a test."""
-    gaps = difference.differences
+    """Whether all seeds agree which system has fewer errors, and the difference of each seed.
+
+    It is for systems with too few seeds for a test.
+    """
+    gaps = difference.differences  # below 0: this system is better than the baseline
     num_seeds = len(gaps)
-    is_lower = all(gap < 0 for gap in gaps)
-    is_higher = all(gap > 0 for gap in gaps)
-    if is_lower or is_higher:
-        better, worse = (
-            (system.name, system.baseline) if is_lower else (system.baseline, system.name)
-        )
+    agree = all(gap < 0 for gap in gaps) or all(gap > 0 for gap in gaps)
+    if agree:
+        better, worse = _rank(system.name, system.baseline, gaps[0])
+        # By chance, each seed after the first one agrees with it in half of the cases.
         chance = f"Two equal systems show this in 1 of {2 ** (num_seeds - 1)} cases."
-        shown = f"{better} has fewer errors than {worse} with each of {num_seeds} seeds. {chance}"
+        statement = (
+            f"{better} has fewer errors than {worse} with each of {num_seeds} seeds. {chance}"
+        )
     else:
-        shown = f"Neither {system.name} nor {system.baseline} has fewer errors with each of {num_seeds} seeds."
-    each = ", ".join(map(format_points, gaps))
+        neither = f"Neither {system.name} nor {system.baseline}"
+        statement = f"{neither} has fewer errors with each of {num_seeds} seeds."
+    seed_gaps = ", ".join(map(format_points, gaps))
     return Sentence(
-        f"{shown} A test needs {MIN_SEEDS} seeds.",
-        f"{_format_rates(system, difference)} points, each seed {each}.",
+        f"{statement} A test needs {MIN_SEEDS} seeds.",
+        f"{_format_rates(system, difference)} points, each seed {seed_gaps}.",
     )
 
 
@@ -116,19 +161,23 @@ def _describe_test_over_seeds(
     """Which system is better by how much, or how large a detected difference would have been.
 
     The test is over seeds, for these utterances; the interval is over seeds and utterances. So the
-    test can find a difference that other utterances may not show.
+    test can find a difference that other utterances may not show, which the sentence then says.
+    Without a test, the sentence says so.
+
+    `correction`: the note on the correction of p; empty if it is not corrected.
     """
-    names = (system.name, system.baseline)
     numbers = _format_rates(system, difference)
     num_seeds = len(difference.differences)
+    both = f"{system.name} and {system.baseline}"
     if system.adjusted_p is None or difference.interval is None:
-        statement = f"No verdict on {' and '.join(names)}: there is no test over {num_seeds} seeds."
+        statement = f"No verdict on {both}: there is no test over {num_seeds} seeds."
         return Sentence(statement, f"{numbers} points.")
-    numbers += f" points {format_signed(difference.interval)}; p = {format_p(system.adjusted_p)}{correction}."
-    if system.adjusted_p >= 1 - CONFIDENCE:
-        head = f"No difference between {' and '.join(names)} was detected over {num_seeds} seeds"
-        return Sentence(f"{head}; {_describe_power(difference.detectable)}", numbers)
-    better, worse = names if difference.mean < 0 else names[::-1]
+    p = format_p(system.adjusted_p)
+    numbers += f" points {format_signed(difference.interval)}; p = {p}{correction}."
+    if system.adjusted_p >= _MAX_P:
+        statement = f"No difference between {both} was detected over {num_seeds} seeds"
+        return Sentence(f"{statement}; {_describe_power(difference.detectable)}", numbers)
+    better, worse = _rank(system.name, system.baseline, difference.mean)
     gain = _format_gain(difference.mean, difference.interval)
     statement = f"{better} is better than {worse} by {gain} over {num_seeds} seeds."
     contains_zero = difference.interval.low <= 0 <= difference.interval.high
@@ -138,10 +187,13 @@ def _describe_test_over_seeds(
 
 
 def _format_rates(system: SystemSeeds, difference: SeedDifference) -> str:
-    """`b 6.25 %, a 8.54 %; b − a -2.29`, the means over the seeds."""
-    rate = fmean(difference.rates_b)
-    baseline_rate = fmean(difference.rates_a)
-    rates = f"{system.name} {percent(rate)} %, {system.baseline} {percent(baseline_rate)} %"
+    """`b 6.25 %, a 8.54 %; b − a -2.29`, the means over the seeds.
+
+    b is the system, a its baseline.
+    """
+    rate = percent(fmean(difference.rates_b))
+    baseline_rate = percent(fmean(difference.rates_a))
+    rates = f"{system.name} {rate} %, {system.baseline} {baseline_rate} %"
     return f"{rates}; {system.name} − {system.baseline} {format_points(difference.mean)}"
 
 
@@ -151,80 +203,101 @@ def _format_rates(system: SystemSeeds, difference: SeedDifference) -> str:
 def _compare_trainings(
     data: ReportData, rivals: Rivals, groups: Groups, metric: str
 ) -> Iterator[Sentence]:
-    """A sentence for each pair of the first training and another one, of which one has no other
-    seeds.
+    """Sentences that compare the first training with others on the test set.
 
-    Before them stands a sentence on what one training cannot show.
+    There is one for each other training whose system has no other seeds, and for all others if the
+    system of the first training has none. Before them stands a sentence on what one training cannot
+    show. Systems with several seeds are compared in `_compare_systems`.
+
+    Args:
+        rivals: the differences from the first training, by index of the other one.
+        groups: trainings by system and seed.
     """
     assert data.mode is not None
     first = data.shown[0].experiment.name
     single = names_without_other_seeds(groups)
-    pairs = {index: (data.experiments[index].name, first) for index in rivals}
-    single_pairs = {index: names for index, names in pairs.items() if not single.isdisjoint(names)}
-    if single_pairs:
+    others = {index: data.experiments[index].name for index in rivals}
+    compared = {index: name for index, name in others.items() if first in single or name in single}
+    if compared:
         yield describe_single_trainings(metric, data.mode)
-    for index, names in single_pairs.items():
-        yield _describe_pair(names, rivals[index], data.mode, metric)
+    spread = measured_spread(metric, data.mode)
+    for index, name in compared.items():
+        yield _describe_pair(name, first, rivals[index], spread)
 
 
 def names_without_other_seeds(groups: Groups) -> set[str]:
     """The experiments whose system has one training."""
-    single = [seeds for seeds in groups.values() if len(seeds) == 1]
-    return {experiment.name for seeds in single for experiment in seeds.values()}
+    names = set[str]()
+    for seeds in groups.values():
+        if len(seeds) == 1:
+            names |= {experiment.name for experiment in seeds.values()}
+    return names
 
 
 def describe_single_trainings(metric: str, mode: str) -> Sentence:
-    """What one training per system cannot show, and how far seeds differed in the studies of this
-    project.
+    """What one training per system cannot show.
+
+    Its numbers say how far seeds differed in the studies of this project, if that was measured.
     """
-    statement = "One training per system decides nothing between systems: another seed can change the order."
+    statement = (
+        "One training per system decides nothing between systems: "
+        "another seed can change the order."
+    )
     to_do = f"Train {MIN_SEEDS} seeds of each."
     spread = measured_spread(metric, mode)
     if spread is None:
         return Sentence(statement, to_do)
     numbers = (
-        f"Trainings that differ only in the seed differ by more than {spread.median:.1%} of their rate in half of the "
-        f"pairs, {spread.highest_tenth:.1%} in one of ten ({spread.num_systems} systems of ours). {to_do}"
+        "Trainings that differ only in the seed differ by more than "
+        f"{spread.median:.1%} of their rate in half of the pairs, "
+        f"{spread.highest_tenth:.1%} in one of ten ({spread.num_systems} systems of ours). {to_do}"
     )
     return Sentence(statement, numbers)
 
 
 def _describe_pair(
-    names: tuple[str, str], differences: Mapping[str, Difference], mode: str, metric: str
+    name: str, first: str, differences: Mapping[str, Difference], spread: SeedSpread | None
 ) -> Sentence:
-    """What the test set shows about two trainings: its interval is over utterances or speakers, not
-    over seeds.
+    """What the test set shows about a training and the first one, named `name` and `first`.
 
-    `differences`: of the second one (A) and the first one (B), by language and on average.
+    The sentence says which has fewer errors and by how much, or how large a detected difference
+    would have been, or that the test set is too small. The interval is over utterances or speakers,
+    not over seeds.
+
+    Args:
+        differences: of the first training (A) and this one (B), by language and on average.
+        spread: how far seeds differ, for comparison; None if that was not measured.
     """
     macro = differences[MACRO]
     gap = macro.rate_b - macro.rate_a
-    sampled, test = choose_test(differences)
-    rates = f"{names[0]} {percent(macro.rate_b)} %, {names[1]} {percent(macro.rate_a)} %"
-    numbers = f"{rates}; {' − '.join(names)} {format_points(gap)} points"
+    resampled, test = choose_test(differences)  # "speakers" or "utterances"
+    both = f"{name} and {first}"
+    rates = f"{name} {percent(macro.rate_b)} %, {first} {percent(macro.rate_a)} %"
+    numbers = f"{rates}; {name} − {first} {format_points(gap)} points"
     if test.p is None or test.interval is None:
-        statement = (
-            f"No statement on {' and '.join(names)}: the test set is too small for an interval."
-        )
+        statement = f"No statement on {both}: the test set is too small for an interval."
         return Sentence(statement, f"{numbers}.")
-    numbers += f" {format_signed(test.interval)}; p = {format_p(test.p)}, both over {sampled} only."
-    if test.p < 1 - CONFIDENCE:
-        better, worse = names if gap < 0 else names[::-1]
-        gain = _format_gain(gap, test.interval)
-        beside_seeds = _compare_with_spread(
-            gap, (macro.rate_a, macro.rate_b), measured_spread(metric, mode)
-        )
-        return Sentence(
-            f"Of these two trainings, {better} has fewer errors than {worse}, by {gain}.",
-            f"{numbers}{beside_seeds}",
-        )
-    width = test.interval.high - test.interval.low
-    head = f"Between these trainings of {' and '.join(names)} no difference was detected"
-    return Sentence(f"{head}; {_describe_power(DETECTABLE_SHARE_OF_WIDTH * width)}", numbers)
+    p = format_p(test.p)
+    numbers += f" {format_signed(test.interval)}; p = {p}, both over {resampled} only."
+    if test.p >= _MAX_P:
+        width = test.interval.high - test.interval.low
+        power = _describe_power(DETECTABLE_SHARE_OF_WIDTH * width)
+        statement = f"Between these trainings of {both} no difference was detected"
+        return Sentence(f"{statement}; {power}", numbers)
+    better, worse = _rank(name, first, gap)
+    gain = _format_gain(gap, test.interval)
+    statement = f"Of these two trainings, {better} has fewer errors than {worse}, by {gain}."
+    numbers += _compare_with_spread(gap, (macro.rate_a, macro.rate_b), spread)
+    return Sentence(statement, numbers)
 
 
 def _compare_with_spread(gap: float, rates: tuple[float, float], spread: SeedSpread | None) -> str:
-    """How large a difference is beside those of other seeds; empty where these were not measured."""
+    """How a difference compares with those of other seeds; empty where these were not measured.
+
+    Args:
+        gap: the difference of the two rates, a fraction with any sign.
+        rates: of the two trainings, fractions.
+    """
     if spread is None:
         return ""
     share = abs(gap) / fmean(rates)
@@ -238,10 +311,18 @@ def _compare_with_spread(gap: float, rates: tuple[float, float], spread: SeedSpr
 # ---- shared sentences
 
 
+def _rank(name: str, baseline: str, gap: float) -> tuple[str, str]:
+    """The better one of the two, then the worse one.
+
+    `gap`: the rate of `name` minus that of `baseline`, so below 0 `name` is better.
+    """
+    return (name, baseline) if gap < 0 else (baseline, name)
+
+
 def _format_gain(gap: float, interval: Interval) -> str:
     """`2.42 points [1.90, 2.94]`: a difference and its interval without sign.
 
-    `gap`, `interval`: fractions.
+    `gap`, `interval`: fractions. If the gap is negative, the interval is mirrored too.
     """
     if gap < 0:
         interval = Interval(-interval.high, -interval.low)
@@ -249,9 +330,9 @@ def _format_gain(gap: float, interval: Interval) -> str:
 
 
 def _describe_power(detectable: float | None) -> str:
-    """How large a difference would have been detected.
+    """The end of a sentence: how large a difference would have been detected.
 
-    None or 0: the errors are equal, so there is no such number.
+    `detectable`: a fraction. None or 0: the errors are equal, so there is no such number.
     """
     if not detectable:
         return "their errors are equal."
@@ -259,24 +340,11 @@ def _describe_power(detectable: float | None) -> str:
     return f"a true difference of {percent(detectable)} points would have been, {probability}."
 
 
-def _describe_system(
-    name: str, seeds: Mapping[str, ExperimentResults], mode: str, rate_name: str
-) -> Sentence:
-    """The rate of the only system: of its one training with an interval, or the mean of its seeds."""
-    macros = [experiment.scores[mode].macro for experiment in seeds.values()]
-    mean = fmean(macro.rate or 0.0 for macro in macros)
-    text = f"The {rate_name} of {name} is {percent(mean)} %"
-    if len(macros) == 1:
-        statement = f"{text} {format_interval(macros[0].interval)}."
-        return Sentence(statement, "In brackets: 95 % interval over utterances.")
-    each = ", ".join(
-        f"{seed}: {percent(macro.rate)}" for seed, macro in zip(seeds, macros, strict=True)
-    )
-    return Sentence(f"{text}, the mean of {len(macros)} seeds.", f"Each seed: {each}.")
-
-
 def _worst_languages(groups: Groups, mode: str) -> Iterator[Sentence]:
-    """The language with the highest rate of each system, on average over its seeds."""
+    """A sentence with the language of each system that has the highest rate, the mean of its seeds.
+
+    There is none if each system has one language. `groups`: trainings by system and seed.
+    """
     systems_by_language: dict[str, list[str]] = {}
     for name, seeds in groups.items():
         rates = _mean_rates([*seeds.values()], mode)
@@ -284,10 +352,8 @@ def _worst_languages(groups: Groups, mode: str) -> Iterator[Sentence]:
             worst = max(rates, key=rates.__getitem__)
             systems_by_language.setdefault(worst, []).append(f"{name} {percent(rates[worst])} %")
     if systems_by_language:
-        each = "; ".join(
-            f"{lang} ({', '.join(systems)})" for lang, systems in systems_by_language.items()
-        )
-        yield Sentence(f"Worst language: {each}.")
+        langs = [f"{lang} ({', '.join(names)})" for lang, names in systems_by_language.items()]
+        yield Sentence(f"Worst language: {'; '.join(langs)}.")
 
 
 def _mean_rates(trainings: Sequence[ExperimentResults], mode: str) -> dict[str, float]:
@@ -296,4 +362,7 @@ def _mean_rates(trainings: Sequence[ExperimentResults], mode: str) -> dict[str, 
     A language without reference units has 0.
     """
     scores = [training.scores[mode].languages for training in trainings]
-    return {lang: fmean(of_seed[lang].rate or 0.0 for of_seed in scores) for lang in scores[0]}
+    means = dict[str, float]()
+    for lang in scores[0]:
+        means[lang] = fmean(by_language[lang].rate or 0.0 for by_language in scores)
+    return means

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The content of a results file from the folder of a training."""
+"""Collects the content of a results file from the folder of a recogniser or language model."""
 
 import re
 from collections import Counter
@@ -18,7 +18,7 @@ from wenet_hs.manifest.data_list import Utterance, read_data_list
 from wenet_hs.results.experiment import ExperimentResults
 from wenet_hs.results.folder import DecodingRecord, ExperimentFolder
 from wenet_hs.results.results_file import BANDS, Counts, ModeResults, Results, TrainingPart
-from wenet_hs.results.speech import are_simulated
+from wenet_hs.results.speech import has_simulated_speech
 from wenet_hs.runs.curves import Curves, ctc_take_off
 from wenet_hs.runs.record import DataFile, FirstWeights, RunRecord, Start
 from wenet_hs.runs.sentences import escape_bytes
@@ -30,57 +30,63 @@ from wenet_hs.tree.errors import DataError
 
 _CHUNK_SIZE = "decoding_chunk_size"
 _LEFT_CHUNKS = "num_decoding_left_chunks"
-_NOT_AMONG_OPTIONS = (_CHUNK_SIZE, _LEFT_CHUNKS, "simulate_streaming")
-"""The first two are in the name of a system."""
-_DECODING = (*(option.name for option in fields(DecodeOptions)), "lm", "inventory", "place_unseen")
-_SETTINGS = ("dtype", "ctc_conf.")
+_WITHOUT_LIMIT = (None, -1)
+"""The values of these options for whole utterances, and for all chunks to the left."""
+_OTHER_OPTIONS = ("lm", "inventory", "place_unseen")
+"""Conditions of decoding that are not in `DecodeOptions`."""
+_LEFT_OUT_OPTIONS = (_CHUNK_SIZE, _LEFT_CHUNKS, "simulate_streaming")
+"""Chunks are in the name of a system."""
+_KEPT_SETTINGS = ("dtype", "ctc_conf.")
 """Beginnings of the settings that are kept: those that `training_of` reads."""
 _LM_SETS = ("valid", "test")
 """Names of the scores `MODEL_DIR/SET.json`, which `lm score --json` writes."""
 _SCORE_LM_AGAIN = "run `wenet-hs lm score --json`"
 _FOLDERS = re.compile(r"""(?<![^\s"'=])/[^\s"']*/""")
-"""The folders of absolute paths, which are of one machine and are not in results files."""
+"""The folders of an absolute path in a text: `/home/a/` in `--text=/home/a/b.txt`.
+
+They are those of one machine, so results files do not have them.
+"""
 
 _ByLanguage = Mapping[str, Mapping[str, ScoredUtterance]]
-"""The utterances of each language in the order of their keys."""
+"""Language → the utterances by key, in the order of their keys."""
 
 
 def collect_results(experiment: ExperimentResults, data_folders: Iterable[Path] = ()) -> Results:
     """The results of one recogniser.
 
     Args:
+        experiment: all its modes must have the same references.
         data_folders: where `prepare` wrote its implausible.tsv.
 
     Raises DataError if it has no train.yaml with a seed, or no scores.
     """
     settings = flatten(experiment.settings)
     if "seed" not in settings or not experiment.scores:
-        what = "no train.yaml with a seed, or no scores"
-        raise DataError(experiment.folder, what, "train, decode and score first")
+        fault = "no train.yaml with a seed, or no scores"
+        raise DataError(experiment.folder, fault, "train, decode and score first")
     seed = int(settings["seed"])
-    reports = experiment.scores.values()
-    # All modes have the same references, which `gather_data` has checked.
-    first_report = next(iter(reports))
-    utterances = _group_by_language(first_report)
     training_clips = _read_existing_lists(experiment.run)
+    cost = _describe_part(experiment.curves, training_clips)
+    kept_settings = {
+        name: value for name, value in settings.items() if name.startswith(_KEPT_SETTINGS)
+    }
+    reports = list(experiment.scores.values())
+    utterances = _group_by_language(reports[0])
+    modes = {
+        mode: _collect_mode(report, training_clips) for mode, report in experiment.scores.items()
+    }
     return Results(
-        **asdict(_describe_part(experiment.curves, training_clips)),
+        **asdict(cost),
         system=_name_system(experiment.folder, seed) + _name_chunks(experiment.decoding),
         seed=seed,
-        settings={name: value for name, value in settings.items() if name.startswith(_SETTINGS)},
+        settings=kept_settings,
         run=_without_folders(experiment.run, _folder_of_recipe(experiment.folder)),
         first=_read_first_part(experiment.run),
-        units={
-            lang: [scored.counts.num_units for scored in group.values()]
-            for lang, group in utterances.items()
-        },
-        modes={
-            mode: _collect_mode(report, training_clips)
-            for mode, report in experiment.scores.items()
-        },
+        units={lang: _list_num_units(group) for lang, group in utterances.items()},
+        modes=modes,
         decoding=_decoding_options(experiment.decoding),
         implausible=_find_implausible(utterances, data_folders),
-        is_simulated=any(are_simulated(report.utterances) for report in reports),
+        is_simulated=any(has_simulated_speech(report.utterances) for report in reports),
         is_pretrained_on_simulated=experiment.is_pretrained_on_simulated,
     )
 
@@ -99,7 +105,6 @@ class _LmScore:
 def collect_lm_results(model_dir: Path) -> Results:
     """The results of a trained and scored language model.
 
-    Its settings are those that differ from the defaults.
     Raises DataError if a file of the folder is missing or damaged.
     """
     folder = ExperimentFolder(model_dir)
@@ -108,28 +113,29 @@ def collect_lm_results(model_dir: Path) -> Results:
     scores = _read_lm_scores(model_dir)
     if not validations or not scores:
         files = " or ".join(f"{name}.json" for name in _LM_SETS)
-        what = f"no validation in metrics.jsonl, or no {files}"
-        raise DataError(model_dir, what, f"train to the end of an epoch, then {_SCORE_LM_AGAIN}")
-    last = validations[-1]
+        fault = f"no validation in metrics.jsonl, or no {files}"
+        raise DataError(model_dir, fault, f"train to the end of an epoch, then {_SCORE_LM_AGAIN}")
+    last_validation = validations[-1]
+    changed_settings = {
+        name: value for name, _, value in config_changes(LmConfig(), config) if name != "seed"
+    }
     numbers = {f"{name} perplexity": score.perplexity for name, score in scores.items()}
     if "test" in scores:
         numbers["bits per word, test"] = scores["test"].bits_per_unit
     return Results(
-        steps=int(last["step"]),
+        steps=int(last_validation["step"]),
         train_hours=None,
-        train_seconds=round(last["seconds"], 1),
+        train_seconds=round(last_validation["seconds"], 1),
         system=_name_system(model_dir, config.seed),
         seed=config.seed,
-        settings={
-            name: value for name, _, value in config_changes(LmConfig(), config) if name != "seed"
-        },
+        settings=changed_settings,
         run=_without_folders(folder.read_run(), _folder_of_recipe(model_dir)),
         scores=numbers,
     )
 
 
 def _read_lm_scores(model_dir: Path) -> dict[str, _LmScore]:
-    """The scores of the sets that are scored. Raises DataError if one is damaged."""
+    """The scores of the sets that are scored, by name. Raises DataError if one is damaged."""
     scores = dict[str, _LmScore]()
     for name in _LM_SETS:
         path = model_dir / f"{name}.json"
@@ -146,28 +152,44 @@ def _read_lm_scores(model_dir: Path) -> dict[str, _LmScore]:
 
 
 def _name_system(folder: Path, seed: int) -> str:
-    """The name of the folder without the seed, then what the option --exp of a recipe adds to
-    `exp`."""
+    """The name of a system: that of its folder, without the seed.
+
+    If the folder is in one with a name such as `exp-streaming`, this ending is added.
+    An example: `softmax-streaming` for `exp-streaming/softmax-seed1`.
+    """
     folder = folder.resolve()
     name = folder.name.removesuffix(f"-seed{seed}")
-    added = folder.parent.name.removeprefix("exp")
-    return name + added if added.startswith("-") else name
+    ending = folder.parent.name.removeprefix("exp")
+    return name + ending if ending.startswith("-") else name
 
 
 def _name_chunks(decoding: DecodingRecord) -> str:
-    """`-chunk16-4` for chunks of 16 frames with 4 chunks to the left; empty for whole
-    utterances."""
-    size = decoding.options.get(_CHUNK_SIZE)
-    num_left = decoding.options.get(_LEFT_CHUNKS)
-    if size in (None, -1):
+    """What decoding in chunks adds to the name of a system; empty for whole utterances.
+
+    `-chunk16-4` is for chunks of 16 frames with 4 chunks to the left, `-chunk16` with all of them.
+    """
+    chunk_size = decoding.options.get(_CHUNK_SIZE)
+    num_left_chunks = decoding.options.get(_LEFT_CHUNKS)
+    if chunk_size in _WITHOUT_LIMIT:
         return ""
-    return f"-chunk{size}" if num_left in (None, -1) else f"-chunk{size}-{num_left}"
+    if num_left_chunks in _WITHOUT_LIMIT:
+        return f"-chunk{chunk_size}"
+    return f"-chunk{chunk_size}-{num_left_chunks}"
 
 
 def _decoding_options(decoding: DecodingRecord) -> dict[str, Any]:
-    """The options of decoding that are not 0 or absent, without chunks."""
-    names = [name for name in _DECODING if name not in _NOT_AMONG_OPTIONS]
-    return {name: decoding.options[name] for name in names if decoding.options.get(name)}
+    """The options of decoding by name, without those that are 0 or absent.
+
+    Options of chunks are left out too, because they are in the name of the system.
+    """
+    names = [option.name for option in fields(DecodeOptions)]
+    names += _OTHER_OPTIONS
+    options = dict[str, Any]()
+    for name in names:
+        value = decoding.options.get(name)
+        if name not in _LEFT_OUT_OPTIONS and value:
+            options[name] = value
+    return options
 
 
 def _folder_of_recipe(model_dir: Path) -> Path:
@@ -176,13 +198,14 @@ def _folder_of_recipe(model_dir: Path) -> Path:
 
 
 def _without_folders(run: RunRecord, recipe: Path) -> RunRecord:
-    """The facts of a record that belong to a study, without times and without folders of one
-    machine.
+    """A run record with only what a study needs: without times, warnings and local folders.
 
-    Paths below the folder of the recipe are relative to it; of others only the name is kept.
+    Paths below the folder `recipe` become relative to it. Of other absolute paths only the name is
+    kept.
     """
 
     def shorten(text: str) -> str:
+        """Shorten all paths in a text."""
         return escape_bytes(_FOLDERS.sub("", text.replace(f"{recipe}/", "")))
 
     def shorten_file(file: DataFile) -> DataFile:
@@ -216,7 +239,7 @@ def _without_folders(run: RunRecord, recipe: Path) -> RunRecord:
 
 
 def _read_existing_lists(run: RunRecord) -> list[Utterance]:
-    """The utterances of the training lists that still exist."""
+    """The utterances of those training lists that still exist."""
     utterances = list[Utterance]()
     for path in map(Path, run.lists.train_paths):
         if path.is_file():
@@ -225,7 +248,10 @@ def _read_existing_lists(run: RunRecord) -> list[Utterance]:
 
 
 def _describe_part(curves: Curves, clips: Sequence[Utterance]) -> TrainingPart:
-    """Its cost. `clips`: of the training lists; empty if these are not known."""
+    """The cost of a training. Without a validation, steps and seconds are 0.
+
+    `clips`: of the training lists; empty if they do not exist any more.
+    """
     validations = curves.get("valid", ())
     last: Mapping[str, float] = validations[-1] if validations else {}
     take_off = ctc_take_off(curves)
@@ -239,7 +265,7 @@ def _describe_part(curves: Curves, clips: Sequence[Utterance]) -> TrainingPart:
 
 
 def _sum_hours(clips: Sequence[Utterance]) -> float | None:
-    """None if a duration is not known, or there is no clip."""
+    """The hours of the clips; None if a duration is not known, or there is no clip."""
     durations = [clip.duration for clip in clips if clip.duration is not None]
     if not clips or len(durations) < len(clips):
         return None
@@ -247,8 +273,10 @@ def _sum_hours(clips: Sequence[Utterance]) -> float | None:
 
 
 def _read_first_part(run: RunRecord) -> TrainingPart | None:
-    """The training of the folder that `--checkpoint` names; None if it is no folder of a
-    training."""
+    """The cost of the training from which this one began: of the folder that `--checkpoint` names.
+
+    None without `--checkpoint`, or if the folder is not one of a training.
+    """
     if run.base_name is None:
         return None
     folder = ExperimentFolder(Path(run.base_name))
@@ -261,6 +289,7 @@ def _read_first_part(run: RunRecord) -> TrainingPart | None:
 
 
 def _group_by_language(report: Report) -> _ByLanguage:
+    """The utterances of a scoring by language, in the order of their keys."""
     groups: dict[str, dict[str, ScoredUtterance]] = {}
     for key, scored in sorted(report.utterances.items()):
         groups.setdefault(scored.lang, {})[key] = scored
@@ -270,44 +299,58 @@ def _group_by_language(report: Report) -> _ByLanguage:
 def _find_implausible(
     utterances: _ByLanguage, data_folders: Iterable[Path]
 ) -> dict[str, list[int]] | None:
-    """The utterances that an implausible.tsv names, by language, as indices in the order of the
-    keys.
+    """The utterances that a file implausible.tsv names: by language, their indices in `utterances`.
 
-    None if there is no such file.
+    None if no folder has such a file. Languages without such utterances are left out.
     """
     candidates = [folder / "implausible.tsv" for folder in data_folders]
     files = [path for path in candidates if path.is_file()]
     if not files:
         return None
-    named = set[str]()
+    implausible_keys = set[str]()
     for path in files:
-        rows = read_lines(path)[1:]
-        named |= {row.split()[0] for row in rows if row.strip()}
+        rows = read_lines(path)[1:]  # after the names of the columns, of which `key` is the first
+        implausible_keys |= {row.split()[0] for row in rows if row.strip()}
     implausible = dict[str, list[int]]()
     for lang, group in utterances.items():
-        indices = [index for index, key in enumerate(group) if key in named]
+        indices = [index for index, key in enumerate(group) if key in implausible_keys]
         if indices:
             implausible[lang] = indices
     return implausible
 
 
 def _collect_mode(report: Report, training_clips: Sequence[Utterance]) -> ModeResults:
+    """The errors of one decoding mode, by language and by kind.
+
+    `training_clips`: of the training lists, from which the frequency of each unit in training is
+    known; empty if the lists do not exist any more.
+    """
     groups = _group_by_language(report)
     return ModeResults(
         signature=report.signature,
         keys=_hash_keys(report),
-        errors={
-            lang: [scored.counts.errors for scored in group.values()]
-            for lang, group in groups.items()
-        },
+        errors={lang: _list_errors(group) for lang, group in groups.items()},
         kinds={lang: _kinds_of_errors(report, lang) for lang in groups},
         feature_errors=_sum_feature_errors(report),
         bands=_count_bands(report, training_clips),
     )
 
 
+def _list_num_units(group: Mapping[str, ScoredUtterance]) -> list[int]:
+    """The number of reference units of each utterance."""
+    return [scored.counts.num_units for scored in group.values()]
+
+
+def _list_errors(group: Mapping[str, ScoredUtterance]) -> list[int]:
+    """The number of errors of each utterance."""
+    return [scored.counts.errors for scored in group.values()]
+
+
 def _hash_keys(report: Report) -> str:
-    """The beginning of a SHA-256 of the keys, their languages and numbers of units."""
+    """The beginning of a SHA-256 of the keys, their languages and numbers of units.
+
+    It is equal for equal test sets.
+    """
     lines = [
         f"{scored.lang} {key} {scored.counts.num_units}"
         for key, scored in sorted(report.utterances.items())
@@ -316,45 +359,61 @@ def _hash_keys(report: Report) -> str:
 
 
 def _kinds_of_errors(report: Report, lang: str) -> tuple[int, int, int]:
-    """Substitutions, deletions, insertions."""
+    """The substitutions, deletions and insertions of one language."""
     counts = report.languages[lang].counts
     return (counts.substitutions, counts.deletions, counts.insertions)
 
 
 def _sum_feature_errors(report: Report) -> dict[str, float] | None:
-    """The sum of the phone feature distances by language; None for other units than phones, or
-    without panphon."""
+    """The sum of the phone feature distances by language.
+
+    None for other units than phones, and if panphon is not installed.
+    """
     if report.rules.metric != "per" or find_spec("panphon") is None:
         return None
     groups = _group_by_language(with_pfer(report))
     sums = dict[str, float]()
     for lang, group in groups.items():
-        sums[lang] = round(sum(scored.feature_distance or 0.0 for scored in group.values()), 3)
+        distances = [scored.feature_distance or 0.0 for scored in group.values()]
+        sums[lang] = round(sum(distances), 3)
     return sums
 
 
 def _count_bands(report: Report, training_clips: Sequence[Utterance]) -> dict[str, Counts]:
-    """The counts of the units of each band; empty if the training list is absent."""
+    """The errors by the frequency of the units in training.
+
+    For each band of frequencies, by its name: reference units, substitutions, deletions and
+    insertions. An insertion counts in the band of the inserted unit. Other errors count in that of
+    the reference unit. Without `training_clips` the result is empty.
+    """
     if not training_clips:
         return {}
-    num_trained = Counter[str]()
-    for clip in training_clips:
-        num_trained.update(split_units(clip.txt, report.rules, clip.lang or ""))
-    counts = {name: Counter[str]() for name, _ in BANDS}
+    num_trained = _count_training_units(report, training_clips)
+    counts = {band.name: Counter[str]() for band in BANDS}
     for utterance in report.utterances.values():
-        for operation in align(*utterance.split(report.rules)):
+        ref, hyp = utterance.split(report.rules)
+        for operation in align(ref, hyp):
             is_insertion = operation.ref is None
             unit = operation.hyp if is_insertion else operation.ref
-            of_band = counts[_band_of(num_trained[unit or ""])]
+            assert unit is not None  # an operation has a unit on one side at least
+            band_counts = counts[_find_band(num_trained[unit])]
             if not is_insertion:
-                of_band["units"] += 1
-            of_band[operation.kind] += 1
+                band_counts["units"] += 1
+            band_counts[operation.kind] += 1
     return {
-        name: (of_band["units"], of_band["S"], of_band["D"], of_band["I"])
-        for name, of_band in counts.items()
+        name: (band_counts["units"], band_counts["S"], band_counts["D"], band_counts["I"])
+        for name, band_counts in counts.items()
     }
 
 
-def _band_of(num_trained: int) -> str:
+def _count_training_units(report: Report, training_clips: Sequence[Utterance]) -> Counter[str]:
+    """How often each unit is in the transcripts, which are split by the rules of the scoring."""
+    counts = Counter[str]()
+    for clip in training_clips:
+        counts.update(split_units(clip.txt, report.rules, clip.lang or ""))
+    return counts
+
+
+def _find_band(num_trained: int) -> str:
     """The name of the band of a unit with this number of occurrences in training."""
-    return next(name for name, most in BANDS if most is None or num_trained <= most)
+    return next(band.name for band in BANDS if band.most is None or num_trained <= band.most)

@@ -17,16 +17,18 @@ from wenet_hs.tree.errors import DataError, list_names
 
 
 def find_stats(runs: Iterable[RunRecord]) -> list[Path]:
-    """The stats.json of each corpus of these trainings that still exists, beside the lists in the
-    records."""
-    lists = list[str]()
+    """The stats.json of each corpus of these trainings, each once, if it still exists.
+
+    It is looked for at OUT/stats.json for each recorded list OUT/NAME/data.list.
+    """
+    list_paths = list[str]()
     for run in runs:
-        lists += run.lists.train_paths
-        lists += run.lists.valid_paths
-    expected = dict.fromkeys(
-        Path(path).parent.parent / "stats.json" for path in lists if path.endswith(".list")
-    )
-    return [path for path in expected if path.is_file()]
+        list_paths += run.lists.train_paths
+        list_paths += run.lists.valid_paths
+    candidates = [
+        Path(path).parent.parent / "stats.json" for path in list_paths if path.endswith(".list")
+    ]
+    return [path for path in dict.fromkeys(candidates) if path.is_file()]
 
 
 def read_stats(path: Path) -> dict[str, Any]:
@@ -47,26 +49,33 @@ class ListOfTest:
 
 
 def find_test_list(keys: Set[str], stats: Iterable[Path]) -> ListOfTest:
-    """The first list beside these stats.json with all of these utterances.
+    """The first OUT/test/data.list that has all of these utterances; an empty list if none has.
 
-    Raises DataError if a list is damaged.
+    Args:
+        keys: of the utterances. Without any, the result is empty.
+        stats: the paths OUT/stats.json.
+    Raises:
+        DataError: a list is damaged.
     """
-    for path in (stats_path.parent / "test" / "data.list" for stats_path in stats):
-        if not path.is_file():
+    for stats_path in stats:
+        list_path = stats_path.parent / "test" / "data.list"
+        if not list_path.is_file():
             continue
-        clips = {clip.key: clip for clip in read_data_list(path)}
+        clips = {clip.key: clip for clip in read_data_list(list_path)}
         if keys and keys <= clips.keys():
-            return ListOfTest(clips, path)
+            return ListOfTest(clips, list_path)
     return ListOfTest()
 
 
 def read_test_list(keys: Set[str], path: Path) -> ListOfTest:
-    """The list that was decoded. Raises DataError if it lacks one of these utterances, or is
-    damaged."""
+    """The list in a file, which must have all of these utterances.
+
+    Raises DataError if it lacks one of them, or is damaged.
+    """
     clips = {clip.key: clip for clip in read_data_list(path)}
     absent = sorted(keys - clips.keys())
     if absent:
         which = f"{count_of(len(absent), 'scored utterance')} ({list_names(absent)})"
-        found = f"not the list that was decoded, it lacks {which}"
-        raise DataError(path, found, "give --data_list the list of the test")
+        fault = f"not the list that was decoded, it lacks {which}"
+        raise DataError(path, fault, "give --data_list the list of the test")
     return ListOfTest(clips, path)

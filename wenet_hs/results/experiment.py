@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Experiments to compare: all that their folders have about the training and one test set."""
+"""Experiments to compare: what their folders have about the training and one test set."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -25,11 +25,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentResults:
-    """The content of one experiment folder. Files that do not exist are empty here and listed in
-    `absent`."""
+    """The content of one experiment folder.
+
+    What a file would have that does not exist is empty here. `absent` lists these files.
+    """
 
     name: str
-    """The shortest end of the folder's path that differs from all other experiments."""
+    """The end of the folder's path, as long as needed to differ from all other experiments."""
     folder: Path
     test: DecodedTest
     """The folder of the decoding results."""
@@ -45,7 +47,7 @@ class ExperimentResults:
     decoding: DecodingRecord
     """Options and times of the decoding."""
     absent: tuple[str, ...]
-    """Names of absent files with their content."""
+    """Names of absent files, each with its usual content in brackets."""
     outdated: tuple[str, ...]
     """A message per mode whose text was decoded again after its scoring."""
 
@@ -68,18 +70,24 @@ class ExperimentResults:
 
     @property
     def is_pretrained_on_simulated(self) -> bool:
-        """Whether the training began from a model of simulated speech, which recipes name
-        `…simulated…`."""
+        """Whether the training began from a model of simulated speech.
+
+        Recipes have `simulated` in the names of such models.
+        """
         return "simulated" in (self.run.base_name or "")
 
 
 def read_experiments(
     folders: Sequence[Path], *, test: str = DEFAULT_TEST
 ) -> list[ExperimentResults]:
-    """Read experiment folders. Their decoding results are in the sub-folder `test`.
+    """Read experiment folders, in the given order.
 
-    Logs a warning per mode whose scoring is outdated. Raises DataError for a folder that is given
-    twice, does not exist, has no results, or has a damaged file.
+    Logs a warning per mode whose scoring is outdated.
+
+    Args:
+        test: the sub-folder with the decoding results.
+    Raises:
+        DataError: a folder is given twice, does not exist, has no results, or has a damaged file.
     """
     for folder in folders:
         if not folder.is_dir():
@@ -93,17 +101,25 @@ def read_experiments(
 
 
 def _shortest_names(folders: Sequence[Path]) -> list[str]:
-    """The ends of the paths with the fewest parts that are all different. The folders are
-    different."""
-    parts = [folder.resolve().parts for folder in folders]
-    for length in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(part[-length:]) for part in parts]
+    """A name for each folder: the end of its path.
+
+    All names have equally many parts, as few as make them different. An example: `s0/exp` and
+    `s1/exp` for `/a/s0/exp` and `/a/s1/exp`. The folders must be different.
+    """
+    all_parts = [folder.resolve().parts for folder in folders]
+    names: list[str] = []
+    for num_parts in range(1, max(map(len, all_parts)) + 1):
+        names = ["/".join(parts[-num_parts:]) for parts in all_parts]
         if len(set(names)) == len(names):
             break
     return names
 
 
 def _read_experiment(path: Path, name: str, test_name: str) -> ExperimentResults:
+    """All that one experiment folder has. Logs a warning per outdated scoring.
+
+    Raises DataError if it has no settings, curves or scores, or a file is damaged.
+    """
     folder = ExperimentFolder(path)
     test = folder.test(test_name)
     settings = folder.read_settings()
@@ -111,18 +127,19 @@ def _read_experiment(path: Path, name: str, test_name: str) -> ExperimentResults
     curves = folder.read_curves()
     scores = test.read_scores()
     if not (settings or curves or scores):
-        what = f"contains no train.yaml, metrics.jsonl or {test_name}/<mode>/score.json"
-        raise DataError(path, what, "give the --model_dir of a training")
+        fault = f"contains no train.yaml, metrics.jsonl or {test_name}/<mode>/score.json"
+        raise DataError(path, fault, "give the --model_dir of a training")
     outdated = _find_outdated(test, scores)
     for message in outdated:
         logger.warning("%s, %s", name, message)
     tree = folder.read_tree()
     decoding = test.read_record()
-    needs_no_tree = bool(settings) and "tree" not in (settings.get("head_conf") or {})
-    exists = {
+    # A head without a tree in its settings needs no tree.json.
+    is_without_tree = bool(settings) and "tree" not in (settings.get("head_conf") or {})
+    is_there = {
         "train.yaml (settings, versions)": bool(settings),
         "metrics.jsonl (training curves)": bool(curves),
-        "tree.json (the tree)": tree is not None or needs_no_tree,
+        "tree.json (the tree)": tree is not None or is_without_tree,
         f"{test_name}/<mode>/score.json (error rates)": bool(scores),
         f"{test_name}/rtf.json (speed)": bool(decoding.modes),
     }
@@ -136,7 +153,7 @@ def _read_experiment(path: Path, name: str, test_name: str) -> ExperimentResults
         tree=tree,
         scores=scores,
         decoding=decoding,
-        absent=tuple(content for content, is_there in exists.items() if not is_there),
+        absent=tuple(file for file, exists in is_there.items() if not exists),
         outdated=tuple(outdated),
     )
 
@@ -148,7 +165,9 @@ def _find_outdated(test: DecodedTest, scores: Mapping[str, Report]) -> list[str]
 
 
 def read_training(hypothesis: Path) -> TrainingFacts | None:
-    """The training that decoded MODEL_DIR/<test>/<mode>/text; None if MODEL_DIR has no train.yaml.
+    """The training that decoded a file of hypotheses, MODEL_DIR/<test>/<mode>/text.
+
+    None if MODEL_DIR has no train.yaml, or the file is not so deep in folders.
 
     Raises ConfigError or DataError if a file of MODEL_DIR is damaged.
     """

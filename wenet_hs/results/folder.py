@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one reader of the folder of a training: where its files are, and what is in them.
+"""Reads the folder of a training: where its files are, and what is in them.
 
     MODEL_DIR/train.yaml             settings
     MODEL_DIR/run.json               run record
@@ -10,7 +10,8 @@
     MODEL_DIR/TEST/MODE/hyps.jsonl   n-best hypotheses, confidences
     MODEL_DIR/TEST/MODE/score.json   error rates
 
-Any of them may be absent. Each is read only when it is asked for: the page lists many folders.
+Any of them may be absent. Each is read only when it is asked for, because the local page lists many
+folders.
 """
 
 from collections.abc import Mapping
@@ -69,8 +70,7 @@ class DecodingRecord(BaseModel):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Device, beam size, weights and all other conditions, by name, in the order of the
-        file."""
+        """All conditions by name, such as device and beam size, in the order of the file."""
         return dict(self.model_extra or {})
 
     @property
@@ -149,9 +149,9 @@ class DecodedTest:
         return any(scored.hyp != texts.get(key) for key, scored in report.utterances.items())
 
     def read_confidences(self, mode: str) -> dict[str, float] | None:
-        """The confidence of each utterance's best hypothesis by its key; None without `hyps.jsonl`.
+        """The confidence of the best hypothesis of each utterance, by key.
 
-        Without are an incomplete line, and an utterance without an alignment.
+        None without `hyps.jsonl`. Utterances without a confidence and incomplete lines are left out.
         """
         path = self.hypotheses_path(mode)
         if not path.is_file():
@@ -186,8 +186,10 @@ class ExperimentFolder:
         return self.settings_path.is_file()
 
     def is_language_model(self) -> bool:
-        """Whether the training is one of a language model. Raises ConfigError as
-        `read_settings`."""
+        """Whether the training is one of a language model.
+
+        Raises ConfigError if train.yaml is no YAML.
+        """
         return is_language_model(self.read_settings())
 
     def read_settings(self) -> dict[str, Any]:
@@ -203,9 +205,9 @@ class ExperimentFolder:
         return settings
 
     def read_run(self) -> RunRecord:
-        """What the training was started with and how far it is; a record without facts if there is
-        none.
+        """The run record: what the training was started with, and how far it is.
 
+        Without run.json it is a record without facts.
         Raises DataError if run.json is damaged or of a newer version.
         """
         return read_run(self.path) or RunRecord()
@@ -218,8 +220,10 @@ class ExperimentFolder:
         return read_cached(read_curves, self.curves_path, {})
 
     def read_tree(self) -> Tree | NaryTree | None:
-        """The tree of the output layer; None without tree.json. Raises DataError if it is
-        damaged."""
+        """The tree of the output layer; None without tree.json.
+
+        Raises DataError if it is damaged.
+        """
         return load_tree(self.tree_path) if self.tree_path.is_file() else None
 
     def test(self, name: str = DEFAULT_TEST) -> DecodedTest:

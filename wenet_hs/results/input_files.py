@@ -33,16 +33,23 @@ class InputFile:
 
 def read_input_files(data: ReportData) -> list[InputFile]:
     """The input files that exist, each once, in the order of the experiments."""
-    files = list[InputFile]()
-    for path in dict.fromkeys(_input_paths(data)):
-        if path.is_file():
-            state = path.stat()
-            changed = datetime.fromtimestamp(state.st_mtime, UTC)
-            files.append(InputFile(path, changed, state.st_size, file_sha256(path)))
-    return files
+    paths = dict.fromkeys(_list_paths(data))
+    return [_describe_file(path) for path in paths if path.is_file()]
 
 
-def _input_paths(data: ReportData) -> Iterator[Path]:
+def _describe_file(path: Path) -> InputFile:
+    """The state of a file and its hash. Reads the whole file."""
+    state = path.stat()
+    return InputFile(
+        path=path,
+        changed=datetime.fromtimestamp(state.st_mtime, UTC),
+        num_bytes=state.st_size,
+        sha256=file_sha256(path),
+    )
+
+
+def _list_paths(data: ReportData) -> Iterator[Path]:
+    """Where the files may be: those of each experiment, then those of the data."""
     for experiment in data.experiments:
         yield from (experiment.folder / name for name in _FILES_OF_FOLDER)
         yield experiment.test.record_path

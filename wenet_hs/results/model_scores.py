@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scores of one model in one decoding mode: the worst utterances, confusions, and units that
-are seldom right."""
+"""The scores of one model in one decoding mode, with its worst utterances, confusions and units."""
 
 import sys
 from collections.abc import Sequence
@@ -18,9 +17,9 @@ from wenet_hs.score.error_rate import Report, worst_first
 from wenet_hs.score.report_file import read_report
 
 MAX_SHOWN = 20
-"""Confusions and units that are kept."""
+"""How many confusions and how many units are kept."""
 MIN_COUNT = 5
-"""Occurrences of a unit in the test set without which its recall is left out."""
+"""The recall of a unit is left out if it occurs less often in the test set."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +39,16 @@ class ModelScores:
 
 
 def read_scores(path: Path) -> ModelScores:
-    """The scores of a score.json. Raises DataError if it is damaged."""
+    """Read a score.json, and find the worst utterances, confusions and units in its texts.
+
+    Confusions are all counted, and the most frequent ones kept. Units that are too rare in the test
+    set are left out, and of the others those with the lowest recall kept.
+
+    Raises DataError if the file is damaged.
+    """
     report = read_report(path)
-    confusions = count_confusions(report.utterances.values(), report.rules, sys.maxsize).overall
+    all_confusions = sys.maxsize
+    confusions = count_confusions(report.utterances.values(), report.rules, all_confusions).overall
     pairs = confusions.substitutions[:MAX_SHOWN]
     recalls = [recall for recall in list_recalls(confusions) if recall.count >= MIN_COUNT]
     return ModelScores(

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that trainings may be compared seed by seed: what their settings and run records must have
-in common.
+"""Checks that trainings may be compared seed by seed, by their settings and run records.
 
 Trainings that started with `--checkpoint` must have started from the same weights, unless their CTC
 heads differ: then each has a first model of its own.
@@ -21,7 +20,7 @@ from wenet_hs.tree.errors import DataError
 
 _LIST = "training list"
 _LIST_PATHS = "paths of the training list"
-_START = "weights of --checkpoint"
+_FIRST_WEIGHTS = "weights of --checkpoint"
 SAME_COMPUTATION = ("seed", "dtype", "processor", "torch")
 """What also systems with other training data or units have in common."""
 _SHOWN_DIGITS = 12
@@ -30,11 +29,12 @@ _SHOWN_DIGITS = 12
 
 @dataclass(frozen=True)
 class TrainingFacts:
-    """What two paired trainings must have in common; None where it is not recorded."""
+    """What two paired trainings must have in common."""
 
     name: str
     """For messages: a folder or a file."""
     facts: Mapping[str, str | None]
+    """Name of a fact → its text; None if it is not recorded."""
     ctc: str = ""
     """The settings and the tree of the CTC head."""
     changed: frozenset[str] = frozenset()
@@ -46,38 +46,44 @@ class TrainingFacts:
 
 
 def training_of(name: str, settings: Mapping[str, Any], run: RunRecord | None) -> TrainingFacts:
-    """The facts in the settings, nested or by dotted name, and in the run record of a training."""
+    """The facts of a training that pairs are compared by.
+
+    Args:
+        name: for messages.
+        settings: of train.yaml, nested or by dotted name.
+        run: None if there is no run record; its facts are then not recorded.
+    """
     run = run or RunRecord()
-    processors = run.processors
-    rank_numbers = [str(number) for number in run.rank_numbers]
+    # Each has several values if it changed between the starts of the training.
+    values_of_starts = {
+        "processor": run.processors,
+        "number of ranks": [str(number) for number in run.rank_numbers],
+        "torch": run.torch_versions,
+    }
+    list_hashes = [sha256[:_SHOWN_DIGITS] for sha256 in run.lists.train_sums]
     texts = {
         "seed": _text_of(settings.get("seed")),
         "dtype": _text_of(settings.get("dtype")),
-        "processor": "; ".join(processors),
-        "number of ranks": "; ".join(rank_numbers),
-        _LIST: " ".join(sha256[:_SHOWN_DIGITS] for sha256 in run.lists.train_sums),
+        "processor": "; ".join(values_of_starts["processor"]),
+        "number of ranks": "; ".join(values_of_starts["number of ranks"]),
+        _LIST: " ".join(list_hashes),
         "units": run.files.get("units.txt", "")[:_SHOWN_DIGITS],
-        "torch": "; ".join(run.torch_versions),
-        _START: _describe_first_weights(run),
+        "torch": "; ".join(values_of_starts["torch"]),
+        _FIRST_WEIGHTS: _describe_first_weights(run),
         _LIST_PATHS: " ".join(run.lists.train_paths),
     }
-    several = {
-        "processor": processors,
-        "number of ranks": rank_numbers,
-        "torch": run.torch_versions,
-    }
-    settings_of_ctc = [
-        item for item in flatten(settings).items() if item[0].startswith("ctc_conf.")
-    ]
+    flat_settings = flatten(settings)
+    ctc_settings = sorted(item for item in flat_settings.items() if item[0].startswith("ctc_conf."))
     return TrainingFacts(
         name=name,
-        facts={what: text or None for what, text in texts.items()},
-        ctc=repr((sorted(settings_of_ctc), run.files.get("ctc_tree.json"))),
-        changed=frozenset(what for what, values in several.items() if len(values) > 1),
+        facts={fact: text or None for fact, text in texts.items()},  # an empty text: not recorded
+        ctc=repr((ctc_settings, run.files.get("ctc_tree.json"))),
+        changed=frozenset(fact for fact, values in values_of_starts.items() if len(values) > 1),
     )
 
 
 def _text_of(value: object) -> str | None:
+    """The value as text; None stays None."""
     return None if value is None else str(value)
 
 
@@ -94,40 +100,65 @@ def _describe_first_weights(run: RunRecord) -> str | None:
 def check_pair(
     a: TrainingFacts, b: TrainingFacts, only: Collection[str] | None = None
 ) -> list[str]:
-    """What could not be checked, because one of the two does not record it.
+    """Check that two trainings may be compared as a pair.
 
-    Raises DataError if the two trainings are no pair: other seeds, processors, dtypes, training
-    lists, units, versions of torch, numbers of ranks, or weights of `--checkpoint` with equal CTC
-    heads; or a training that ran on more than one processor. `only`: the facts to check, instead of
-    all.
+    They must have equal seeds, dtypes, processors, numbers of ranks, training lists, units and
+    versions of torch, and started from equal weights if their CTC heads are equal. No fact may have
+    changed between the starts of a training, as its processor can.
+
+    Args:
+        only: the facts to check; None: all.
+    Returns:
+        The facts that could not be checked, because one of the two does not record them.
+    Raises:
+        DataError: the trainings are no pair. It names all facts that differ.
     """
-    both = {what: (value, b.facts[what]) for what, value in a.facts.items()}
-    del both[
-        _LIST if None in both[_LIST] else _LIST_PATHS
-    ]  # the paths only where a hash is not recorded
+    facts = _facts_of_pair(a, b)
+    if only is not None:
+        facts = [fact for fact in facts if fact in only]
+    differing = [fact for fact in facts if _differs(fact, a, b)]
+    if differing:
+        faults = [f"{fact} {a.facts[fact]!r} and {b.facts[fact]!r}" for fact in differing]
+        to_do = f"pair trainings with equal {', '.join(facts)}"
+        raise DataError(f"{a.name} and {b.name}", "; ".join(faults), to_do)
+    return [fact for fact in facts if not _is_known(fact, a, b)]
+
+
+def _facts_of_pair(a: TrainingFacts, b: TrainingFacts) -> list[str]:
+    """The facts that a pair must have in common.
+
+    - The training list is compared by its hash; by its paths only if a hash is not recorded.
+    - Trainings with different CTC heads have first weights of their own.
+    """
+    left_out = {_LIST_PATHS if _is_known(_LIST, a, b) else _LIST}
     if a.ctc != b.ctc:
-        del both[_START]
-    both = {what: values for what, values in both.items() if only is None or what in only}
-    faults = []
-    for what, (of_a, of_b) in both.items():
-        is_known = of_a is not None and of_b is not None
-        is_the_same = of_a == of_b and what not in a.changed
-        if is_known and not is_the_same:
-            faults.append(f"{what} {of_a!r} and {of_b!r}")
-    if faults:
-        raise DataError(
-            f"{a.name} and {b.name}",
-            "; ".join(faults),
-            f"pair trainings with equal {', '.join(both)}",
-        )
-    return [what for what, values in both.items() if None in values]
+        left_out.add(_FIRST_WEIGHTS)
+    return [fact for fact in a.facts if fact not in left_out]
+
+
+def _is_known(fact: str, a: TrainingFacts, b: TrainingFacts) -> bool:
+    """Whether both trainings have recorded a fact."""
+    return a.facts[fact] is not None and b.facts[fact] is not None
+
+
+def _differs(fact: str, a: TrainingFacts, b: TrainingFacts) -> bool:
+    """Whether a fact is known and not one common value.
+
+    A fact that changed during a training has all its values in one text. So if the texts are equal,
+    it changed in both trainings or in none.
+    """
+    is_common_value = a.facts[fact] == b.facts[fact] and fact not in a.changed
+    return _is_known(fact, a, b) and not is_common_value
 
 
 def check_system(trainings: Sequence[TrainingFacts]) -> None:
-    """Raise DataError if two trainings of one system have the same seed."""
-    first: dict[str, TrainingFacts] = {}
+    """Raise DataError if two trainings of one system have the same seed.
+
+    Trainings without a recorded seed are told apart by their names.
+    """
+    first_of_seed: dict[str, TrainingFacts] = {}
     for training in trainings:
-        other = first.setdefault(training.seed or training.name, training)
-        if other is not training:
-            found = f"the same seed, {training.seed}, twice in one system"
-            raise DataError(f"{other.name} and {training.name}", found, "give each seed once")
+        first = first_of_seed.setdefault(training.seed or training.name, training)
+        if first is not training:
+            fault = f"the same seed, {training.seed}, twice in one system"
+            raise DataError(f"{first.name} and {training.name}", fault, "give each seed once")

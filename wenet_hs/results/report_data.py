@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a report shows: experiments on one test set, the shown mode, systems over seeds, and the
-data."""
+"""The input of a report: experiments on one test set, the shown mode, their data and systems."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.results.corpora import find_stats, find_test_list, read_stats, read_test_list
 from wenet_hs.results.experiment import ExperimentResults
 from wenet_hs.results.modes import default_modes_first, sort_modes
-from wenet_hs.results.speech import are_simulated, describe_speech, is_marked_simulated
+from wenet_hs.results.speech import describe_speech, has_simulated_speech, is_marked_simulated
 from wenet_hs.results.systems import compare_systems
 from wenet_hs.score.error_rate import Report, count_of
 from wenet_hs.score.seeds import SystemSeeds
@@ -37,13 +36,13 @@ class ReportData:
     mode: str | None
     """The decoding mode that the page shows; None if nothing is scored."""
     stats: Mapping[Path, dict[str, Any]] = field(default_factory=dict)
-    """The content of each known stats.json by its path."""
+    """The content of each known stats.json of `prepare` by its path."""
     clips: Mapping[str, Utterance] = field(default_factory=dict)
     """The test list by key; empty if unknown."""
     data_list: Path | None = None
     """The file of `clips`."""
     is_simulated: bool | None = None
-    """None: unknown."""
+    """Whether the test set is simulated speech; None: unknown."""
     systems: Sequence[SystemSeeds] = ()
     """The systems with several seeds, by mode."""
     seed_faults: Sequence[str] = ()
@@ -90,7 +89,9 @@ def gather_data(
     stats: Path | None = None,
     data_list: Path | None = None,
 ) -> ReportData:
-    """Collect all input of a page.
+    """Collect all input of a report about experiments on one test set.
+
+    Its kind of speech is known if a corpus is, or if the keys show that it is simulated.
 
     Args:
         mode: the decoding mode to show; None: `attention_rescoring`, or another mode that most
@@ -103,15 +104,17 @@ def gather_data(
     Raises ConfigError for a mode without scores, DataError for experiments with different test
     sets, or for a damaged file of the data.
     """
-    keys = _keys_of_same_test(experiments)
+    keys = _keys_of_one_test(experiments)
     runs = [experiment.run for experiment in experiments]
     stats_paths = find_stats(runs) if stats is None else [stats]
     corpora = {path: read_stats(path) for path in stats_paths}
-    is_simulated = are_simulated(keys) or any(map(is_marked_simulated, corpora.values()))
+    has_simulated_corpus = any(map(is_marked_simulated, corpora.values()))
+    is_simulated = has_simulated_corpus or has_simulated_speech(keys)
     is_kind_of_speech_known = is_simulated or bool(corpora)
-    test_list = (
-        find_test_list(keys, stats_paths) if data_list is None else read_test_list(keys, data_list)
-    )
+    if data_list is None:
+        test_list = find_test_list(keys, stats_paths)
+    else:
+        test_list = read_test_list(keys, data_list)
     compared = compare_systems(experiments, scored_modes(experiments))
     return ReportData(
         experiments=experiments,
@@ -126,42 +129,58 @@ def gather_data(
 
 
 def choose_mode(experiments: Sequence[ExperimentResults], requested: str | None) -> str | None:
-    """The mode to show: the requested one, or the one that most experiments have; None without
-    scores.
+    """The decoding mode to show: the requested one, or that in which most experiments are scored.
 
-    Of modes that equally many have it is the first one of `default_modes_first`.
-    Raises ConfigError if no experiment is scored in the requested mode.
+    If several modes have equally many, it is the first one of `default_modes_first`. None if
+    nothing is scored. Raises ConfigError if no experiment is scored in the requested mode.
     """
-    num_scored = Counter(mode for experiment in experiments for mode in experiment.scores)
-    if requested is not None and requested not in num_scored:
+    num_scored = Counter[str]()
+    for experiment in experiments:
+        num_scored.update(experiment.scores.keys())
+    if requested is None:
+        # Of equally large numbers `max` takes the first one.
+        return max(default_modes_first(num_scored), key=num_scored.__getitem__, default=None)
+    if requested not in num_scored:
         known = ", ".join(sort_modes(num_scored)) or "none"
-        where = f"--mode {requested}"
-        raise ConfigError(
-            where, "no experiment is scored in this mode", f"scored modes are: {known}"
-        )
-    if requested:
-        return requested
-    # Of equally large numbers `max` takes the first one.
-    return max(default_modes_first(num_scored), key=num_scored.__getitem__, default=None)
+        fault = "no experiment is scored in this mode"
+        raise ConfigError(f"--mode {requested}", fault, f"scored modes are: {known}")
+    return requested
 
 
-def _keys_of_same_test(experiments: Sequence[ExperimentResults]) -> set[str]:
-    """The keys of all scorings. Raises DataError for different references, because one table shows
-    their rates."""
-    first_path = Path()
-    first: dict[str, tuple[str, str]] = {}
+def _keys_of_one_test(experiments: Sequence[ExperimentResults]) -> set[str]:
+    """The keys of the utterances that all modes of all experiments have scored.
+
+    Raises DataError if two scorings have other keys, languages or references: one table shows their
+    rates.
+    """
+    first_path = Path()  # of the first scoring that is not empty, and its references
+    first_references: dict[str, tuple[str, str]] = {}
     for experiment in experiments:
         for mode, report in experiment.scores.items():
             path = experiment.test.score_path(mode)
-            reference = {
+            references = {
                 key: (scored.lang, scored.ref) for key, scored in report.utterances.items()
             }
-            if not first:
+            if not first_references:
                 first_path = path
-                first = reference
-            differing = sorted({key for key, _ in reference.items() ^ first.items()})
-            if differing:
-                which = f"{count_of(len(differing), 'utterance')} differ ({list_names(differing)})"
-                to_do = "report experiments with one test set, or score all again with one --ref"
-                raise DataError(path, f"another test set than {first_path}: {which}", to_do)
-    return set(first)
+                first_references = references
+            if references != first_references:
+                raise _make_other_test_error(path, references, first_path, first_references)
+    return set(first_references)
+
+
+def _make_other_test_error(
+    path: Path,
+    references: Mapping[str, tuple[str, str]],
+    first_path: Path,
+    first_references: Mapping[str, tuple[str, str]],
+) -> DataError:
+    """The error for two scorings of different test sets. It names the utterances that differ.
+
+    The references are language and text of each utterance by key.
+    """
+    differing_items = references.items() ^ first_references.items()
+    differing = sorted({key for key, _ in differing_items})
+    which = f"{count_of(len(differing), 'utterance')} differ ({list_names(differing)})"
+    to_do = "report experiments with one test set, or score all again with one --ref"
+    return DataError(path, f"another test set than {first_path}: {which}", to_do)

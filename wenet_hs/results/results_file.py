@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results files: what the tables of a study need of one training, small enough to commit and
-without transcripts.
+"""Results files: what the tables of a study need of one training.
 
-A results file is JSON. Of a recogniser it has per decoding mode the errors of every utterance,
-their kinds, and the counts of the units by their frequency in training; of a language model the
-perplexities. Both have the cost of the training, its run record, and the settings that paired
-trainings must share.
+A results file is JSON. It is small enough to commit, and has no transcripts. For a recogniser it
+has per decoding mode the errors of every utterance, their kinds, and the counts of the units by
+their frequency in training. For a language model it has the perplexities. Both have the cost of the
+training, its run record, and the settings that paired trainings must share.
 """
 
 import json
@@ -13,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from wenet_hs.base.files import read_json
 from wenet_hs.results.pairing import TrainingFacts, training_of
@@ -24,14 +23,23 @@ from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import DataError
 
 FORMAT = "wenet_hs.results/3"
+
+
+class Band(NamedTuple):
+    """Units with similar frequencies in training."""
+
+    name: str
+    most: int | None
+    """The most occurrences in training; None: any number above the band before."""
+
+
 BANDS = (
-    ("unseen", 0),
-    ("1 to 9", 9),
-    ("10 to 99", 99),
-    ("100 to 999", 999),
-    ("1,000 and more", None),
+    Band("unseen", 0),
+    Band("1 to 9", 9),
+    Band("10 to 99", 99),
+    Band("100 to 999", 999),
+    Band("1,000 and more", None),
 )
-"""Name and greatest training count of the frequency bands of units."""
 DEV_LOSS = "dev loss, nats"
 Counts = tuple[int, int, int, int]
 """Reference units, substitutions, deletions, insertions."""
@@ -51,7 +59,7 @@ class ModeResults:
     feature_errors: dict[str, float] | None
     """The sum of the phone feature distances by language; None if they were not computed."""
     bands: dict[str, Counts]
-    """The counts of units by their frequency in training; an insertion counts in the band of the
+    """The counts of units by the name of their band. An insertion counts in the band of the
     inserted unit."""
 
 
@@ -66,7 +74,7 @@ class TrainingPart:
     dev_loss: float | None = None
     """Of the attention decoder at the last validation, nats."""
     take_off: float | None = None
-    """How far the CTC loss came below its plateau at most, nats, see `ctc_take_off`; None if it is
+    """How far the CTC loss came below its plateau at most, in nats (`ctc_take_off`). None if it is
     not recorded."""
 
 
@@ -77,8 +85,8 @@ class Results(TrainingPart):
     system: str
     seed: int
     settings: dict[str, Any] = field(default_factory=dict)
-    """Settings by dotted name: those that `training_of` reads, or of a language model those without
-    the default."""
+    """Settings by dotted name. Of a recogniser those that `training_of` reads, of a language model
+    those that differ from the defaults."""
     run: RunRecord = RunRecord()
     """What the training was started with; paths are relative to the recipe, two folders above the
     experiment."""
@@ -107,13 +115,14 @@ class Results(TrainingPart):
 
     @property
     def parts(self) -> list[TrainingPart]:
+        """The one or two trainings that led to the weights, in order."""
         return [self] if self.first is None else [self.first, self]
 
     @property
     def is_on_plateau(self) -> bool | None:
-        """Whether CTC never came TAKE_OFF_NATS below its plateau; None if not recorded."""
-        distances = [part.take_off for part in self.parts if part.take_off is not None]
-        return max(distances) < TAKE_OFF_NATS if distances else None
+        """Whether the CTC loss never came TAKE_OFF_NATS below its plateau; None if not recorded."""
+        take_offs = [part.take_off for part in self.parts if part.take_off is not None]
+        return max(take_offs) < TAKE_OFF_NATS if take_offs else None
 
     @property
     def training(self) -> TrainingFacts:
@@ -121,10 +130,12 @@ class Results(TrainingPart):
         return training_of(self.name, self.settings | {"seed": self.seed}, self.run)
 
     def rates(self, mode: str, *, only_plausible: bool = False) -> dict[str, float]:
-        """The error rate of each language and of MACRO and MICRO, also without the clips of
-        implausible duration.
+        """The error rate of each language, and their averages MACRO and MICRO, as fractions.
 
-        A language without units has no rate.
+        A language without units has no rate. At least one language must have units.
+
+        Args:
+            only_plausible: leave out the clips of implausible duration.
         """
         left_out: Mapping[str, Sequence[int]] = {}
         if only_plausible and self.implausible is not None:
@@ -134,18 +145,23 @@ class Results(TrainingPart):
         all_units = 0
         all_errors = 0
         for lang, units in self.units.items():
-            num_units = _sum_without(units, left_out.get(lang, ()))
-            num_errors = _sum_without(errors[lang], left_out.get(lang, ()))
+            left_out_indices = left_out.get(lang, ())
+            num_units = _sum_without(units, left_out_indices)
+            num_errors = _sum_without(errors[lang], left_out_indices)
             all_units += num_units
             all_errors += num_errors
-            if num_units:
+            if num_units > 0:
                 rates[lang] = num_errors / num_units
         macro = fmean(rates.values())
-        return rates | {MACRO: macro, MICRO: all_errors / all_units}
+        micro = all_errors / all_units
+        return rates | {MACRO: macro, MICRO: micro}
 
     def numbers(self, *, only_plausible: bool = False) -> dict[str, float]:
-        """The macro average of each mode in %, the loss on the dev set, and the perplexities, by
-        name of the column."""
+        """What the columns of a table show, by their names.
+
+        These are the macro average of each mode in %, the loss on the dev set, and of a language
+        model the perplexities. `only_plausible`: as in `rates`.
+        """
         numbers = dict[str, float]()
         for mode in self.modes:
             numbers[mode] = 100 * self.rates(mode, only_plausible=only_plausible)[MACRO]
@@ -154,21 +170,26 @@ class Results(TrainingPart):
         return numbers | self.scores
 
 
-def _sum_without(values: Sequence[int], left_out: Sequence[int]) -> int:
+def _sum_without(values: Sequence[int], left_out_indices: Sequence[int]) -> int:
     """The sum of the values without those at these indices."""
-    indices = {*left_out}
-    return sum(value for index, value in enumerate(values) if index not in indices)
+    left_out = set(left_out_indices)
+    return sum(value for index, value in enumerate(values) if index not in left_out)
 
 
 def write_results(results: Results, folder: Path) -> Path:
-    """Write one results file, named after the system and the seed, into a folder. Returns its
-    path."""
+    """Write a results file `SYSTEM-seedN.json` into a folder. Returns its path.
+
+    Fields with their default values are left out. The JSON has a line break after each list and
+    object, so that a diff of two versions shows what has changed.
+    """
     path = folder / f"{results.name}.json"
+    # Required fields get values that no training has, so they are never left out.
     defaults = asdict(Results(system="", seed=-1, steps=-1, train_hours=-1, train_seconds=-1))
     record = {key: value for key, value in asdict(results).items() if value != defaults[key]}
     record["run"] = results.run.model_dump(mode="json", exclude_defaults=True)
     text = json.dumps({"format": FORMAT, **record}, ensure_ascii=False, separators=(",", ":"))
-    write_atomic(path, text.replace('],"', '],\n"').replace('},"', '},\n"') + "\n")
+    lines = text.replace('],"', '],\n"').replace('},"', '},\n"')
+    write_atomic(path, lines + "\n")
     return path
 
 
@@ -180,8 +201,9 @@ def read_results(path: Path) -> Results:
             raise ValueError(f"no format {FORMAT!r}")
         run = RunRecord.model_validate(record.pop("run"))
         modes = {mode: ModeResults(**values) for mode, values in record.pop("modes", {}).items()}
-        first = record.pop("first", None)
-        return Results(**record, run=run, modes=modes, first=first and TrainingPart(**first))
+        first_record = record.pop("first", None)
+        first = None if first_record is None else TrainingPart(**first_record)
+        return Results(**record, run=run, modes=modes, first=first)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DataError(
             path, f"not written by `report --results` ({error})", "write it again"

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a training, from its run record and metrics.jsonl: step, time left, warnings,
-curves."""
+"""The state of a training that may be running: step, time left, warnings and curves."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,10 @@ from wenet_hs.runs.record import RunRecord
 from wenet_hs.runs.sentences import escape_bytes
 from wenet_hs.tree.errors import WenetHsError
 
-MAX_WARNINGS, LOG_LINES = 5, 12
+MAX_WARNINGS = 5
+"""How many different warnings are shown, the last ones."""
+LOG_LINES = 12
+"""How many lines at the end of the log are shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,12 +26,13 @@ class LiveTraining:
     step: int = 0
     """Optimizer steps done."""
     total: int = 0
-    """The planned ones; 0 before they are known."""
+    """The planned steps; 0 before they are known."""
     max_minutes: float | None = None
-    """A limit of time, which may end the training before them."""
+    """A limit of time, which may end the training before the planned steps."""
     minutes_left: float | None = None
+    """Until this training has ended; None if unknown."""
     minutes_of_all: float | None = None
-    """Until all trainings of the recipe have ended."""
+    """Until all trainings of the recipe have ended; None if unknown."""
     diagnoses: Sequence[str] = ()
     """The last warnings, each once, and the error by which it ended."""
     curves: Curves = field(default_factory=dict)
@@ -43,57 +46,64 @@ class LiveTraining:
 
 
 def read_state(model: Path) -> LiveTraining:
-    """The state of the training of a model folder; of one of a recipe its log is beside the folder.
+    """The state of the training of a model folder.
 
-    Damaged records are among the diagnoses. Raises DataError if metrics.jsonl is damaged.
+    The progress of all trainings of a recipe is beside the folder, and so is the log
+    `MODEL_DIR.log`. Damaged records are among the diagnoses. Raises DataError if metrics.jsonl is
+    damaged.
     """
     folder = ExperimentFolder(model)
     curves = folder.read_curves()
-    valid = curves.get("valid", [])
+    validations = curves.get("valid", [])
     faults = list[str]()
     record = RunRecord()
-    of_all = None
+    progress_of_all = None
     try:
         record = folder.read_run()
     except WenetHsError as error:
         faults.append(str(error))
     try:
-        of_all = read_progress(model.parent)
+        progress_of_all = read_progress(model.parent)
     except WenetHsError as error:
         faults.append(str(error))
-    diagnoses = [escape_bytes(text) for text in (*_diagnoses(record), *faults)]
+    diagnoses = [*_find_diagnoses(record), *faults]
     seconds_left = None if record.progress is None else record.progress.seconds_left
-    seconds_of_all = None if of_all is None else of_all.seconds_left
+    seconds_of_all = None if progress_of_all is None else progress_of_all.seconds_left
     return LiveTraining(
         step=_last_step(record, curves),
         total=0 if record.steps is None else record.steps.planned,
         max_minutes=None if record.steps is None else record.steps.max_minutes,
         minutes_left=_minutes(seconds_left),
         minutes_of_all=_minutes(seconds_of_all),
-        diagnoses=diagnoses,
+        diagnoses=[escape_bytes(text) for text in diagnoses],
         curves=curves,
-        num_valid=len(valid),
+        num_valid=len(validations),
         error_rates=[
-            record_of["ctc_error_rate"] for record_of in valid if "ctc_error_rate" in record_of
+            validation["ctc_error_rate"]
+            for validation in validations
+            if "ctc_error_rate" in validation
         ],
         lines=tail(model.with_name(f"{model.name}.log"), LOG_LINES),
     )
 
 
 def _minutes(seconds: float | None) -> float | None:
+    """The same time in minutes; None stays None."""
     return None if seconds is None else seconds / 60
 
 
 def _last_step(record: RunRecord, curves: Curves) -> int:
-    """The last step of the record, or of the curves if it has no progress."""
+    """The last step that the record has, or else the curves; 0 before the first step."""
     if record.progress is not None:
         return record.progress.step
     last_steps = [points[-1]["step"] for points in curves.values() if points]
     return int(max(last_steps, default=0))
 
 
-def _diagnoses(record: RunRecord) -> list[str]:
-    texts = [*dict.fromkeys(warning.text for warning in record.warnings)][-MAX_WARNINGS:]
+def _find_diagnoses(record: RunRecord) -> list[str]:
+    """The last different warnings of a training, and the error if it failed."""
+    different_warnings = dict.fromkeys(warning.text for warning in record.warnings)
+    texts = list(different_warnings)[-MAX_WARNINGS:]
     if record.end is not None and record.end.state == "failed":
         texts.append(record.end.text)
     return texts

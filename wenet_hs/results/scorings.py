@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scores that belong to the weights of a model folder, which other weights of the folder may
-not have."""
+"""The scores that belong to the weights of a model folder.
+
+Other scores may be there too: of weights that were in the folder before.
+"""
 
 import logging
 from dataclasses import dataclass
@@ -23,13 +25,15 @@ class Scoring:
     """Name of the folder of results."""
     mode: str
     decoding: DecodingRecord
+    """Of the whole test set, with all modes."""
     report: Report
 
 
 def read_scorings(model_dir: Path) -> list[Scoring]:
     """The scores of a folder that were decoded with its weights, as `TEST/rtf.json` shows.
 
-    Logs a warning per test set with other scores.
+    Other scores are left out. Logs a warning per test set that has some.
+
     Raises CheckpointError without weights, DataError for a damaged file.
     """
     weights = weights_path(model_dir)
@@ -37,19 +41,20 @@ def read_scorings(model_dir: Path) -> list[Scoring]:
     scorings = list[Scoring]()
     for test in ExperimentFolder(model_dir).scored_tests():
         decoding = test.read_record()
-        has_decoded = weights_sha256 in decoding.model.values()
+        modes_of_weights = decoding.modes if weights_sha256 in decoding.model.values() else {}
         left_out = list[str]()
         for mode in test.scored_modes():
-            if has_decoded and mode in decoding.modes:
-                report = test.read_score(mode)
-                scorings.append(
-                    Scoring(test=test.name, mode=mode, decoding=decoding, report=report)
-                )
-            else:
+            if mode not in modes_of_weights:
                 left_out.append(mode)
+                continue
+            report = test.read_score(mode)
+            scorings.append(Scoring(test=test.name, mode=mode, decoding=decoding, report=report))
         if left_out:
-            where = f"{test.path}: {list_names(left_out)}: left out of the card"
             logger.warning(
-                "%s: %s does not show that %s decoded them", where, test.record_path.name, weights
+                "%s: %s: left out of the card: %s does not show that %s decoded them",
+                test.path,
+                list_names(left_out),
+                test.record_path.name,
+                weights,
             )
     return scorings

@@ -25,17 +25,19 @@ class ComparedTrainings:
 
 
 def compare_with_first(data: ReportData) -> ComparedTrainings:
-    """Compare the shown trainings with the first one. Takes a second per pair. At least one
-    training must be shown."""
+    """Compare the shown trainings with the first one, of which there must be at least one.
+
+    A training that cannot be compared gets a message instead. If systems are compared over seeds,
+    trainings with another seed than the first one are left out. Takes a second per pair.
+    """
     first, *others = data.shown
+    first_seed = first.experiment.settings.get("seed")
     speakers = _known_speakers(data)
     is_over_seeds = any(system.mode == data.mode for system in data.systems)
     faults = _find_unscored(data)
     differences: dict[int, Mapping[str, Difference]] = {}
     for other in others:
-        has_other_seed = other.experiment.settings.get("seed") != first.experiment.settings.get(
-            "seed"
-        )
+        has_other_seed = other.experiment.settings.get("seed") != first_seed
         if is_over_seeds and has_other_seed:
             continue
         try:
@@ -50,7 +52,10 @@ def compare_with_first(data: ReportData) -> ComparedTrainings:
 
 
 def _known_speakers(data: ReportData) -> dict[str, str] | None:
-    """The speaker of each scored utterance by key; None if one is not known."""
+    """The speaker of each utterance of the test list by key.
+
+    None if the speaker of a scored utterance is not known.
+    """
     speakers = {key: clip.speaker for key, clip in data.clips.items() if clip.speaker}
     scored_keys = data.shown[0].report.utterances.keys()
     return speakers if scored_keys <= speakers.keys() else None

@@ -8,12 +8,12 @@ from itertools import combinations
 from wenet_hs.results.experiment import ExperimentResults
 
 MAX_WORK_RATIO = 1.1
-"""Largest ratio of the times of equal work on one idle machine."""
+"""Largest ratio of the times of equal work on an idle machine."""
 
 
 @dataclass(frozen=True, order=True)
 class WorkTime:
-    """The time of some stages in one experiment."""
+    """The time of some stages in one experiment. The order is by time."""
 
     seconds: float
     """Per second of audio."""
@@ -30,8 +30,10 @@ class UnequalWork:
 
 
 def names_without_encoder_time(experiments: Sequence[ExperimentResults]) -> list[str]:
-    """The experiments with decoding times, but without the time of the encoder or the duration of
-    the audio."""
+    """The names of the experiments whose speeds cannot be compared.
+
+    They have decoding times, but not the time of the encoder or the duration of the audio.
+    """
     return [
         experiment.name
         for experiment in experiments
@@ -40,27 +42,29 @@ def names_without_encoder_time(experiments: Sequence[ExperimentResults]) -> list
 
 
 def _has_encoder_time(experiment: ExperimentResults) -> bool:
-    return bool(experiment.decoding.audio_seconds) and bool(
-        experiment.decoding.seconds.get("encoder")
-    )
+    """Whether the encoder's time per second of audio is known. A time of 0 was not measured."""
+    has_duration = bool(experiment.decoding.audio_seconds)
+    has_encoder = bool(experiment.decoding.seconds.get("encoder"))
+    return has_duration and has_encoder
 
 
 def find_unequal_work(experiments: Sequence[ExperimentResults]) -> UnequalWork | None:
-    """The first pair of which the load of the machine was different; None if there is none.
+    """The first two experiments in which the same work took different times; None without such two.
 
-    All with decoding times must have that of the encoder.
+    One of the two ran on a machine that was busy with other work. Each experiment with decoding
+    times must have the time of the encoder, see `names_without_encoder_time`.
     """
     timed = [experiment for experiment in experiments if experiment.speeds]
     for first, second in combinations(timed, 2):
         stages = _shared_stages(first, second)
-        fast, slow = sorted((_time_of(first, stages), _time_of(second, stages)))
+        fast, slow = sorted((_sum_times(first, stages), _sum_times(second, stages)))
         if slow.seconds > MAX_WORK_RATIO * fast.seconds:
-            return UnequalWork(stages, fast, slow)
+            return UnequalWork(stages=stages, fast=fast, slow=slow)
     return None
 
 
 def _shared_stages(first: ExperimentResults, second: ExperimentResults) -> list[str]:
-    """The recorded stages that are the same work for both.
+    """The stages in which both experiments did the same work, if both have recorded their time.
 
     Features and encoder are the same for each output layer, and CTC too if its settings and units
     are equal.
@@ -74,7 +78,9 @@ def _shared_stages(first: ExperimentResults, second: ExperimentResults) -> list[
     return [stage for stage in stages if stage in recorded]
 
 
-def _time_of(experiment: ExperimentResults, stages: Sequence[str]) -> WorkTime:
-    assert experiment.decoding.audio_seconds
+def _sum_times(experiment: ExperimentResults, stages: Sequence[str]) -> WorkTime:
+    """The time of these stages together, per second of audio."""
+    audio_seconds = experiment.decoding.audio_seconds
+    assert audio_seconds  # each experiment has the time of the encoder
     seconds = sum(experiment.decoding.seconds[stage] for stage in stages)
-    return WorkTime(seconds / experiment.decoding.audio_seconds, experiment.name)
+    return WorkTime(seconds=seconds / audio_seconds, experiment=experiment.name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Studies over seeds: the results files of a table by system and seed, its columns and comparisons.
+"""Studies over seeds: a table of results files by system and seed, its columns and comparisons.
 
 A table is a folder of results files (see `wenet_hs.results.results_file`) with a `table.yaml`,
 whose settings are those of `TableSpec`.
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from wenet_hs.base.files import read_json
@@ -23,8 +24,10 @@ from wenet_hs.score.seeds import Errors, SystemSeeds, compare_seeds, correct_p
 from wenet_hs.tree.errors import ConfigError, DataError, list_names
 
 SPEC = "table.yaml"
+"""The file in the folder of a table that has its settings."""
 _TEXTS = "texts.json"
-"""What the texts of language models contain, in the folder of a table: written by `lm count`."""
+"""The file in the folder of a table that has the counts of the texts of language models, which
+`lm count` wrote."""
 
 
 class ChartSpec(BaseModel):
@@ -53,7 +56,7 @@ class TableSpec(BaseModel):
     """Decoding modes; the per-language rates are those of the first one. Default: all that the
     results have."""
     comparisons: list[tuple[str, str]] | None = None
-    """Pairs A, B of systems; default: the first system with each other one."""
+    """Pairs A, B of systems. Default: the first system with each other one."""
     chart: ChartSpec | None = None
     also: list[str] = []
     """Other folders, relative to this one, whose results of these systems belong to the table
@@ -81,90 +84,130 @@ class StudyTable:
     results: Mapping[str, Mapping[int, Results]]
     """By system, in the order of the rows, and seed."""
     texts: Sequence[Mapping[str, Any]] = ()
-    """Of language models the counts of each text by name, and below `text` its name."""
+    """For language models: of each text its name under `text`, and its counts by their names."""
 
     @property
     def trainings(self) -> list[Results]:
-        return [training for seeds in self.results.values() for training in seeds.values()]
+        """All results, system by system."""
+        trainings = list[Results]()
+        for results_by_seed in self.results.values():
+            trainings += results_by_seed.values()
+        return trainings
 
     @property
     def columns(self) -> list[str]:
-        """The decoding modes; of language models the names of their perplexities. See
-        `Results.numbers`."""
-        perplexities = dict.fromkeys(
-            name for training in self.trainings for name in training.scores
-        )
-        return self.spec.modes or [*perplexities]
+        """The names of the columns: decoding modes, or the perplexities of language models.
+
+        They are keys of `Results.numbers`.
+        """
+        if self.spec.modes:
+            return self.spec.modes
+        perplexities = dict[str, None]()  # a set that keeps the order
+        for training in self.trainings:
+            perplexities |= dict.fromkeys(training.scores)
+        return list(perplexities)
 
     @property
     def common_seeds(self) -> list[int]:
-        """The seeds that all systems with results have: means over other seeds are not
-        comparable."""
-        seeds = [{*of_system} for of_system in self.results.values() if of_system]
-        return sorted(set[int].intersection(*seeds))
+        """The seeds that all systems with results have, ascending.
+
+        Means over different seeds cannot be compared.
+        """
+        seeds_of_systems = [
+            set(results_by_seed) for results_by_seed in self.results.values() if results_by_seed
+        ]
+        return sorted(set[int].intersection(*seeds_of_systems))
 
     @property
     def common(self) -> dict[str, list[Results]]:
-        """The results of the common seeds of each system that has results."""
+        """The results of the common seeds, in their order, of each system that has results."""
         seeds = self.common_seeds
-        return {
-            system: [of_system[seed] for seed in seeds]
-            for system, of_system in self.results.items()
-            if of_system
-        }
+        common = dict[str, list[Results]]()
+        for system, results_by_seed in self.results.items():
+            if results_by_seed:
+                common[system] = [results_by_seed[seed] for seed in seeds]
+        return common
 
     @property
     def rows(self) -> Iterator[StudyRow]:
-        """The systems with results in each mode, mode by mode."""
+        """The systems with results of common seeds in each mode, mode by mode."""
+        common = self.common
         for mode in self.spec.modes:
-            for system, trainings in self.common.items():
+            for system, trainings in common.items():
                 scored = [training for training in trainings if mode in training.modes]
                 if scored:
-                    yield StudyRow(mode, self.spec.systems[system], scored)
+                    label = self.spec.systems[system]
+                    yield StudyRow(mode=mode, label=label, results=scored)
 
 
 # ---- reading a table
 
 
 def read_table(folder: Path, published: Path | None = None) -> StudyTable:
-    """Read a table's folder. Without a `table.yaml` it is that of the folder of this name in
-    `published`, if any.
+    """Read and check the results files of a table.
 
-    Raises ConfigError for a wrong `table.yaml`, DataError for a damaged file, a system that
-    `table.yaml` does not name, results of one system on different test sets, or results that were
-    decoded with different options.
+    Args:
+        folder: of the table.
+        published: the folder of published tables. If `folder` has no `table.yaml`, the one of the
+            published table with the same name applies. Without that one too, all settings have
+            their defaults.
+    Raises:
+        ConfigError: `table.yaml` is wrong.
+        DataError: a file is damaged, there are no results, `table.yaml` does not name a system, or
+            results of one system are on different test sets or were decoded with different options.
     """
+    name = folder.resolve().name
     spec_path = folder / SPEC
     if not spec_path.is_file() and published is not None:
-        spec_path = published / folder.resolve().name / SPEC
-    spec = _read_spec(spec_path, title=folder.resolve().name)
+        spec_path = published / name / SPEC
     own_results = _read_folder(folder)
-    own_systems = sorted({results.system for results in own_results})
-    own_modes = sort_modes({mode for results in own_results for mode in results.modes})
-    spec = spec.model_copy(
-        update={
-            "systems": spec.systems or {system: system for system in own_systems},
-            "modes": spec.modes or own_modes,
-        }
-    )
+    spec = _with_defaults(_read_spec(spec_path, title=name), own_results)
     all_results = [*own_results, *_read_other_folders(folder, spec)]
     if not all_results:
-        raise DataError(
-            folder, "no results files", "run a recipe with --results, or leave this table out"
-        )
-    unknown = [system for system in own_systems if system not in spec.systems]
-    if unknown:
-        what = f"results of {list_names(unknown)}, which {spec_path} does not name"
-        raise DataError(folder, what, "add them to `systems`")
-    table = StudyTable(folder, spec, _group_by_system(all_results, spec), _read_texts(folder))
+        to_do = "run a recipe with --results, or leave this table out"
+        raise DataError(folder, "no results files", to_do)
+    _refuse_unnamed_systems(folder, own_results, spec, spec_path)
+    table = StudyTable(
+        folder=folder,
+        spec=spec,
+        results=_group_by_system(all_results, spec),
+        texts=_read_texts(folder),
+    )
     _check_one_test_set_per_system(table)
     _check_one_decoding(folder, all_results)
     return table
 
 
+def _with_defaults(spec: TableSpec, own_results: Sequence[Results]) -> TableSpec:
+    """The settings of a table, with all systems and modes of its results where it names none."""
+    systems = sorted({results.system for results in own_results})
+    modes = set[str]()
+    for results in own_results:
+        modes |= results.modes.keys()
+    return spec.model_copy(
+        update={
+            "systems": spec.systems or {system: system for system in systems},
+            "modes": spec.modes or sort_modes(modes),
+        }
+    )
+
+
+def _refuse_unnamed_systems(
+    folder: Path, own_results: Sequence[Results], spec: TableSpec, spec_path: Path
+) -> None:
+    """Raise DataError if the folder has results of systems that the settings do not name."""
+    systems = sorted({results.system for results in own_results})
+    unnamed = [system for system in systems if system not in spec.systems]
+    if unnamed:
+        fault = f"results of {list_names(unnamed)}, which {spec_path} does not name"
+        raise DataError(folder, fault, "add them to `systems`")
+
+
 def _read_spec(path: Path, title: str) -> TableSpec:
-    """The settings in a `table.yaml`; only a title without this file. Raises ConfigError if they
-    are wrong."""
+    """The settings in a `table.yaml`; without this file only a title.
+
+    Raises ConfigError with the first fault if they are wrong.
+    """
     values = read_yaml(path).values if path.is_file() else {"title": title}
     try:
         return TableSpec.model_validate(values)
@@ -175,25 +218,26 @@ def _read_spec(path: Path, title: str) -> TableSpec:
 
 
 def _read_folder(folder: Path) -> list[Results]:
+    """All results files of a folder, by name. Raises DataError if one is damaged."""
     return [read_results(path) for path in sorted(folder.glob("*-seed*.json"))]
 
 
 def _read_other_folders(folder: Path, spec: TableSpec) -> list[Results]:
-    """The results of the systems of a table in the folders `also`."""
+    """The results of the systems of a table in the other folders that `also` names."""
     results = list[Results]()
     for other in spec.also:
-        results += [
-            training for training in _read_folder(folder / other) if training.system in spec.systems
-        ]
+        for training in _read_folder(folder / other):
+            if training.system in spec.systems:
+                results.append(training)
     return results
 
 
 def _read_texts(folder: Path) -> list[dict[str, Any]]:
     """The counts of the texts; empty without their file. Raises DataError if it is damaged."""
     path = folder / _TEXTS
-    texts: list[dict[str, Any]] = (
-        read_json(path, "run `wenet-hs lm count` again") if path.is_file() else []
-    )
+    texts: list[dict[str, Any]] = []
+    if path.is_file():
+        texts = read_json(path, "run `wenet-hs lm count` again")
     return texts
 
 
@@ -208,38 +252,41 @@ def _group_by_system(
 
 
 def _check_one_test_set_per_system(table: StudyTable) -> None:
-    for of_system in table.results.values():
+    """Raise DataError if two trainings of one system have different test sets in a mode."""
+    for results_by_seed in table.results.values():
         for mode in table.spec.modes:
-            _check_test_sets(
-                [training for training in of_system.values() if mode in training.modes], mode
-            )
+            scored = [training for training in results_by_seed.values() if mode in training.modes]
+            _check_test_sets(scored, mode)
 
 
 def _check_test_sets(trainings: Sequence[Results], mode: str) -> None:
-    """Raise DataError if the trainings have different test sets in a mode that all have."""
-    names = {training.modes[mode].keys: training.name for training in trainings}
-    if len(names) > 1:
-        raise DataError(
-            mode,
-            f"{' and '.join(names.values())} have different test sets",
-            "score them on one list",
-        )
+    """Raise DataError if the trainings have different test sets in a mode that all have.
+
+    It names one training per test set.
+    """
+    # `keys` of a mode is a hash of the test set.
+    name_by_test_set = {training.modes[mode].keys: training.name for training in trainings}
+    if len(name_by_test_set) > 1:
+        fault = f"{' and '.join(name_by_test_set.values())} have different test sets"
+        raise DataError(mode, fault, "score them on one list")
 
 
 def _check_one_decoding(folder: Path, trainings: Sequence[Results]) -> None:
-    """Raise DataError if two trainings were decoded with different options."""
-    names = {str(training.decoding): training.name for training in trainings}
-    if len(names) > 1:
-        first, second, *_ = names.values()
-        found = f"{first} and {second} were decoded with different options"
-        raise DataError(folder, found, "decode with equal ones")
+    """Raise DataError, with two of the trainings, if they were decoded with different options."""
+    name_by_options = {str(training.decoding): training.name for training in trainings}
+    if len(name_by_options) > 1:
+        first, second, *_ = name_by_options.values()
+        fault = f"{first} and {second} were decoded with different options"
+        raise DataError(folder, fault, "decode with equal ones")
 
 
 # ---- comparisons
 
 
 def compare_study(table: StudyTable) -> list[SystemSeeds]:
-    """All comparisons of a table, the macro average of their common seeds, mode by mode.
+    """All comparisons of a table, mode by mode. p is corrected for their number.
+
+    Two systems without a common seed in a mode are not compared in it.
 
     Raises DataError for trainings that are no pair, see `check_pair`.
     """
@@ -250,32 +297,42 @@ def compare_study(table: StudyTable) -> list[SystemSeeds]:
     compared = list[SystemSeeds]()
     for mode in table.spec.modes:
         for a, b in pairs:
-            trainings_a = _scored_trainings(table, a, mode)
-            trainings_b = _scored_trainings(table, b, mode)
-            seeds = [seed for seed in trainings_a if seed in trainings_b]
-            errors = {
-                str(seed): _pair_errors(trainings_a[seed], trainings_b[seed], mode)
-                for seed in seeds
-            }
-            if errors:
-                difference = compare_seeds(errors).differences[MACRO]
-                rates = dict(zip(errors, difference.rates_b, strict=True))
-                compared.append(
-                    SystemSeeds(mode=mode, name=b, rates=rates, baseline=a, difference=difference)
-                )
+            comparison = _compare_systems(table, a, b, mode)
+            if comparison is not None:
+                compared.append(comparison)
     return correct_p(compared)
 
 
+def _compare_systems(table: StudyTable, a: str, b: str, mode: str) -> SystemSeeds | None:
+    """Compare system B with system A in one mode, over their common seeds; None if there is none.
+
+    The result has the macro average of B for each seed, and B minus A.
+    """
+    trainings_a = _scored_trainings(table, a, mode)
+    trainings_b = _scored_trainings(table, b, mode)
+    errors_by_seed = {
+        str(seed): _pair_errors(trainings_a[seed], trainings_b[seed], mode)
+        for seed in trainings_a
+        if seed in trainings_b
+    }
+    if not errors_by_seed:
+        return None
+    difference = compare_seeds(errors_by_seed).differences[MACRO]
+    rates_b = dict(zip(errors_by_seed, difference.rates_b, strict=True))
+    return SystemSeeds(mode=mode, name=b, rates=rates_b, baseline=a, difference=difference)
+
+
 def _scored_trainings(table: StudyTable, system: str, mode: str) -> dict[int, Results]:
-    """The trainings of a system that are scored in a mode, by seed; empty for a system without
-    results."""
+    """The trainings of a system that are scored in a mode, by seed; empty without results."""
     trainings = table.results.get(system, {})
     return {seed: training for seed, training in trainings.items() if mode in training.modes}
 
 
 def _pair_errors(a: Results, b: Results, mode: str) -> Errors:
-    """Per language the errors of both and the units of each utterance, without languages that have
-    no units.
+    """The counts of two trainings with one seed, as `compare_seeds` needs them.
+
+    By language, a row per utterance: errors of A, errors of B, and units. Languages without units
+    are left out.
 
     Raises DataError if the two are no pair, or have different test sets.
     """
@@ -283,8 +340,8 @@ def _pair_errors(a: Results, b: Results, mode: str) -> Errors:
     _check_test_sets([a, b], mode)
     errors_a = a.modes[mode].errors
     errors_b = b.modes[mode].errors
-    return {
-        lang: np.column_stack((errors_a[lang], errors_b[lang], units))
-        for lang, units in sorted(a.units.items())
-        if any(units)
-    }
+    errors = dict[str, NDArray[np.int64]]()
+    for lang, units in sorted(a.units.items()):
+        if any(units):
+            errors[lang] = np.column_stack((errors_a[lang], errors_b[lang], units))
+    return errors

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from wenet_hs.results.experiment import ExperimentResults
 from wenet_hs.results.pairing import SAME_COMPUTATION, check_pair
-from wenet_hs.runs.record import RunRecord
 from wenet_hs.score.compare import MACRO
 from wenet_hs.score.error_rate import UNDEFINED
 from wenet_hs.score.seeds import SeedDifference, SystemSeeds, compare_reports, correct_p
@@ -28,47 +27,55 @@ class _System:
 
 
 def group_seeds(experiments: Sequence[ExperimentResults], mode: str) -> dict[str, Seeds]:
-    """The experiments with a macro average in this mode by system, which is all settings and files
-    but the seed.
+    """Group experiments into systems: name of a system → its experiments by seed.
 
-    A system has the name of its first experiment, without the seed if this name is of one system
-    only. A second experiment with equal settings and seed is another system. Experiments without a
-    seed are single.
+    - Experiments of one system have the same settings and files, except for the seed.
+    - A second experiment with equal settings and seed is another system.
+    - An experiment without a seed is a system of its own.
+    - Experiments without a macro average in this mode are left out.
+
+    A system has the name of its first experiment, without the seed if no other system has this
+    name.
     """
     systems: dict[object, _System] = {}
-    num_equal = Counter[tuple[str, str]]()
+    num_earlier = Counter[tuple[str, str]]()  # experiments with these facts and this seed
     for experiment in experiments:
-        if mode not in experiment.scores or experiment.scores[mode].macro.rate is None:
+        if not _has_macro_average(experiment, mode):
             continue
         seed = str(experiment.settings.get("seed", UNDEFINED))
         facts = _facts_of_system(experiment)
-        has_seed = "seed" in experiment.settings
-        key: object = (facts, num_equal[facts, seed]) if has_seed else experiment.name
-        num_equal[facts, seed] += 1
-        system = systems.setdefault(key, _System(experiment.name.removesuffix(f"-seed{seed}")))
+        system_key: object = experiment.name
+        if "seed" in experiment.settings:
+            system_key = (facts, num_earlier[facts, seed])
+            num_earlier[facts, seed] += 1
+        name_without_seed = experiment.name.removesuffix(f"-seed{seed}")
+        system = systems.setdefault(system_key, _System(name_without_seed))
         system.experiments[seed] = experiment
-    num_named = Counter(system.name for system in systems.values())
+    num_with_name = Counter(system.name for system in systems.values())
     groups = dict[str, Seeds]()
     for system in systems.values():
         first, *_ = system.experiments.values()
-        name = system.name if num_named[system.name] == 1 else first.name
+        name = system.name if num_with_name[system.name] == 1 else first.name
         groups[name] = system.experiments
     return groups
 
 
+def _has_macro_average(experiment: ExperimentResults, mode: str) -> bool:
+    """Whether an experiment is scored in a mode and a language has units."""
+    return mode in experiment.scores and experiment.scores[mode].macro.rate is not None
+
+
 def _facts_of_system(experiment: ExperimentResults) -> str:
-    """All settings but the seed, and the sums of the files that all seeds of a system share."""
-    settings = experiment.settings | {"seed": None}
-    return repr((settings, _files_of_system(experiment.run)))
+    """What all experiments of one system have in common, as a text to compare.
 
-
-def _files_of_system(run: RunRecord) -> tuple[object, ...]:
-    """The sums of what all seeds of a system share.
-
-    Each seed may start from weights of its own, so of these only whether there are any.
+    These are all settings but the seed, and the hashes of the files. Each seed may start from
+    weights of its own, so of --checkpoint only counts whether there is one.
     """
+    run = experiment.run
+    settings = experiment.settings | {"seed": None}
+    files = sorted(run.files.items())
     has_base = run.base_name is not None
-    return (sorted(run.files.items()), run.lists.train_sums, run.encoder_sha256, has_base)
+    return repr((settings, files, run.lists.train_sums, run.encoder_sha256, has_base))
 
 
 @dataclass(frozen=True)
@@ -85,7 +92,11 @@ class ComparedSystems:
 def compare_systems(
     experiments: Sequence[ExperimentResults], modes: Iterable[str]
 ) -> ComparedSystems:
-    """The systems with several seeds in each mode, compared with the first one of the mode."""
+    """Compare the systems with several seeds with the first one of them, in each mode.
+
+    Systems that cannot be compared have a message and no difference. p is corrected for the number
+    of all comparisons.
+    """
     compared = list[SystemSeeds]()
     faults = list[str]()
     for mode in modes:
@@ -96,32 +107,35 @@ def compare_systems(
             difference = None
             if name != baseline:
                 try:
-                    difference = _compare(systems[baseline], seeds, mode)
+                    difference = _compare_over_seeds(systems[baseline], seeds, mode)
                 except DataError as error:
                     faults.append(
                         f"{baseline} and {name} are not compared over seeds in {mode}: {error}"
                     )
             rates = {
-                seed: experiment.scores[mode].macro.rate or 0.0
+                seed: experiment.scores[mode].macro.rate or 0.0  # never None in a group
                 for seed, experiment in seeds.items()
             }
             system = SystemSeeds(
                 mode=mode, name=name, rates=rates, baseline=baseline, difference=difference
             )
             compared.append(system)
-    return ComparedSystems(correct_p(compared), faults)
+    return ComparedSystems(systems=correct_p(compared), faults=faults)
 
 
-def _compare(baseline: Seeds, other: Seeds, mode: str) -> SeedDifference:
-    """The difference of the macro averages over the common seeds.
+def _compare_over_seeds(baseline: Seeds, other: Seeds, mode: str) -> SeedDifference:
+    """The difference of the macro averages over the common seeds: `other` minus the baseline.
 
-    Raises DataError if fewer than two seeds are common, or two trainings are no pair.
+    Raises DataError if fewer than two seeds are common, two trainings are no pair, or their
+    scorings cannot be compared.
     """
-    seeds = [seed for seed in baseline if seed in other]
-    if len(seeds) < 2:
+    common_seeds = [seed for seed in baseline if seed in other]
+    if len(common_seeds) < 2:
         where = f"seeds {', '.join(baseline)} and {', '.join(other)}"
         raise DataError(where, to_do="train both with the same seeds")
-    for seed in seeds:
+    for seed in common_seeds:
         check_pair(baseline[seed].training, other[seed].training, SAME_COMPUTATION)
-    pairs = {seed: (baseline[seed].scores[mode], other[seed].scores[mode]) for seed in seeds}
-    return compare_reports(pairs).differences[MACRO]
+    reports = {
+        seed: (baseline[seed].scores[mode], other[seed].scores[mode]) for seed in common_seeds
+    }
+    return compare_reports(reports).differences[MACRO]

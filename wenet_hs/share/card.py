@@ -13,7 +13,7 @@ from wenet_hs.model.experiment import Experiment
 from wenet_hs.model.modes import DEFAULT_MODE, MODES
 from wenet_hs.model.packed import WEIGHTS, split_hub_name
 from wenet_hs.results.scorings import Scoring, read_scorings
-from wenet_hs.results.speech import are_simulated
+from wenet_hs.results.speech import has_simulated_speech
 from wenet_hs.runs.record import FirstWeights, RunRecord
 from wenet_hs.runs.sentences import SHA256_OF, describe_facts
 from wenet_hs.score.error_rate import ALL, format_interval, percent
@@ -191,7 +191,7 @@ def _describe_conditions(scoring: Scoring) -> str:
         conditions.append(f"language model with weight {options['lm_weight']}")
     if options.get("inventory"):
         conditions.append("known units")
-    if are_simulated(scoring.report.utterances):
+    if has_simulated_speech(scoring.report.utterances):
         conditions.append("simulated speech")
     return ", ".join(conditions)
 

@@ -75,7 +75,7 @@ def load_task(folder: PreparedFolder[LmConfig], lists: ListPaths, world: World) 
     model = build_lm(config, table, folder.path).to(world.device)
     sampled = None
     if config.loss != "exact":
-        counts = torch.from_numpy(train_text.counts(len(table)))
+        counts = torch.from_numpy(train_text.count_units(len(table)))
         num_samples = config.sampling_conf.num_samples or max(1, len(table) // 20)
         sampled = SampledLoss(config.loss, counts, num_samples, config.sampling_conf.power).to(
             world.device
