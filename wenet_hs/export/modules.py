@@ -128,11 +128,11 @@ class ChunkEncoder(nn.Module):
         )
         next_att_cache = torch.cat([cache.attention[:, :, -num_cached:] for cache in caches])
         next_inputs_LPD = torch.cat([cache.convolution for cache in caches])
-        next_cnn_cache = next_inputs_LPD.transpose(1, 2)[:, None]
         if self.head is None:
             first_output = memory_1TD
         else:
             first_output = self.head.plain_log_probs(memory_1TD)
+        next_cnn_cache = next_inputs_LPD.transpose(1, 2)[:, None]
         if self.with_memory:
             return first_output, next_att_cache, next_cnn_cache, memory_1TD
         return first_output, next_att_cache, next_cnn_cache
