@@ -138,16 +138,17 @@ def _choose_blank(
     Raises DataError if it is no token, or if the tokenizer names another pad token.
     """
     pad = _find_token(tokens, pad_token)
-    if blank is None:
-        blank = pad
-    if blank is None or blank not in tokens or (pad_token and pad != blank):
+    chosen = pad if blank is None else blank
+    is_other_pad_token = bool(pad_token) and pad != chosen
+    if chosen is None or chosen not in tokens or is_other_pad_token:
+        stated = "null" if blank is None else blank
         id_of_pad = "no id" if pad is None else f"the id {pad}"
         raise DataError(
             folder / "config.json",
-            f"pad_token_id is {blank}, but the tokenizer's pad token {pad_token!r} has {id_of_pad}",
+            f"pad_token_id is {stated}, but the tokenizer's pad token {pad_token!r} has {id_of_pad}",
             "set the one that the training had as blank",
         )
-    return blank
+    return chosen
 
 
 def _find_token(tokens: Mapping[int, str], *texts: str | None) -> int | None:
