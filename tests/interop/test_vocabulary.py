@@ -21,7 +21,7 @@ def read(folder: Path, tokens: list[str], blank: int | None, **settings: Any) ->
 
 def test_special_tokens_get_the_names_of_our_tables(tmp_path: Path) -> None:
     table, tokenizer = read(tmp_path, ["<pad>", "<s>", "</s>", "[UNK]", "|", "A"], 0)
-    assert table.units == ("<blank>", "<s>", "</s>", "<unk>", "▁", "A") and tokenizer == "char"
+    assert table.units == ("<blank>", "<sos>", "<eos>", "<unk>", "▁", "A") and tokenizer == "char"
     assert table.special == SpecialIds(blank=0, unk=3, sos=1, eos=2)
 
 

@@ -165,7 +165,7 @@ def _roles_of_ends(
 ) -> dict[int | None, str]:
     """The units of the tokens that begin and end a text.
 
-    They are `<s>` and `</s>` if there are two, and `<sos/eos>` if there is one. Tokens that are
+    They are `<sos>` and `<eos>` if there are two, and `<sos/eos>` if there is one. Tokens that are
     None, or have one of the roles of `others`, do not count.
     """
     ends = [number for number in dict.fromkeys((bos, eos)) if number not in (None, *others)]
