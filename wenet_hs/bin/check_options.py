@@ -192,7 +192,10 @@ def _check_trees(args: argparse.Namespace) -> None:
 
 
 def _check_known_units(args: argparse.Namespace) -> None:
-    """Raise ConfigError for a wrong --place_unseen, DataError for an --inventory with a fault."""
+    """Raise ConfigError for a wrong --place_unseen, or one without --inventory.
+
+    Raises DataError for an --inventory with a fault.
+    """
     if args.inventory:
         read_inventories(args.inventory)
     if args.place_unseen:
@@ -211,7 +214,7 @@ def _check_settings(args: argparse.Namespace, choice: ConfigChoice, head: str) -
     is_lm = is_language_model(choice.file_settings.values)
     config_class = LmConfig if is_lm else ExperimentConfig
     settings = _head_settings("", head)
-    if args.ctc_head != "softmax":
+    if args.ctc_head != "softmax":  # the default, for which the YAML decides
         settings += _head_settings("ctc_conf.", args.ctc_head)
     settings += [*choice.settings, *args.override_config]
     config = make_config(choice.file_settings, settings, config_class)

@@ -104,8 +104,8 @@ def verbosity(value: str) -> int:
 def run(args: argparse.Namespace) -> None:
     """Score the hypotheses and print the report in WeNet's layout.
 
-    Lines on stderr name the missing and the surplus hypotheses. Raises ConfigError or DataError
-    for wrong flags or files.
+    Lines on stderr count the missing hypotheses, and name the surplus ones. Raises ConfigError or
+    DataError for wrong flags or files.
     """
     if args.maxw < 1:
         raise ConfigError(f"--maxw {args.maxw}", "must be at least 1")

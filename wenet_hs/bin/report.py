@@ -154,7 +154,11 @@ def _default_title(data: ReportData, experiments: Sequence[ExperimentResults]) -
 
 
 def _check_scored(experiments: Sequence[ExperimentResults], test: str) -> None:
-    """Warn about each experiment without error rates; refuse a --test that no experiment has."""
+    """Warn about each experiment without error rates.
+
+    Raises ConfigError if --test names a test set for which no experiment has error rates. Without
+    --test, the page can do without them.
+    """
     unscored = [experiment for experiment in experiments if not experiment.scores]
     if len(unscored) == len(experiments) and test != DEFAULT_TEST:
         scored_tests: set[str] = set()
@@ -187,7 +191,7 @@ def _write_tables(args: argparse.Namespace) -> None:
         more="\n\n".join(_read_text(path) for path in args.more),
         command=_command(),
     )
-    print(comparison + str(args.markdown))
+    print(comparison + str(args.markdown))  # the comparison is empty or ends with a line break
 
 
 def _read_text(path: Path) -> str:

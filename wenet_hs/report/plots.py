@@ -112,8 +112,8 @@ def line_chart(
 ) -> Markup:
     """An SVG of curves over steps or another `unit`; empty without points.
 
-    Long curves are thinned. The horizontal axis begins at 0; the vertical axis contains all values
-    and the round numbers around them.
+    Long curves are thinned. The horizontal axis begins at 0. A linear vertical axis ends at the
+    round numbers around the values, a logarithmic one at the values themselves.
 
     Args:
         label: the text for screen readers.
@@ -146,7 +146,7 @@ def line_chart(
     if is_log:
         parts.append(f'<text class="note" x="{WIDTH - RIGHT}" y="{TOP + 10}">log scale</text>')
     # SVG draws later parts over earlier ones: faint curves come first.
-    for curve in sorted(thinned, key=lambda curve: not curve.faint):
+    for curve in sorted(thinned, key=lambda curve: not curve.faint):  # False is before True
         parts += _draw_curve(curve, x, y)
     return _make_svg(parts, WIDTH, HEIGHT, label)
 

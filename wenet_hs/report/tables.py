@@ -90,7 +90,10 @@ def write_markdown(
 
 
 def _explain_comparisons(tables: Iterable[StudyTable]) -> str:
-    """How to read the tables of comparisons: a line for each column that one of them has."""
+    """How to read the tables of comparisons, as a list in Markdown.
+
+    Tests and plausible clips are explained only if one of the tables has a column for them.
+    """
     has_tests = False
     has_implausible = False
     for table in tables:

@@ -215,7 +215,9 @@ def _without_folders(run: RunRecord, recipe: Path) -> RunRecord:
         return escape_bytes(names_only)
 
     def shorten_file(file: DataFile) -> DataFile:
-        return file if file.path is None else file.model_copy(update={"path": shorten(file.path)})
+        if file.path is None:
+            return file
+        return file.model_copy(update={"path": shorten(file.path)})
 
     def shorten_start(start: Start) -> Start:
         command = tuple(map(shorten, start.command))
@@ -260,12 +262,13 @@ def _describe_part(curves: Curves, clips: Sequence[Utterance]) -> TrainingPart:
     """
     validations = curves.get("valid", ())
     last: Mapping[str, float] = validations[-1] if validations else {}
+    dev_loss = last.get("loss_att")
     take_off = ctc_take_off(curves)
     return TrainingPart(
         steps=int(last.get("step", 0)),
         train_hours=_sum_hours(clips),
         train_seconds=round(last.get("seconds", 0.0), 1),
-        dev_loss=round(last["loss_att"], 4) if "loss_att" in last else None,
+        dev_loss=None if dev_loss is None else round(dev_loss, 4),
         take_off=None if take_off is None else round(take_off, 4),
     )
 
