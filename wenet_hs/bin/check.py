@@ -205,6 +205,7 @@ def _summarize(checked: Checked) -> Iterator[str]:
     num_utterances = sum(map(len, checked.sets.values()))
     rows = []
     for kind, findings in checked.findings.items():
+        # Both have a fixed width, so that they are aligned in a column of texts.
         count_and_share = f"{len(findings):>7,} {len(findings) / num_utterances:>6.1%}"
         keys = _first_keys([finding.key for finding in findings])
         rows.append((kind, count_and_share, keys, KINDS[kind]))

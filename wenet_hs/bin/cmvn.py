@@ -142,7 +142,7 @@ def _all_sums(
     """
     num_groups = math.ceil(len(utterances) / CMVN_GROUP)
     groups_per_rank = math.ceil(num_groups / world.size)
-    # More processes than groups would be idle, and one group is computed in this process.
+    # More processes than groups would be idle. Of a single group it is 0: this process computes it.
     num_workers = min(num_workers, groups_per_rank - 1)
     own_sums = global_sums(
         utterances, frontend, num_workers=num_workers, rank=world.rank, num_ranks=world.size

@@ -160,7 +160,7 @@ def _compare_seeds(
     for training_a, training_b in zip(trainings_a, trainings_b, strict=True):
         if training_a and training_b:
             unchecked_facts |= dict.fromkeys(check_pair(training_a, training_b))
-    # Two known trainings of a pair have the same seed: one is enough to find a seed given twice.
+    # One training per pair, the known one. Of two known ones `check_pair` has compared the seeds.
     training_of_pair = [a or b for a, b in zip(trainings_a, trainings_b, strict=True)]
     for trainings in (trainings_a, trainings_b, training_of_pair):
         check_system([training for training in trainings if training])

@@ -250,8 +250,8 @@ def _add_ngram_arguments(parser: argparse.ArgumentParser) -> None:
 def _ngram(args: argparse.Namespace) -> None:
     """Estimate an n-gram model from the transcripts, and write it.
 
-    Empty transcripts are left out and counted in the line that is printed. Without --units the
-    tokenizer has no table, so no unit of the text is unknown to it.
+    Empty transcripts are left out and counted in the line that is printed. With --units the
+    transcripts are divided into units of this table, which may have several letters.
 
     Raises ConfigError if the flags do not fit each other, DataError if all transcripts are empty.
     """

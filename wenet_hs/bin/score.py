@@ -113,8 +113,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Score one file of hypotheses and print the tables, or score every mode of a folder.
 
-    Raises ConfigError for flags that do not fit each other. Raises DataError for data that do not,
-    or for hypotheses without a reference: the latter after all results are printed or written.
+    Raises ConfigError for flags that do not fit each other, and DataError for data that do not fit
+    each other. Raises DataError for hypotheses without a reference, too, but only after all results
+    are printed or written.
     """
     _check_flags(args)
     reference, utterances = read_reference(args)
