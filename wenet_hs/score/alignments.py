@@ -112,10 +112,17 @@ def _make_columns(utterance: ScoredUtterance, rules: Rules) -> Iterator[_Aligned
             if num_units in word_ends:
                 yield _AlignedUnits("", "", "")
             num_units += 1
+        shown_ref, shown_hyp = _show_units(operation, GAP)
         mark = "" if operation.kind == "C" else operation.kind
-        cells = [*_show_units(operation, GAP), mark]
-        width = max(map(_num_columns, cells))
-        yield _AlignedUnits(*(cell + " " * (width - _num_columns(cell)) for cell in cells))
+        width = max(map(_num_columns, (shown_ref, shown_hyp, mark)))
+        yield _AlignedUnits(
+            ref=_pad(shown_ref, width), hyp=_pad(shown_hyp, width), mark=_pad(mark, width)
+        )
+
+
+def _pad(cell: str, width: int) -> str:
+    """The text with spaces after it, so that a terminal uses `width` columns for it."""
+    return cell + " " * (width - _num_columns(cell))
 
 
 def _fold_columns(columns: Iterable[_AlignedUnits], width: int) -> list[list[_AlignedUnits]]:
@@ -240,7 +247,7 @@ def _rank_confusions(errors: Counter[UnitPair], units: Counter[str], most: int) 
 
     def order(pair: UnitPair) -> tuple[int, str, str]:
         ref, hyp = pair
-        return (-errors[pair], ref or "", hyp or "")
+        return (-errors[pair], ref or "", hyp or "")  # negative: high counts come first
 
     num_errors = errors.total()
     by_kind: dict[str, list[Confusion]] = {"S": [], "D": [], "I": []}
@@ -291,11 +298,12 @@ def list_recalls(confusions: Confusions) -> list[UnitRecall]:
     for confusion in (*confusions.substitutions, *confusions.deletions):
         if confusion.ref is not None and confusion.of_unit:
             num_wrong[confusion.ref] += confusion.count
-            # of_unit is the quotient of both, so it gives the count of the unit back.
+            # `of_unit` is this count divided by that of the unit in the reference.
             counts[confusion.ref] = round(confusion.count / confusion.of_unit)
     recalls = []
-    for unit, number in num_wrong.items():
-        recalls.append(UnitRecall(unit, count=counts[unit], num_right=counts[unit] - number))
+    for unit, num_errors in num_wrong.items():
+        count = counts[unit]
+        recalls.append(UnitRecall(unit=unit, count=count, num_right=count - num_errors))
     return sorted(recalls, key=lambda recall: (recall.recall, -recall.count, recall.unit))
 
 
