@@ -117,7 +117,7 @@ def write_eaf(
     new, last_annotation = _new_document(
         make_tiers(recording, tier, low_confidence),
         participant=_find_participant(document, into_tier),
-        above=_max_identifier(document) + 1,
+        above=_max_identifier(document) + 1,  # never 0, for which pympi searches a number itself
         origin_ms=origin_ms,
     )
     _add_tiers(document, new)
@@ -220,10 +220,13 @@ def _new_document(
             if has_times:
                 eaf.add_annotation(tier.name, begin_ms, end_ms, span.text)
             else:
-                # As pympi's own method does, which searches all annotations for each new one.
-                _, reference_annotations, *_ = eaf.tiers[tier.name]
+                # What pympi's `add_ref_annotation` stores: parent, text, the annotation before it,
+                # and a reference to a drawing. It is not called, because it searches all
+                # annotations for each new one.
+                parent = parent_by_begin[begin_ms]
                 identity = eaf.generate_annotation_id()
-                reference_annotations[identity] = (parent_by_begin[begin_ms], span.text, None, None)
+                _, reference_annotations, *_ = eaf.tiers[tier.name]
+                reference_annotations[identity] = (parent, span.text, None, None)
     return to_adocument(eaf, pretty=False), eaf.maxaid
 
 
@@ -243,8 +246,9 @@ def _empty_eaf() -> Eaf:
     eaf.linguistic_types.clear()
     eaf.properties.clear()
     eaf.header = {"MEDIA_FILE": "", "TIME_UNITS": "milliseconds"}
+    # pympi's own date is wrong where the time zone has half hours, as in India.
     now = datetime.now().astimezone()
-    eaf.adocument["DATE"] = now.isoformat(timespec="seconds")  # pympi's is wrong in India
+    eaf.adocument["DATE"] = now.isoformat(timespec="seconds")
     return eaf
 
 
@@ -276,12 +280,12 @@ def _add_time_slots(slots: ElementTree.Element, new: ElementTree.Element) -> Non
     A slot without a time stays after the slot before it.
     """
     sorting_times = dict[ElementTree.Element, int]()
-    time = 0
+    latest_time = 0  # of the last slot with a time; 0: there was none yet
     for slot in (*slots, *new):
         value = slot.get("TIME_VALUE")
         if value:
-            time = int(value)
-        sorting_times[slot] = time
+            latest_time = int(value)
+        sorting_times[slot] = latest_time
     slots[:] = sorted(sorting_times, key=sorting_times.__getitem__)
 
 
