@@ -80,6 +80,7 @@ def train_job(words, starts, reaches, vectors_VD, weight_KD, up, rate, is_cbow):
                     if not is_cbow:
                         nats += _predict(vector_D, weight_KD, choices, target, rate, error_D)
                         num_predictions += 1
+                    # Of CBOW, the error of the mean; of skip-gram, that of this vector.
                     _add(error_D, vector_D)
     return nats, num_predictions
 
@@ -150,8 +151,9 @@ def _slopes_of_path(turns, scores):  # type: ignore[no-untyped-def]
     for c in range(len(scores)):
         score = turns[c] * scores[c]
         exp_of_size = exp_minus(abs(score))  # exp(-|score|), at most 1
+        # -log σ(score) = log(1 + exp(-|score|)) - min(score, 0), which cannot overflow.
         nats += log1p_unit(exp_of_size) - min(score, _ZERO)
-        # σ(-score) is exp_of_size / (1 + exp_of_size) if the score is positive.
+        # σ(-score) is exp_of_size / (1 + exp_of_size) for a positive score, else 1 / (1 + …).
         numerator = exp_of_size if score > _ZERO else _ONE
         scores[c] = turns[c] * numerator / (_ONE + exp_of_size)
     return nats
@@ -174,6 +176,7 @@ def _slopes_of_softmax(target, scores):  # type: ignore[no-untyped-def]
     for c in range(len(scores)):
         scores[c] *= -_ONE / total
     scores[target] += _ONE
+    # -log p(target) = log Σ exp(score - best) + best - target_score.
     return np.float32(np.log(total)) + best - target_score
 
 
