@@ -79,6 +79,7 @@ def _find_not_xml(data: bytes) -> str | None:
     except UnicodeDecodeError:
         return None
     for number, line in enumerate(text.split("\n"), start=1):
+        # Characters that stand in the line itself, then those that are written as references.
         referenced = "".join(_decode_reference(match) for match in _REFERENCE.finditer(line))
         forbidden = NOT_XML.search(line + referenced)
         if forbidden is not None:

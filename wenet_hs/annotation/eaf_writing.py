@@ -255,17 +255,16 @@ def _empty_eaf() -> Eaf:
 def _add_tiers(document: ElementTree.Element, new: ElementTree.Element) -> None:
     """Move tiers, linguistic types, constraints and time slots of a new document into another one.
 
-    Types and constraints that the other one has already are left out.
+    Types and constraints that the other one has already are left out. Its elements are then sorted
+    as ELAN's schema requires it.
     """
-    known = {_name_of_type(element) for element in document}
+    known_names = {_name_of_type(element) for element in document}
     document.extend(new.findall("TIER"))
     for element in (*new.findall("LINGUISTIC_TYPE"), *new.findall("CONSTRAINT")):
-        if _name_of_type(element) not in known:
+        if _name_of_type(element) not in known_names:
             document.append(element)
-    unknown_tag_last = len(_EAF_ORDER)
-    document[:] = sorted(
-        document, key=lambda element: _EAF_ORDER.get(element.tag, unknown_tag_last)
-    )
+    after_all_tags = len(_EAF_ORDER)  # the place of a tag that is not in the schema
+    document[:] = sorted(document, key=lambda element: _EAF_ORDER.get(element.tag, after_all_tags))
     _add_time_slots(_child(document, "TIME_ORDER"), _child(new, "TIME_ORDER"))
 
 
@@ -341,11 +340,14 @@ def _link_media(
 
 
 def _find_linked_file(link: ElementTree.Element, media: Path, folder: Path) -> Path | None:
-    """The file of a link: `media` if one of the link's paths has its name.
+    """The file of a link: `media` if one of the link's paths has its file name.
 
-    Otherwise the first path that exists, in `folder` itself or below it. None if there is none.
+    Otherwise the first path for which there is a file: one of the same name in `folder`, or one at
+    the path itself, which begins at `folder` if it is relative. None if there is no file.
     """
-    paths = [path for written in link_paths(link) for path in local_paths(written)]
+    paths = list[Path]()
+    for written in link_paths(link):
+        paths += local_paths(written)
     if any(fold_name(path.name) == fold_name(media.name) for path in paths):
         return media
     for path in paths:
@@ -373,7 +375,7 @@ def _set_paths(link: ElementTree.Element, file: Path, folder: Path) -> None:
     absolute = file.resolve().as_posix().lstrip("/")
     relative = Path(os.path.relpath(file, folder)).as_posix()
     if not relative.startswith("../"):
-        relative = f"./{relative}"
+        relative = f"./{relative}"  # as ELAN writes it
     link.set(f"{kind}_URL", f"file:///{absolute}")
     link.set(f"RELATIVE_{kind}_URL", relative)
 

@@ -162,9 +162,9 @@ class Record:
         asked_path = source.absolute()
         if recorded_path == asked_path:
             return True
-        differ_in_suffix = recorded_path.with_suffix("") == asked_path.with_suffix("")
-        has_annotations = is_annotation_file(recorded_path) or is_annotation_file(asked_path)
-        return differ_in_suffix and has_annotations
+        has_same_name = recorded_path.with_suffix("") == asked_path.with_suffix("")
+        has_annotation_file = is_annotation_file(recorded_path) or is_annotation_file(asked_path)
+        return has_same_name and has_annotation_file
 
 
 def write_record(path: Path, record: Record) -> None:

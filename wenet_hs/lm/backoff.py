@@ -270,12 +270,12 @@ class ArpaReader:
         """
         while self._read_line() != "\\data\\":
             pass
+        self._peek_at_line()  # skips empty lines
         sizes: list[int] = []
-        line = self._peek_at_line()  # skips empty lines
+        line = self._read_line()
         while line:
+            sizes.append(self._parse_size(line, order=len(sizes) + 1))
             line = self._read_line()
-            if line:
-                sizes.append(self._parse_size(line, order=len(sizes) + 1))
         return sizes
 
     def _parse_size(self, line: str, order: int) -> int:

@@ -128,6 +128,7 @@ def index_units(sentences: Iterable[tuple[str, Sequence[str]]]) -> UnitText:
             fault = f"{unit!r} cannot be a unit of an n-gram model"
             raise DataError(source, fault, "remove it from the text")
         ids.append(_BEGIN_ID)
+        # A unit that is new gets the next id.
         ids.extend(id_of.setdefault(unit, len(id_of)) for unit in units)
         ids.append(_END_ID)
     return UnitText(units=list(id_of), ids_T=np.frombuffer(ids, np.intc))

@@ -193,6 +193,7 @@ class RecurrentModel(LanguageModel):
         for ids in texts:
             lm_ids_L = self._lm_ids_V[torch.tensor(ids, device=self._device)]
             rows.append(torch.cat([self._eos_1, lm_ids_L]))
+        # Shorter texts are filled up: the inputs with any unit, the targets with NO_TARGET.
         inputs_ML = pad_sequence([row[:-1] for row in rows], batch_first=True)
         targets_ML = pad_sequence(
             [row[1:] for row in rows], batch_first=True, padding_value=NO_TARGET

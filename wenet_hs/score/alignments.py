@@ -310,20 +310,22 @@ def list_recalls(confusions: Confusions) -> list[UnitRecall]:
 def find_examples(
     utterances: Mapping[str, ScoredUtterance], rules: Rules, pairs: Iterable[Confusion]
 ) -> dict[UnitPair, str]:
-    """The key of an example of each confusion: the utterance with it that has the fewest errors.
+    """The key of an example of each confusion: an utterance in which it occurs.
 
-    Of several such utterances it is the one with the first key. A confusion that is in no utterance
-    is left out.
+    It is the utterance with the fewest errors, and of several such the one with the first key. A
+    confusion that is in no utterance is left out.
     """
     missing = {(pair.ref, pair.hyp) for pair in pairs}
     examples = dict[UnitPair, str]()
-    for key in sorted(utterances, key=lambda key: (utterances[key].counts.errors, key)):
+    few_errors_first = sorted(utterances, key=lambda key: (utterances[key].counts.errors, key))
+    for key in few_errors_first:
         utterance = utterances[key]
         if not missing or not utterance.counts.errors:
-            continue
-        found = missing.intersection(_list_errors(*utterance.split(rules)))
-        examples |= dict.fromkeys(found, key)
-        missing -= found
+            continue  # all have an example, or this utterance can be none
+        ref, hyp = utterance.split(rules)
+        new_pairs = missing.intersection(_list_errors(ref, hyp))
+        examples |= dict.fromkeys(new_pairs, key)
+        missing -= new_pairs
     return examples
 
 

@@ -398,10 +398,10 @@ def _lower_bound(name_of_bin: str) -> int:
 
 
 def worst_first(reports: Sequence[Report]) -> list[str]:
-    """The keys of reports of the same utterances, those with the most errors first.
+    """The keys of reports of the same utterances, those with the highest error rate first.
 
-    They are ordered by falling mean error rate over the reports, then by falling number of errors,
-    then by name.
+    Of several reports it is the mean of their rates. Utterances with the same rate are ordered by
+    falling number of errors, then by name.
     """
 
     def order(key: str) -> tuple[float, int, str]:
