@@ -228,7 +228,8 @@ def _read_slot_seconds(document: ElementTree.Element, origin_ms: int) -> SlotSec
     seconds: SlotSeconds = {}
     for slot in document.iterfind("TIME_ORDER/TIME_SLOT"):
         time_ms = slot.get("TIME_VALUE")
-        seconds[slot.get("TIME_SLOT_ID")] = (int(time_ms) + origin_ms) / 1000 if time_ms else None
+        time_s = (int(time_ms) + origin_ms) / 1000 if time_ms else None
+        seconds[slot.get("TIME_SLOT_ID")] = time_s
     # A tier comes after the one that it depends on, because its slots divide the times of that one.
     lineages = sorted(_read_lineages(document).values(), key=len)
     for lineage in lineages:
@@ -346,8 +347,8 @@ def read_participants(document: ElementTree.Element) -> dict[str, str]:
     """
     participants = dict[str, str]()
     for name, lineage in _read_lineages(document).items():
-        named = [tier.get("PARTICIPANT", "") for tier in lineage if tier.get("PARTICIPANT")]
-        participants[name] = named[0] if named else ""
+        nearest_first = [tier.get("PARTICIPANT", "") for tier in lineage]
+        participants[name] = next(filter(None, nearest_first), "")
     return participants
 
 

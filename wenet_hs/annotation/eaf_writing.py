@@ -96,8 +96,8 @@ def write_eaf(
         tier: the name of the tier of the text.
         low_confidence: words below it are in a tier of their own.
         source: an ELAN file, whose content is kept.
-        into_tier: a tier of `source` with the segments of the recording: those without text get
-            their text.
+        into_tier: a tier of `source` with one annotation for each segment of the recording. Those
+            without text get the text of their segment. None: no tier of `source` is changed.
 
     Returns the number of annotations of `into_tier` that got a text. Raises DataError if `source`
     cannot be read.
@@ -129,7 +129,8 @@ def write_eaf(
     _remove_not_xml(path, document)
     ElementTree.indent(document, " " * 4)
     data = ElementTree.tostring(document, "UTF-8", xml_declaration=True)
-    write_atomic(path, data.replace(b"\r", b"&#13;") + b"\n")  # readers make a newline of \r
+    # Those who read XML make a newline of \r, unless it is written as a reference.
+    write_atomic(path, data.replace(b"\r", b"&#13;") + b"\n")
     return num_filled
 
 

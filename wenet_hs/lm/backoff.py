@@ -116,7 +116,10 @@ class NgramModel(LanguageModel):
         return context * self._num_words + word
 
     def start(self, count: int, device: torch.device | None = None) -> Tensor:
-        """As in `LanguageModel`. Copies the tables to a device at its first use."""
+        """As in `LanguageModel`: the states are on the CPU, unless a device is given.
+
+        Copies the tables to a device when it is given for the first time.
+        """
         if device is not None and device not in self._tables_on:
             cpu_tables = self._tables_on[torch.device("cpu")]
             self._tables_on[device] = _NgramTables(

@@ -373,7 +373,11 @@ class _Trainer:
         return _Words(ids=ids, starts=starts, reaches=reaches)
 
     def update(self, words: _Words, rate: float) -> _Loss:
-        """Predict the words of a job one after the other, with an update after each prediction."""
+        """Predict the words of a job one after the other, with an update after each prediction.
+
+        Changes the vectors of the words, and in the head those of the inner nodes (a tree) or of
+        the units (a softmax). `rate`: the learning rate.
+        """
         from wenet_hs.lm.word2vec_numba import train_job
 
         if isinstance(self.head, HSoftmaxHead):
@@ -382,6 +386,7 @@ class _Trainer:
         else:
             weight = self.head.output.weight
             up = np.empty(0, np.int32)  # no tree
+        is_cbow = self.options.arch == "cbow"
         nats, num_predictions = train_job(
             words.ids,
             words.starts,
@@ -390,6 +395,6 @@ class _Trainer:
             weight.detach().numpy(),
             up,
             np.float32(rate),
-            self.options.arch == "cbow",
+            is_cbow,
         )
         return _Loss(nats=float(nats), num_predictions=int(num_predictions))

@@ -37,6 +37,7 @@ def train_job(words, starts, reaches, vectors_VD, weight_KD, up, rate, is_cbow):
         vectors_VD, weight_KD: float32.
         up: (2V-1,) int32, `edges` of an HSoftmaxHead; empty: a softmax over all output vectors.
         rate: the learning rate, float32.
+        is_cbow: CBOW; otherwise skip-gram.
     """
     is_tree = len(up) > 0
     num_outputs = len(weight_KD)
@@ -51,6 +52,7 @@ def train_job(words, starts, reaches, vectors_VD, weight_KD, up, rate, is_cbow):
     num_predictions = 0
     for sentence in range(len(starts) - 1):
         for centre in range(starts[sentence], starts[sentence + 1]):
+            # The words from `first` to `end` - 1 are used, but not the one in the centre.
             first = max(starts[sentence], centre - reaches[centre])
             end = min(starts[sentence + 1], centre + reaches[centre] + 1)
             num_others = end - first - 1

@@ -252,8 +252,8 @@ def _rank_confusions(errors: Counter[UnitPair], units: Counter[str], most: int) 
     num_errors = errors.total()
     by_kind: dict[str, list[Confusion]] = {"S": [], "D": [], "I": []}
     for ref, hyp in sorted(errors, key=order):
-        of_kind = by_kind[Operation(ref, hyp).kind]
-        if len(of_kind) >= most:
+        confusions_of_kind = by_kind[Operation(ref, hyp).kind]
+        if len(confusions_of_kind) >= most:
             continue
         count = errors[ref, hyp]
         confusion = Confusion(
@@ -263,7 +263,7 @@ def _rank_confusions(errors: Counter[UnitPair], units: Counter[str], most: int) 
             share=count / num_errors,
             of_unit=None if ref is None else count / units[ref],
         )
-        of_kind.append(confusion)
+        confusions_of_kind.append(confusion)
     return Confusions(
         num_errors=num_errors,
         substitutions=tuple(by_kind["S"]),

@@ -114,11 +114,11 @@ def _has_units(values_C2: NDArray[Number]) -> bool:
 
 def percentile_interval(rates_R: Rates) -> Interval | None:
     """The middle 95 % of the values that are not NaN; None if all are NaN."""
-    known = rates_R[~np.isnan(rates_R)]
-    if not len(known):
+    known_rates = rates_R[~np.isnan(rates_R)]
+    if not len(known_rates):
         return None
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(known, (tail, 1 - tail))
+    tail = (1 - CONFIDENCE) / 2  # the share of the values below the interval, and of those above
+    low, high = np.quantile(known_rates, (tail, 1 - tail))
     return Interval(float(low), float(high))
 
 

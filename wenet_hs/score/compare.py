@@ -146,9 +146,9 @@ def compare_macro(
 
     Raises DataError if the reports cannot be compared: see `check_comparable`.
     """
-    known = {key: speaker for key, speaker in speakers.items() if speaker}
-    are_all_known = known.keys() >= report_a.utterances.keys()
-    comparison = compare(report_a, report_b, speakers=known if are_all_known else None)
+    known_speakers = {key: speaker for key, speaker in speakers.items() if speaker}
+    are_all_known = known_speakers.keys() >= report_a.utterances.keys()
+    comparison = compare(report_a, report_b, speakers=known_speakers if are_all_known else None)
     sampled, test = choose_test(comparison.differences)
     return comparison.differences[MACRO], sampled, test
 
@@ -307,12 +307,12 @@ def _test_difference(
     The result has no interval and no p if there are too few clusters, or if all differences are
     NaN.
     """
-    known = differences_R[~np.isnan(differences_R)]
-    if too_few or not len(known):
+    known_R = differences_R[~np.isnan(differences_R)]
+    if too_few or not len(known_R):
         return Significance(interval=None, p=None)
-    num_not_above_0 = int((known <= 0).sum())
-    num_not_below_0 = int((known >= 0).sum())
-    one_sided_p = (1 + min(num_not_above_0, num_not_below_0)) / (1 + len(known))
+    num_not_above_0 = int((known_R <= 0).sum())
+    num_not_below_0 = int((known_R >= 0).sum())
+    one_sided_p = (1 + min(num_not_above_0, num_not_below_0)) / (1 + len(known_R))
     smallest_p = 2.0 ** (1 - num_differing)
     p = min(1.0, max(2 * one_sided_p, smallest_p))
-    return Significance(interval=percentile_interval(known), p=p)
+    return Significance(interval=percentile_interval(known_R), p=p)

@@ -168,10 +168,11 @@ def score(
         counts = count_errors(ref_units, hyp_units)
         utterances[key] = ScoredUtterance(lang=lang, ref=ref, hyp=hyp, counts=counts)
     by_language = summarize(utterances, lang_of, num_resamples)
+    known_langs = () if langs is None else by_language.groups.keys()
     return Report(
         name=name,
         rules=rules,
-        signature=rules.signature(by_language.groups if langs is not None else ()),
+        signature=rules.signature(known_langs),
         languages=by_language.groups,
         macro=by_language.macro,
         micro=by_language.micro,
@@ -198,15 +199,15 @@ def check_keys(
     if not reference:
         raise DataError(ref_name, "contains no utterances", "check that it is the reference")
     extra = sorted(hypothesis - reference)
-    number = count_of(len(extra), "hypothesis", "hypotheses")
+    num_extra = count_of(len(extra), "hypothesis", "hypotheses")
     shown_extra = list_names(extra)
     if hypothesis and len(extra) == len(hypothesis):
         expected = list_names(sorted(reference), most=1)
-        found = f"no utterance of {ref_name} ({expected}) among its {number} ({shown_extra})"
+        found = f"no utterance of {ref_name} ({expected}) among its {num_extra} ({shown_extra})"
         to_do = "score it against its own reference, or write the same keys in both"
         raise DataError(hyp_name, found, to_do)
     if extra and not allow_extra:
-        found = f"{number} without a reference in {ref_name} ({shown_extra})"
+        found = f"{num_extra} without a reference in {ref_name} ({shown_extra})"
         leave_out = "`score --allow_extra` leaves them out"
         to_do = f"remove them, or give the reference that has them ({leave_out})"
         raise DataError(hyp_name, found, to_do)
@@ -222,10 +223,10 @@ def check_complete(
         what: "language" or "speaker".
         where: what the message names as the place; empty: "the languages", "the speakers".
     """
-    lacking = [key for key in keys if key not in known]
-    if lacking:
-        number = count_of(len(lacking), "utterance")
-        found = f"no {what} for {number} of the reference ({list_names(lacking)})"
+    unknown_keys = [key for key in keys if key not in known]
+    if unknown_keys:
+        utterances = count_of(len(unknown_keys), "utterance")
+        found = f"no {what} for {utterances} of the reference ({list_names(unknown_keys)})"
         to_do = "complete the list, or give the one that the reference was made from"
         raise DataError(where or f"the {what}s", found, to_do)
 

@@ -144,7 +144,7 @@ def compare_seeds(
     """
     _check_same_units(errors)
     first = next(iter(errors.values()))
-    rates_by_seed = [paired.rates_by_language(of_seed) for of_seed in errors.values()]
+    rates_by_seed = [paired.rates_by_language(seed_errors) for seed_errors in errors.values()]
     over_utterances: dict[str, Interval | None] = {}
     if len(errors) >= MIN_SEEDS:
         over_utterances = _bootstrap_utterances([*errors.values()], num_resamples)
@@ -173,14 +173,14 @@ def _check_same_units(errors: Mapping[str, Mapping[str, NDArray[np.int64]]]) -> 
     if not errors:
         raise ValueError("errors: must be of one or more seeds")
     units = {}
-    for seed, of_seed in errors.items():
-        units[seed] = {lang: of_language[:, -1].tolist() for lang, of_language in of_seed.items()}
-    first, *others = units
-    for seed in others:
-        if units[seed] != units[first]:
+    for seed, seed_errors in errors.items():
+        units[seed] = {lang: rows[:, -1].tolist() for lang, rows in seed_errors.items()}
+    first_seed, *other_seeds = units
+    for seed in other_seeds:
+        if units[seed] != units[first_seed]:
             found = "other languages, utterances or reference units"
             to_do = "test all seeds on the same list and score them with the same --ref"
-            raise DataError(f"seeds {first} and {seed}", found, to_do)
+            raise DataError(f"seeds {first_seed} and {seed}", found, to_do)
 
 
 def _bootstrap_utterances(
@@ -199,11 +199,16 @@ def _bootstrap_utterances(
 def _sum_over_seeds(
     errors: Sequence[Mapping[str, NDArray[np.int64]]],
 ) -> dict[str, NDArray[np.int64]]:
-    """Errors and reference units of each utterance, summed over the seeds.
+    """Errors and reference units of each utterance of a language, summed over the seeds.
 
-    It is as if the texts of all seeds were one longer text.
+    It is as if each utterance were as many times as long as there are seeds.
+
+    `errors`: of each seed, by language: a row per utterance, the same utterances for all seeds.
     """
-    return {lang: np.sum([of_seed[lang] for of_seed in errors], axis=0) for lang in errors[0]}
+    sums = {}
+    for lang in errors[0]:
+        sums[lang] = np.sum([seed_errors[lang] for seed_errors in errors], axis=0)
+    return sums
 
 
 def _difference(
@@ -328,11 +333,12 @@ def mean_over_seeds(
     reference units; ValueError without seeds.
     """
     _check_same_units(errors)
-    for lang, errors_C2 in next(iter(errors.values())).items():
+    first_errors = next(iter(errors.values()))  # all seeds have the same reference units
+    for lang, errors_C2 in first_errors.items():
         if not errors_C2[:, 1].any():
             where = f"the reference of {lang}"
             raise DataError(where, "contains no units", "leave this language out")
-    rates = [_macro_rate(of_seed) for of_seed in errors.values()]
+    rates = [_macro_rate(seed_errors) for seed_errors in errors.values()]
     num_seeds = len(rates)
     mean = fmean(rates)
     sums = _sum_over_seeds([*errors.values()])

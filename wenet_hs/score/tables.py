@@ -109,8 +109,8 @@ def _format_notes(report: Report) -> Iterator[str]:
         missing = f"{num_missing:,} missing, counted as deletions: {list_names(report.missing)}"
         yield f"{scored}; {missing}"
     if report.extra:
-        number = count_of(len(report.extra), "hypothesis", "hypotheses")
-        yield f"{number} without reference left out: {list_names(report.extra)}"
+        extra = count_of(len(report.extra), "hypothesis", "hypotheses")
+        yield f"{extra} without reference left out: {list_names(report.extra)}"
     undefined = [lang for lang, score in report.languages.items() if score.rate is None]
     if undefined:
         note = "no reference units, so no rate, and not in the macro average"
@@ -172,8 +172,8 @@ def format_comparison(comparison: Comparison) -> str:
     lines.append("")
     lines.append(f"paired bootstrap of {resampled}; below 0, B is better")
     if comparison.num_missing:
-        number = count_of(comparison.num_missing, "utterance")
-        lines.append(f"decoded by neither, deletions for both: {number}")
+        missing = count_of(comparison.num_missing, "utterance")
+        lines.append(f"decoded by neither, deletions for both: {missing}")
     if comparison.few_speakers:
         langs = ", ".join(comparison.few_speakers)
         have_intervals = comparison.differences[MACRO].has_speaker_interval
