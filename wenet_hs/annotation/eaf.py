@@ -331,11 +331,12 @@ def _read_spans(
     members = [element.get("ANNOTATION_ID", "") for element in tier.iterfind("ANNOTATION/*")]
     members.sort(key=places.__getitem__)
     spans = list[Span]()
-    for ancestor, identities in groupby(members, key=lambda identity: places[identity].ancestor):
+    for ancestor_id, identities in groupby(members, key=lambda identity: places[identity].ancestor):
         values = [annotations[identity].findtext("ANNOTATION_VALUE") for identity in identities]
         text = " ".join(value for value in values if value)
-        begin = slot_seconds[annotations[ancestor].get("TIME_SLOT_REF1")]
-        end = slot_seconds[annotations[ancestor].get("TIME_SLOT_REF2")]
+        ancestor = annotations[ancestor_id]
+        begin = slot_seconds[ancestor.get("TIME_SLOT_REF1")]
+        end = slot_seconds[ancestor.get("TIME_SLOT_REF2")]
         spans.append((begin, end, text))
     return spans
 

@@ -249,8 +249,9 @@ def split_jobs(starts: Ints) -> list[SentenceRange]:
     jobs: list[SentenceRange] = []
     first = 0
     for sentence in range(num_sentences):
-        num_words = begins[sentence + 1] - begins[first]  # with this sentence
-        if num_words > JOB_WORDS and sentence > first:
+        num_words = begins[sentence + 1] - begins[first]  # of the job with this sentence
+        has_earlier_sentences = sentence > first
+        if num_words > JOB_WORDS and has_earlier_sentences:
             jobs.append(SentenceRange(first, sentence))
             first = sentence
     jobs.append(SentenceRange(first, num_sentences))

@@ -64,6 +64,7 @@ def train_job(words, starts, reaches, vectors_VD, weight_KD, up, rate, is_cbow):
             else:
                 num_rows = num_outputs
                 target = words[centre]
+            # The parts of the buffers that the predictions of this word use.
             choices = rows[:num_rows], turns[:num_rows], scores[:num_rows]
             if is_cbow:
                 for d in range(dim):
@@ -155,7 +156,7 @@ def _slopes_of_path(turns, scores):  # type: ignore[no-untyped-def]
         exp_of_size = exp_minus(abs(score))  # exp(-|score|), at most 1
         # -log σ(score) = log(1 + exp(-|score|)) - min(score, 0), which cannot overflow.
         nats += log1p_unit(exp_of_size) - min(score, _ZERO)
-        # σ(-score) is exp_of_size / (1 + exp_of_size) for a positive score, else 1 / (1 + …).
+        # σ(-score) = 1 / (1 + exp_of_size), or exp_of_size / (1 + exp_of_size) if score > 0.
         numerator = exp_of_size if score > _ZERO else _ONE
         scores[c] = turns[c] * numerator / (_ONE + exp_of_size)
     return nats

@@ -59,15 +59,16 @@ def wants_colour(stream: TextIO) -> bool:
 def format_alignments(
     report: Report, *, width: int = sys.maxsize, colour: bool = False, all_shown: bool = True
 ) -> str:
-    """The utterances of a report as aligned texts, those with the most errors first.
+    """The utterances of a report as aligned texts, those with the highest error rate first.
 
-    Each has a line with its error rate, one of the reference, one of the hypothesis, and one with
-    S, D and I below the errors.
+    Each has a line with its error rate, one of the reference, one of the hypothesis, and, if there
+    are errors, one with S, D and I below them.
 
     Args:
-        width: columns of the display, at least 20; longer alignments are folded.
+        width: columns of the display; longer alignments are folded. Below 20, it is 20.
         colour: mark errors also by colour.
-        all_shown: also the utterances without an error; otherwise the last line has their number.
+        all_shown: show also the utterances without an error. If False, the last line has the number
+            of these, if there are any.
     """
     keys = worst_first([report])
     if not all_shown:
