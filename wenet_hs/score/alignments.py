@@ -206,9 +206,10 @@ class ConfusionReport:
 def count_confusions(
     utterances: Iterable[ScoredUtterance], rules: Rules, most: int
 ) -> ConfusionReport:
-    """The `most` frequent confusions of each kind, over all utterances and per language.
+    """The most frequent confusions of each kind, over all utterances and per language.
 
-    The counts are from the same alignments that `score --align` shows.
+    The counts are from the same alignments that `score --align` shows. `most`: no more than this
+    number per kind.
     """
     errors_by_lang: dict[str, Counter[UnitPair]] = {}
     units_by_lang: dict[str, Counter[str]] = {}
@@ -239,11 +240,12 @@ def _list_errors(ref: Sequence[str], hyp: Sequence[str]) -> list[UnitPair]:
 
 
 def _rank_confusions(errors: Counter[UnitPair], units: Counter[str], most: int) -> Confusions:
-    """The `most` frequent errors of each kind, by falling count, then by units.
+    """The most frequent errors of each kind, by falling count, then by units.
 
     Args:
         errors: the number of each error.
         units: the number of each unit in the reference.
+        most: no more than this number of errors per kind.
     """
 
     def order(pair: UnitPair) -> tuple[int, str, str]:
