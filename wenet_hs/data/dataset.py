@@ -227,11 +227,14 @@ class SpeechDataset:
         Versions of URLs of single clips are not asked for: a million requests may be needed.
         """
         clips = []
+        sources = set[str]()
         for row in self._rows.tolist():
-            u = self._table[row]
-            clips.append((u.key, u.wav, u.start, u.end, u.channel))
+            utterance = self._table[row]
+            segment = (utterance.start, utterance.end, utterance.channel)
+            clips.append((utterance.key, utterance.wav, *segment))
+            sources.add(utterance.wav)
         files = set[str]()
-        for wav in {wav for _, wav, *_ in clips}:
+        for wav in sources:
             member = MEMBER.fullmatch(wav)
             if member is not None:
                 files.add(member[1])  # the shard, a path or URL
@@ -253,12 +256,12 @@ class SpeechDataset:
     def sample_targets(self, limit: int) -> tuple[list[list[int]], list[int]]:
         """Unit ids and encoder frames of up to `limit` utterances, evenly spaced in the list.
 
-        Only utterances that CTC can align, and whose transcript is not empty.
+        Utterances that CTC cannot align, or whose transcript is empty, are left out.
         """
         num_frames = self._encoder_frames(self._frontend.count_frames(self.durations))
         can_align = (num_frames >= self._frames_needed) & (self._frames_needed > 0)
         usable = np.flatnonzero(can_align)
-        step = max(1, math.ceil(len(usable) / limit))
+        step = max(1, math.ceil(len(usable) / limit))  # 1 also if there are none
         chosen = usable[::step]
         texts = self._table.columns["txt"]
         targets = [self._tokenizer.encode(texts[row]) for row in self._rows[chosen].tolist()]

@@ -123,12 +123,13 @@ class FeatureCache:
     def put(
         self, index: int, column: int, features_TF: Tensor, *, key: str, is_incomplete: bool
     ) -> None:
-        """Keep the features of an utterance (`key`) in a slot.
+        """Keep the features (T, F) of an utterance (`key`) in a slot.
 
-        Those longer than `max_frames_NS` are not kept, and the first such utterance is logged.
+        Features longer than the slot are not kept; a warning names the first such utterance.
+        Features without frames are not kept either.
         """
         length = len(features_TF)
-        if length == 0:
+        if length == 0:  # such a length marks an empty slot
             return
         max_length = int(self._max_frames_NS[index, column])
         if length > max_length:
@@ -178,7 +179,7 @@ def _reserve(path: Path, num_bytes: int, setting: str) -> None:
     try:
         with incomplete.open("wb") as file:
             if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(file.fileno(), 0, max(1, num_bytes))
+                os.posix_fallocate(file.fileno(), 0, max(1, num_bytes))  # it refuses 0 bytes
             else:  # macOS
                 file.truncate(num_bytes)
         os.link(incomplete, path)

@@ -36,7 +36,7 @@ def _block_peaks(samples: Samples, rate: int) -> NDArray[np.uint8]:
     """The peaks (P,) of a block of samples (n, C)."""
     if not len(samples):
         return np.empty(0, np.uint8)
-    num_peaks = max(1, round(len(samples) * PEAKS_PER_SECOND / rate))
+    num_peaks = max(1, round(len(samples) * PEAKS_PER_SECOND / rate))  # 1 for less than 10 ms
     starts = (np.arange(num_peaks) * len(samples)) // num_peaks  # the first sample of each peak
     loudest = np.nan_to_num(np.abs(samples).max(axis=1))  # of the channels
     peaks = np.maximum.reduceat(loudest, starts)
