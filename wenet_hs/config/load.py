@@ -190,8 +190,10 @@ def _faults_error(faults: Iterable[tuple[Place, str]]) -> ConfigError:
 
 def _by_line(fault: tuple[Place, str]) -> tuple[bool, int]:
     """The key that sorts faults by their line; those of overrides, which have none, are last."""
-    line = fault[0].line
-    return line is None, line or 0
+    place, _ = fault
+    if place.line is None:
+        return True, 0
+    return False, place.line
 
 
 def _dotted(location: Location) -> str:
@@ -277,13 +279,13 @@ def _set_value(settings: Settings, location: tuple[str, ...], value: Settings) -
             raise ConfigError(place, found, "write it as section.key=value")
     section[location[-1]] = value.values
     # The places inside of the old value are not valid any more.
-    places = {
-        known: known_place
-        for known, known_place in settings.places.items()
-        if known[: len(location)] != location
-    }
-    for inner in value.places:
-        places[*location, *inner] = place
+    places: dict[Location, Place] = {}
+    for other_location, other_place in settings.places.items():
+        is_in_old_value = other_location[: len(location)] == location
+        if not is_in_old_value:
+            places[other_location] = other_place
+    for inner_location in value.places:
+        places[*location, *inner_location] = place
     settings.places = places
     settings.faults += value.faults
 
