@@ -102,8 +102,8 @@ def _in_our_words(message: str) -> str:
 def _unknown_key(config: type[Section], location: Location, other_keys: Sequence[str]) -> str:
     """What to do about an unknown key at this location.
 
-    - A key that the section has, but only for another kind, as `head_conf` has for another `head`:
-      to remove it.
+    - A key that the section has, but only for another kind, as `head_conf` has for another `head`,
+      or that only WeNet has at this place: to remove it.
     - Otherwise a key that may be meant: the setting that replaces a flag of WeNet, or the same key
       of another section, or a similar key of this section.
     - If there is none, to remove it.
@@ -116,7 +116,8 @@ def _unknown_key(config: type[Section], location: Location, other_keys: Sequence
     keys_of_section = {key[-1] for key in known_keys if list(key[:-1]) == section}
     keys_of_section.update(other_keys)
     if name in keys_of_section:
-        return f"not a key of this {section[-1].removesuffix('_conf')}; remove it"
+        kind = section[-1].removesuffix("_conf") if section else "config"
+        return f"not a key of this {kind}; remove it"
     same_elsewhere = [".".join(key) for key in known_keys if key[-1] == name]
     if name in RENAMED_KEYS:
         suggestion = RENAMED_KEYS[name]
