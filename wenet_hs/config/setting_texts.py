@@ -45,9 +45,9 @@ def named_values(schema: Schema) -> list[str]:
 def describe_values(schema: Schema) -> str:
     """The values that a setting may have, as text.
 
-    A number is `whole number above 0`, a name `` `adam`, `adamw` ``, a section `a section`, a
-    dictionary `name: number`, a list `list of: number` or `2 of: number`. Alternatives are joined
-    with `or`: `text, or null`.
+    Examples: "whole number above 0" for a number, "a section", "name: number" for a dictionary,
+    "list of: number" for a list, "2 of: number" for one with two values. The names that a setting
+    accepts are listed in backticks. Alternatives are joined: "text, or null".
 
     `schema`: the JSON schema of the setting, as pydantic writes it.
     """

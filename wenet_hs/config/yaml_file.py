@@ -290,9 +290,11 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    """Quote text that reads as another value, or has characters that do not print.
+    """PyYAML's node of a text, with double quotes where they are needed.
 
-    Only double quotes keep U+0085, the line end of some encodings.
+    They are needed for text that would be read as another value, and for text with characters that
+    do not print: only double quotes keep U+0085, the line end of some encodings. Without them
+    PyYAML decides about quotes (None).
     """
     reads_as_text = isinstance(resolve_scalar(text), str)
     style = None if reads_as_text and text.isprintable() else '"'

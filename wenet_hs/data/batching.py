@@ -118,7 +118,11 @@ class Batch:
 
 
 def collate(examples: Sequence[Example]) -> Batch:
-    """A batch of examples in their order, padded to the longest of them."""
+    """A batch of examples in their order, padded to the longest of them.
+
+    All examples have features, or all have waveforms with masks. The lengths of the batch are those
+    in frames, for waveforms too.
+    """
     lengths = [len(example.features) for example in examples]
     masks = [example.masks for example in examples if example.masks is not None]
     wave_masks: Masks | None = None

@@ -282,8 +282,8 @@ class SpeechDataset:
         """The batch at a position of a plan.
 
         Clips that cannot be read are not in it, but in its `quarantined`. If all its clips are bad,
-        the next readable item replaces them. If `max_bad_clips` is 0, the first bad clip is an
-        error.
+        one item replaces them: the first one after the last of them, by number, that can be read.
+        If `max_bad_clips` is 0, the first bad clip is an error.
 
         Raises: ClipError; DataError if all items, or MAX_REPLACEMENTS in a row, are bad.
         """
@@ -321,7 +321,10 @@ class SpeechDataset:
             bad_clips.append(error.clip)
 
     def make_example(self, item: int, epoch: int) -> Example:
-        """The example of an item in an epoch: features, masks and target.
+        """The example of an item in an epoch.
+
+        It has features that are masked already. With `features_on: device` it has the waveform
+        instead, and the masks for its features. Without SpecAugment no value is masked.
 
         item: index + copy * len, where `index` is that of an utterance, 0…len-1. All copies are of
             this utterance, with different augmentation.
@@ -397,7 +400,7 @@ class SpeechDataset:
         return self._worker_frontend.compute(waveform, generator), bool(incomplete)
 
     def _find_durations(self) -> tuple[NDArray[np.float64], dict[int, str]]:
-        """The duration of each utterance of the table, of the list or else of its audio header.
+        """The duration of each utterance of the table: the list states it, or its audio header.
 
         Returns: (N,) seconds, 0 where the header cannot be read; and row → reason of those.
         Raises: DataError if these are more than the share `max_bad_clips` of the list.

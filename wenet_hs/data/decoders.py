@@ -88,7 +88,7 @@ def open_decoder(content: str | Path | bytes, samples_begin: int | None = None) 
 def _describe_unread(file: soundfile.SoundFile, end: containers.StreamEnd) -> str | None:
     """What libsndfile does not read of a file that it has opened; None: it reads all of it.
 
-    It may read only a part of an MP3, or not read all of an Ogg file rightly.
+    This is a part of an MP3, or a fault of an Ogg file that `StreamEnd.fault` describes.
     """
     num_unread = end.num_samples - file.frames  # negative unless the file is an MP3
     if num_unread > _MAX_MP3_DELAY:
@@ -282,6 +282,7 @@ def _probe(content: str | Path | bytes) -> _Sound:
             origin_s=(file.start_time or 0) / 1_000_000,  # FFmpeg has microseconds
             has_times=_has_times(file, stream),
         )
+        # PyAV counts the duration in units of time_base; None: the header does not state it.
         duration_s = stream.duration * stream.time_base if stream.duration else 0
         num_stated = round(duration_s * sound.rate)
         if num_stated and _is_length_stated(file, stream, sound):

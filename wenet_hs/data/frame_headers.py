@@ -65,11 +65,11 @@ def parse_mpeg_header(header: bytes) -> MpegHeader | None:
     """
     first, second, third = header
     has_sync = first == 0xFF and second >= 0xE0  # eleven bits of 1
-    version = second >> 3 & 3
-    layer = _LAYERS.get(second >> 1 & 3)
-    kbits_index = third >> 4
-    rate_index = third >> 2 & 3
-    padding = third >> 1 & 1  # bytes
+    version = second >> 3 & 3  # ID, 2 bits
+    layer = _LAYERS.get(second >> 1 & 3)  # layer, 2 bits
+    kbits_index = third >> 4  # bitrate_index, 4 bits
+    rate_index = third >> 2 & 3  # sampling_frequency, 2 bits
+    padding = third >> 1 & 1  # padding_bit: bytes
     if not has_sync or version not in _RATE_DIVISORS or layer is None:
         return None
     is_reserved_rate = rate_index == len(_MPEG_1_RATES)

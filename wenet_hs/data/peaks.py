@@ -26,7 +26,7 @@ def compute_peaks(source: Path) -> NDArray[np.uint8]:
     255 is full scale. The audio is read in blocks: two hours need about a second and 100 MB.
     Raises: AudioError.
     """
-    parts = [np.empty(0, np.uint8)]
+    parts = [np.empty(0, np.uint8)]  # so that there is a part to concatenate
     for samples, rate in iterate_blocks(source):
         parts.append(_block_peaks(samples, rate))
     return np.concatenate(parts)

@@ -395,15 +395,17 @@ def _encode_audio(utterance: Utterance) -> _EncodedAudio:
     """
     is_whole_file = utterance.start is None and utterance.end is None
     if is_whole_file and utterance.channel is None:
-        read_duration(utterance.wav)  # raises an error for what is not audio
+        read_duration(utterance.wav)  # only for its error, if the file is not audio
         source = fetch(utterance.wav)
         content = source if isinstance(source, bytes) else Path(source).read_bytes()
         decoder, _ = open_decoder(content)
         with decoder as file:
-            suffix = _SUFFIXES.get(file.format)  # the name of the file may have a wrong one
+            suffix = _SUFFIXES.get(file.format)  # that of the content: the name may have another
         if suffix is not None:
             return _EncodedAudio(suffix=suffix, content=content)
-    from scipy.io import wavfile  # slow to import; libsndfile would write the time into the file
+    from scipy.io import wavfile  # slow to import
+
+    # Not libsndfile, which writes the time of day into the file: the same list gives the same bytes.
 
     waveform, rate, _ = read_segment(utterance)
     buffer = io.BytesIO()
