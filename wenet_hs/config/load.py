@@ -252,8 +252,10 @@ def _is_text(kind: type[TrainingConfig], location: tuple[str, ...]) -> bool:
 def _parse_value(text: str, place: Place, *, is_text: bool) -> Settings:
     """The value of an override, with `place` as the place of all that is in it.
 
-    It is YAML. If the setting `is_text`, it is the text itself, except null: a path may contain
-    `#`, `: ` and `[`. Raises ConfigError if it is not YAML.
+    The text is read as YAML. But the value of a setting whose type is text (`is_text`) is the text
+    as it is, except null: a path may contain `#`, `: ` and `[`.
+
+    Raises ConfigError if the text is not YAML.
     """
     is_null = text in CONSTANTS and CONSTANTS[text] is None
     if is_text and not is_null:

@@ -184,7 +184,7 @@ def read_audio_file(
             waveform = _read_mono(file, num_wanted, channel)
         except soundfile.LibsndfileError as error:
             raise _make_damaged_error(error) from error
-        missing_s = audio.missing_s
+        missing_s = audio.missing_s  # by the bytes of the file; decoding may find less
         if len(waveform) < num_wanted:  # the file ends earlier than its header declares
             # Without a sample it is not known how much is present before the segment.
             present_s = (first + len(waveform)) / rate if len(waveform) else 0.0

@@ -63,7 +63,8 @@ class SourceError(Exception):
         *,
         is_of_file: bool = True,
     ) -> None:
-        """
+        """Make the error of a source.
+
         Args:
             reason: what is wrong, without the name of the source.
             remedy: what the user can do.

@@ -363,7 +363,10 @@ class SpeechDataset:
     def _load_features(
         self, utterance: Utterance, item: int, epoch: int, speed: float
     ) -> tuple[Tensor, bool]:
-        """`_compute_features`, or the same from the cache; what is computed is put there."""
+        """The features of an item from the cache; if they are not there, they are computed and kept.
+
+        Without a cache they are computed. Returns: see `_compute_features`.
+        """
         if self.cache is None:
             return self._compute_features(utterance, item, epoch, speed)
         index = item % len(self)

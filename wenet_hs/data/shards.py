@@ -349,7 +349,10 @@ def _write_shard(
 
 
 def _add_utterance(tar: tarfile.TarFile, utterance: Utterance) -> None:
-    """Add the members of an utterance to a tar: transcript, facts, audio.
+    """Add the members of an utterance to a tar: its transcript, a JSON of its facts, its audio.
+
+    The facts are language, duration and speaker; the duration is read from the audio if the list
+    does not state it.
 
     Raises: DataError naming the utterance, if its key cannot name a member of a tar or its audio
         cannot be read.
