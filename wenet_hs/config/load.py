@@ -80,7 +80,7 @@ def load_config(
         overrides: `section.key=value` (or WeNet's `section.key value`); later ones win. The value
             is in YAML; a setting whose type is text takes the characters as they are written,
             except `null`.
-        kind: of a recogniser, or `LmConfig`.
+        kind: the class of the config: that of a recogniser, or `LmConfig`.
         is_for_training: False for the train.yaml of a trained model: WeNet's settings that only a
             training uses are dropped without a warning or a fault.
 

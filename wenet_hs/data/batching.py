@@ -226,7 +226,12 @@ def plan_epoch(
 
 
 def _cut_into_batches(order: Indices, lengths: Indices, conf: BatchConf) -> list[list[int]]:
-    """Batches of utterances in an order by falling length. lengths: (N,), by their indices."""
+    """Batches of utterances by the kind of batches in `conf`.
+
+    Args:
+        order: (N,) the indices of the utterances, by falling length.
+        lengths: (N,) the length of each utterance, by its index.
+    """
     match conf.batch_type:
         case "static":
             return _cut_equal(order, conf.batch_size)
@@ -301,9 +306,10 @@ class Quarantine:
         self._known_keys = {line.partition("\t")[0] for line in lines if line}
 
     def record(self, clips: Iterable[BadClip]) -> None:
-        """Record the clips that are not recorded yet.
+        """Append the clips to the file that are not in it yet.
 
-        Warnings name the first _NUM_NAMED clips of the run; the later ones are only in the file.
+        A clip is known by its key as it is in the file, without tabs and line ends. Warnings name
+        the first _NUM_NAMED clips of the run; the later ones are only in the file.
         """
         new_clips = {
             clip.key: clip for clip in clips if one_field(clip.key) not in self._known_keys

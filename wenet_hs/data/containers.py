@@ -374,9 +374,9 @@ class StreamEnd:
 
 
 def find_stream_end(source: str | Path | bytes) -> StreamEnd:
-    """Read a whole MP3 or Ogg file for its end. Raises OSError.
+    """What libsndfile does not know of an MP3 or Ogg file, which is read as a whole for it.
 
-    A file that did not change since an earlier call is not read again.
+    Raises OSError. A file that did not change since an earlier call is not read again.
     """
     if isinstance(source, bytes):
         return _find_stream_end(source)

@@ -182,7 +182,7 @@ class SpeechDataset:
         max_share = self._conf.max_unknown_units
         if num_unknown <= max_share * num_units:
             return
-        units = list_names([repr(unit) for unit, _ in self.unknown.most_common()], " ")
+        units = list_names([repr(unit) for unit, _ in self.unknown.most_common()], separator=" ")
         found = f"{num_unknown} of {num_units} units are not in units.txt ({units})"
         limit = f"dataset_conf.max_unknown_units, now {max_share:g}"
         raise DataError("--train_data", found, f"give the table of these data, or raise {limit}")
@@ -383,7 +383,7 @@ class SpeechDataset:
     ) -> tuple[Tensor, bool]:
         """The features (T, F) of an item before masking, and whether its clip is incomplete.
 
-        With `features_on: device` the waveform (N,) instead of features.
+        With `features_on: device` it returns the waveform (N,) instead of features.
 
         Features for the cache have the dither of epoch 0, so that a cache that is filled after a
         resume contains the same values.

@@ -32,7 +32,7 @@ def utterance_features(
 ) -> Tensor:
     """The features (T, F) of an utterance, without dither.
 
-    incomplete: see `read_utterance`.
+    incomplete: a list to which `read_utterance` appends the key of a clip that lacks a little audio.
 
     Raises: ClipError naming the utterance and the file.
     """
@@ -112,7 +112,7 @@ class FeatureCache:
         length = int(self._lengths_NS[index, column])
         if length == 0:
             return None
-        is_incomplete = length < 0  # see __init__
+        is_incomplete = length < 0  # how `put` marks it
         _memory_barrier()
         start = int(self._starts_NS[index, column])
         frames_TF = self._frames[start : start + abs(length)]
@@ -140,7 +140,8 @@ class FeatureCache:
         frames_TF[:] = features_TF.numpy()
         self._checksums_NS[index, column] = crc32(frames_TF.data)
         _memory_barrier()
-        self._lengths_NS[index, column] = -length if is_incomplete else length  # see __init__
+        # The sign of the length marks an incomplete clip. It is written last: the slot is then full.
+        self._lengths_NS[index, column] = -length if is_incomplete else length
 
     def _warn_about_length(self, key: str, length: int, max_length: int) -> None:
         """Warn that an utterance is too long to be kept; only once in all processes.
@@ -158,10 +159,10 @@ class FeatureCache:
 
 
 def _memory_barrier() -> None:
-    """Order the accesses to features and length: all before this call come first.
+    """Complete what was read and written before this call, before anything that comes after it.
 
-    On ARM another process may otherwise see the length before the features. Python has no call for
-    it, but to lock is one.
+    Without it, another process may see the length of a slot before its features, on processors such
+    as ARM. Python has no function for this, but locking does it.
     """
     with threading.Lock():
         pass

@@ -160,8 +160,8 @@ def _may_be_text(head: bytes) -> bool:
 def _is_text(head: bytes) -> bool:
     """Whether bytes are UTF-8 without control characters; the last character may be incomplete.
 
-    32 bytes of loud noise look so once in 10^11 times. Quiet samples contain zeros or bytes of
-    negative numbers, which text does not contain.
+    Of 10^11 pieces of loud noise of 32 bytes one looks like text. Quiet samples contain zeros or
+    bytes of negative numbers, which text does not contain.
     """
     if _CONTROL.search(head):
         return False

@@ -282,10 +282,11 @@ def make_sampler(
     *,
     seed: int,
 ) -> Sampler:
-    """A sampler of the rows (N,) of a table with these seconds (N,).
+    """A sampler of some utterances of a table. The log states the hours that an epoch draws.
 
-    The log states the hours that an epoch draws.
-
+    Args:
+        rows: (N,) the rows of these utterances in the table.
+        seconds: (N,) their lengths.
     Raises: DataError if languages are balanced and an utterance has none; ConfigError if there is
         not one weight per list.
     """
