@@ -158,7 +158,7 @@ class _Writer:
         for source in reversed(self.sources):
             for override in source.overrides:
                 changed_key = override_key(override)
-                # The dot at the end keeps `optim` from being taken for the beginning of `optim_conf`.
+                # With a dot at its end, `optim` is not taken for the beginning of `optim_conf`.
                 is_same_or_around = f"{key}.".startswith(f"{changed_key}.")
                 is_inside = is_section and f"{changed_key}.".startswith(f"{key}.")
                 if is_same_or_around or is_inside:

@@ -363,9 +363,9 @@ class SpeechDataset:
     def _load_features(
         self, utterance: Utterance, item: int, epoch: int, speed: float
     ) -> tuple[Tensor, bool]:
-        """The features of an item from the cache; if they are not there, they are computed and kept.
+        """The features of an item: from the cache, or computed and put into it if they are absent.
 
-        Without a cache they are computed. Returns: see `_compute_features`.
+        Without a cache they are always computed. Returns: see `_compute_features`.
         """
         if self.cache is None:
             return self._compute_features(utterance, item, epoch, speed)

@@ -32,7 +32,7 @@ def utterance_features(
 ) -> Tensor:
     """The features (T, F) of an utterance, without dither.
 
-    incomplete: a list to which `read_utterance` appends the key of a clip that lacks a little audio.
+    incomplete: the list to which `read_utterance` appends the key of a clip that lacks some audio.
 
     Raises: ClipError naming the utterance and the file.
     """
@@ -140,7 +140,7 @@ class FeatureCache:
         frames_TF[:] = features_TF.numpy()
         self._checksums_NS[index, column] = crc32(frames_TF.data)
         _memory_barrier()
-        # The sign of the length marks an incomplete clip. It is written last: the slot is then full.
+        # The sign of the length marks an incomplete clip. With it, as the last part, the slot counts.
         self._lengths_NS[index, column] = -length if is_incomplete else length
 
     def _warn_about_length(self, key: str, length: int, max_length: int) -> None:

@@ -408,7 +408,7 @@ def _encode_audio(utterance: Utterance) -> _EncodedAudio:
             return _EncodedAudio(suffix=suffix, content=content)
     from scipy.io import wavfile  # slow to import
 
-    # Not libsndfile, which writes the time of day into the file: the same list gives the same bytes.
+    # Not libsndfile, which writes the current time into the file: the bytes would differ each time.
 
     waveform, rate, _ = read_segment(utterance)
     buffer = io.BytesIO()

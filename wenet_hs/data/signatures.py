@@ -94,7 +94,7 @@ class AudioFormat:
 
         None: `head` is too short to decide it.
         """
-        # A partial match: all of `head` is the beginning of a match, which later bytes may complete.
+        # A partial match: all of `head` begins a match, which later bytes may complete.
         match = self._pattern.match(head, partial=True)
         if match is None:
             return False
