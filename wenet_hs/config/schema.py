@@ -150,7 +150,7 @@ class ModelConf(Section):
         return self.last_ctc_weight or self.ctc_weight
 
     def conflicts(self) -> Iterator[Conflict]:
-        """Weights without the steps or layer that they need, and steps or layers without a weight."""
+        """Weights without the steps or the layer that they need, and these without a weight."""
         if self.attention_guide and not self.attention_guide_steps:
             yield "attention_guide_steps", "must be at least 1 where attention_guide is given"
         if self.ctc_weight_final is not None and not self.ctc_weight_steps:

@@ -140,7 +140,7 @@ class FeatureCache:
         frames_TF[:] = features_TF.numpy()
         self._checksums_NS[index, column] = crc32(frames_TF.data)
         _memory_barrier()
-        # The sign of the length marks an incomplete clip. With it, as the last part, the slot counts.
+        # The sign marks an incomplete clip. The length is written last: the slot is then complete.
         self._lengths_NS[index, column] = -length if is_incomplete else length
 
     def _warn_about_length(self, key: str, length: int, max_length: int) -> None:
