@@ -97,7 +97,8 @@ class SyntheticOptions(SimulationOptions):
     def _refuse_options_without_effect(self) -> None:
         """Raise ValueError if an option of the other `unit` has another value than its default.
 
-        All options that `SimulationOptions` does not have are of sentences (`char`).
+        Options of phones are `exclude_langs` and `match_list`. All options that `SimulationOptions`
+        does not have are options of sentences (`char`).
         """
         names_without_effect = {"exclude_langs", "match_list"}
         if self.unit == "phone":
@@ -181,8 +182,10 @@ def prepare(options: SyntheticOptions) -> dict[str, Any]:
 
 
 def hours_by_language(options: SyntheticOptions) -> dict[str, float]:
-    """Hours of training speech per language: equal, or in proportion to the paper's λ_i · hours_i
-    of a release.
+    """Hours of training speech per language; their sum is --hours.
+
+    All languages have equal hours. With --statistics they are in proportion to λ_i · hours_i, the
+    hours that the paper would take of this release.
     """
     shares = dict.fromkeys(options.langs, 1.0)
     if options.statistics is not None:
@@ -273,10 +276,12 @@ def _read_sentence_file(path: Path, langs: Sequence[str]) -> dict[str, Sentences
 
 
 def _clean(lang: str, path: Path, numbered_lines: Iterable[tuple[int, str]]) -> Sentences:
-    """The sentences of one language in NFC with single spaces, also for control characters.
+    """The sentences of one language, in NFC, with single spaces in place of control characters.
 
-    Sentences that differ only in case or punctuation sound the same: the first one is kept. Raises
-    DataError if no sentence is left.
+    Rejected are lines without a letter, which is a fault; also empty lines, and sentences that
+    differ from an earlier one only in case or punctuation, because they sound the same.
+
+    Raises DataError if no sentence is left.
     """
     first_of_transcript: dict[str, tuple[int, str]] = {}
     rejected = []
@@ -294,7 +299,7 @@ def _clean(lang: str, path: Path, numbered_lines: Iterable[tuple[int, str]]) -> 
         else:
             first_number, _ = first_of_transcript[transcript]
             reason = f"duplicate: the same sentence is on line {first_number}"
-        is_fault = bool(text) and not has_letter
+        is_fault = bool(text) and not has_letter  # empty lines and repetitions are no faults
         where = f"{lang}:{path.name}:{number}"
         rejected.append(
             Rejected(key=where, path=str(path), reason=reason, lang=lang, is_fault=is_fault)
@@ -313,7 +318,10 @@ def _clean(lang: str, path: Path, numbered_lines: Iterable[tuple[int, str]]) -> 
 
 
 def choose_voices(num_test: int, *, seed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(training voices, held-out voices): `num_test` are held out, alternately female and male.
+    """The training voices, and the held-out voices, which speak dev and test.
+
+    `num_test` voices are held out at random, alternately a female and a male one. If all voices of
+    one gender are held out, the others are all of the other one.
 
     Raises ConfigError when training or test would have no voice.
     """
@@ -322,13 +330,15 @@ def choose_voices(num_test: int, *, seed: int) -> tuple[tuple[str, ...], tuple[s
             "--test_voices", f"{num_test} of {len(VOICES)} voices", f"give 1 to {len(VOICES) - 1}"
         )
     generator = random.Random(f"{seed}/voices")
-    shuffled_names = []
+    names_of_gender = list[list[str]]()
     for gender in ("female", "male"):
-        names = [name for name, its_gender in VOICES.items() if its_gender == gender]
+        names = [name for name, gender_of_voice in VOICES.items() if gender_of_voice == gender]
         generator.shuffle(names)
-        shuffled_names.append(reversed(names))
-    alternating = chain.from_iterable(zip_longest(*shuffled_names))
-    held_out = list(islice(filter(None, alternating), num_test))  # the longer list ends with None
+        names.reverse()
+        names_of_gender.append(names)
+    # After the shorter list ends, it gives None, which is left out.
+    alternating = filter(None, chain.from_iterable(zip_longest(*names_of_gender)))
+    held_out = list(islice(alternating, num_test))
     training = [name for name in VOICES if name not in held_out]
     return tuple(training), tuple(sorted(held_out))
 
@@ -345,7 +355,8 @@ def _speak_language(
 ) -> dict[str, list[SpokenClip]]:
     """The clips of dev, test and train, also those without a sound.
 
-    Dev and test are spoken first: their pace tells how many clips have so many `hours`.
+    Dev and test are spoken first. By their pace the number of training clips is planned that have
+    `hours` in total.
 
     Args:
         sets: the sentences of each set.
@@ -381,8 +392,8 @@ def draw_sentences(
 ) -> Iterator[ClipRequest]:
     """Every sentence once, then every sentence again by other voices, and so on, without end.
 
-    Draws depend on the sentence, not on its position: a longer list of sentences keeps the existing
-    clips.
+    The voice and all other properties depend on the sentence and the turn, not on the position of
+    the sentence. So the existing clips stay the same if sentences are added.
     """
     for turn in count():
         for sentence in sentences:
@@ -460,7 +471,7 @@ def _read_language(
     """
     language = Language(sentences.lang)
     language.rejected += sentences.rejected
-    silent: dict[str, SpokenClip] = {}  # one per sentence: every round requests it again
+    silent: dict[str, SpokenClip] = {}  # one per sentence, which each turn requests again
     for name in SPLITS:
         for clip in clips[name]:
             if clip.duration_s is None:
@@ -480,7 +491,10 @@ def _read_language(
 def _count_spoken(
     clips: Mapping[str, Sequence[SpokenClip]], sentences: Sentences
 ) -> dict[str, int]:
-    """The numbers of training sentences that are spoken and not spoken; logs a warning for these."""
+    """The numbers of training sentences that are spoken and not spoken.
+
+    A sentence that is not spoken is a warning.
+    """
     held_out = {clip.request.sentence for clip in (*clips["dev"], *clips["test"])}
     num_train = len(sentences.kept) - len(held_out)
     num_spoken = len({clip.request.sentence for clip in clips["train"]})
