@@ -84,7 +84,7 @@ def prepare_tier_files(
         read: reads one file, or raises DataError.
         selection: the tiers that the user wants.
     Raises DataError if no file can be read or too many cannot, and if it is not clear which tiers
-        have the transcripts. The line names the tiers that exist.
+        have the transcripts. The message names the tiers that exist.
     """
     files, unreadable = _read_files(options.corpus, suffix, read, options.max_rejected)
     check_choice(files, selection, options.corpus)
