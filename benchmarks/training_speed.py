@@ -177,7 +177,7 @@ def run_loop(
     ):
         start, busy, waited, steps = time.perf_counter(), 0.0, 0.0, 0
         for stats in run_epoch(state, loaded, config):
-            monitor.step(stats)
+            monitor.record_step(stats)
             busy, waited, steps = (
                 busy + stats.compute_seconds,
                 waited + stats.wait_seconds,

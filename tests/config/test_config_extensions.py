@@ -15,7 +15,7 @@ from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import config_changes, dump_config, load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.config.yaml_file import read_yaml
-from wenet_hs.recipes.plan import without_other_heads
+from wenet_hs.recipes.plan import drop_settings_of_other_heads
 from wenet_hs.tree.errors import ConfigError
 
 COSINE = "head: cosine\nhead_conf: {scale: 8}\nctc_conf: {head: cosine}\n"
@@ -145,9 +145,9 @@ def test_our_heads_cannot_be_replaced(installed: Path) -> None:
 def test_settings_of_other_heads_are_left_out_of_a_plan(installed: Path, tmp_path: Path) -> None:
     overrides = ("head_conf.scale=8", "head_conf.bias=true", "seed=3")
     softmax = read_yaml(write(tmp_path, "head: softmax"))
-    assert without_other_heads(softmax, overrides) == ("seed=3",)
+    assert drop_settings_of_other_heads(softmax, overrides) == ("seed=3",)
     cosine = read_yaml(write(tmp_path, "head: cosine"))
-    assert without_other_heads(cosine, overrides) == ("head_conf.scale=8", "seed=3")
+    assert drop_settings_of_other_heads(cosine, overrides) == ("head_conf.scale=8", "seed=3")
 
 
 def test_a_name_that_no_file_can_hold_is_refused(installed: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from wenet_hs.config.dataset import DatasetConf, FilterConf
 from wenet_hs.config.heads import HSoftmaxHeadConf, SoftmaxHeadConf
 from wenet_hs.config.schema import ConformerConf, ExperimentConfig, ModelConf, OptimConf
-from wenet_hs.config.section import Section
+from wenet_hs.config.section import Count, FreeOnResume, Section, settings_free_on_resume
 
 
 def fault_of(**settings: Any) -> str:
@@ -70,6 +70,20 @@ def test_the_defaults_are_wenets() -> None:
     found = [encoder.pos_enc_layer_type, encoder.selfattention_layer_type, encoder.activation_type]
     assert found == ["abs_pos", "selfattn", "relu"]
     assert encoder.output_size == 512 and not hasattr(encoder, "macaron_style")
+
+
+def test_the_settings_that_a_resumed_run_may_change_are_marked_in_the_schema() -> None:
+    class Inner(Section):
+        patience: FreeOnResume[Count | None] = None
+        size: Count = 3
+
+    class Outer(Section):
+        interval: FreeOnResume[Count] = 1
+        seed: Count = 7
+        inner: Inner | None = None
+
+    assert settings_free_on_resume(Outer()) == {"interval"}
+    assert settings_free_on_resume(Outer(inner=Inner())) == {"interval", "inner.patience"}
 
 
 def test_the_head_chooses_the_class_of_its_section() -> None:

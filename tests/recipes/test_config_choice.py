@@ -82,11 +82,13 @@ def test_the_reason_names_what_decided(tmp_path: Path, monkeypatch: pytest.Monke
     hubert = write_description(tmp_path / "hubert", "hubert")
     mms = write_description(tmp_path / "mms", "mms")
     set_gpu(monkeypatch, True)
-    expected = "of encoders of the kind hubert, as there is a GPU here"
+    expected = "the config of encoders of the kind hubert, as there is a GPU here"
     assert choose_config(OWN, encoder=hubert).reason == expected
-    assert choose_config(OWN, encoder=mms).reason.startswith("of encoders with language adapters")
+    assert choose_config(OWN, encoder=mms).reason.startswith(
+        "the config of encoders with language adapters"
+    )
     set_gpu(monkeypatch, False)
-    expected = "of encoders that are not trained, as there is no GPU here"
+    expected = "the config of encoders that are not trained, as there is no GPU here"
     assert choose_config(OWN, encoder=hubert).reason == expected
 
 

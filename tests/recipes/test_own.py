@@ -18,7 +18,7 @@ from wenet_hs.bin.main import run_command
 from wenet_hs.bin.own import translate_arguments
 from wenet_hs.recipes.conf_files import OWN, conf_file
 from wenet_hs.recipes.folder_options import portable_values, read_folder_options
-from wenet_hs.recipes.own import check_command, experiments
+from wenet_hs.recipes.own import check_command, experiment_folders, flag_arguments
 from wenet_hs.recipes.own_options import OwnOptions, parse_own_options
 from wenet_hs.recipes.prepare_words import split_words
 from wenet_hs.recipes.run_stages import Programs, run_own
@@ -234,4 +234,10 @@ def test_experiments_of_heads_without_a_tree_are_not_named_after_one(
 
 def test_a_wrong_head_is_refused_by_the_check_and_not_by_its_name(checkout: Path) -> None:
     options = read_options("--corpus my.tsv --head sofmax --tree brown", checkout)
-    assert experiments(options) == [Path("exp/sofmax-brown")]
+    assert experiment_folders(options) == [Path("exp/sofmax-brown")]
+
+
+def test_flags_are_followed_by_their_values() -> None:
+    flags = {"--out": Path("a b"), "--seeds": (7, 8), "--modes": (), "--base": None, "--num": 5}
+    words = ("--out", "a b", "--seeds", "7", "8", "--modes", "--base", "", "--num", "5")
+    assert flag_arguments(flags) == words

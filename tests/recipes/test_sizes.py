@@ -58,7 +58,10 @@ def test_a_limit_is_the_first_number_of_hours_that_is_too_much(
     table = read(tmp_path, GOOD)
     assert table.choose("auto", hours).name == name
     assert table.choose("little", hours).name == "little"
-    assert table.encoder_steps(Path("conf/mine.yaml"), hours, given=Path("c.yaml")) == steps
+    assert (
+        table.choose_encoder_steps(Path("conf/mine.yaml"), hours, named_config=Path("c.yaml"))
+        == steps
+    )
 
 
 def test_names_and_configs_that_the_table_does_not_have(tmp_path: Path) -> None:
@@ -67,7 +70,7 @@ def test_names_and_configs_that_the_table_does_not_have(tmp_path: Path) -> None:
         table.choose("tiny", 1.0)
     assert str(caught.value) == "--size tiny: must be little, much or auto"
     with pytest.raises(ConfigError) as caught:
-        table.encoder_steps(Path("conf/other.yaml"), 1.0, given=Path("conf/own.yaml"))
+        table.choose_encoder_steps(Path("conf/other.yaml"), 1.0, named_config=Path("conf/own.yaml"))
     expected = "--config conf/own.yaml: conf/own_sizes.yaml has no steps for other.yaml; add a line"
     assert str(caught.value) == expected
 

@@ -569,7 +569,7 @@ def test_another_order_of_units_and_branches_changes_no_probability(number: int,
     old, new = head_of("hsoftmax", *one, counts), head_of("hsoftmax", *other, counts)
     state, theirs = new.state_dict(), old.state_dict()
     for name, rows in map_head(old, new, match_units(*tables).outputs).items():
-        state[name] = mix_rows(state[name], theirs[rows.name], rows)[0]
+        state[name] = mix_rows(state[name], theirs[rows.old_name], rows)[0]
     new.load_state_dict(state)
     hidden = torch.randn(
         3, 4, dtype=torch.float64

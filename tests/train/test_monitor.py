@@ -96,7 +96,9 @@ def test_reports_a_ctc_on_its_plateau_after_a_fifth_of_the_steps_and_the_warmup(
         Monitor(tmp_path, progress, config_of(1, warmup), **options) as monitor,
     ):
         for progress.step, loss_ctc in ((1, 3.0), (2, early_loss), (3, 2.6)):
-            monitor.valid(dict.fromkeys(LOSSES, 0.5) | {"loss_ctc": loss_ctc, "blank_share": 0.25})
+            monitor.record_validation(
+                dict.fromkeys(LOSSES, 0.5) | {"loss_ctc": loss_ctc, "blank_share": 0.25}
+            )
     (message,) = [message for message in caplog.messages if "CTC" in message]
     assert message == (
         "step 3: CTC has not taken off: its validation loss is 2.60, that of a constant output is 3.00; "
@@ -164,7 +166,7 @@ def test_only_blank_is_a_warning_once_its_share_has_not_fallen_at_three_validati
         caplog.at_level(logging.INFO),
         Monitor(tmp_path, progress, config_of(1), **options) as monitor,
     ):
-        monitor.valid(losses | {"blank_share": shares[-1]})
+        monitor.record_validation(losses | {"blank_share": shares[-1]})
     assert f" | blank {100 * shares[-1]:.1f} % | 0 s of training" in caplog.messages[0]
     report = caplog.records[1]
     assert report.getMessage().endswith(end) and (report.levelno == logging.WARNING) == warns
@@ -181,8 +183,8 @@ def test_a_training_loss_that_falls_while_the_validation_loss_rises_is_over_fitt
         Monitor(tmp_path, progress, config_of(1), **options) as monitor,
     ):
         for progress.step, train_ctc, valid_ctc in losses:
-            monitor.step(stats(loss_ctc=train_ctc))
-            monitor.valid(dict.fromkeys(LOSSES, 0.5) | {"loss_ctc": valid_ctc})
+            monitor.record_step(stats(loss_ctc=train_ctc))
+            monitor.record_validation(dict.fromkeys(LOSSES, 0.5) | {"loss_ctc": valid_ctc})
     assert [record.getMessage() for record in caplog.records] == [
         "step 2: the model over-fits: training loss 2.00, validation loss 3.10 (lowest: 3.00); "
         "add training data or use a smaller model; early_stopping keeps the best checkpoint"
@@ -193,7 +195,7 @@ def test_a_damaged_record_of_an_earlier_run_does_not_end_the_training(tmp_path: 
     damaged = b'{"kind": "train", "st\n'
     (tmp_path / "metrics.jsonl").write_bytes(damaged)
     with monitored(tmp_path, Progress(step=1, metrics_bytes=len(damaged))) as monitor:
-        monitor.valid(dict.fromkeys(LOSSES, 0.5))
+        monitor.record_validation(dict.fromkeys(LOSSES, 0.5))
     assert len((tmp_path / "metrics.jsonl").read_bytes().splitlines()) == 2
 
 
@@ -372,9 +374,9 @@ def test_tensorboard_has_one_run_per_model_folder_and_shows_a_number_once_it_is_
         (tmp_path / "exp" / name).mkdir(parents=True)
         progress = Progress(step=1)
         with monitored(tmp_path / "exp" / name, progress) as monitor:
-            monitor.step(stats(guide=0.0))
+            monitor.record_step(stats(guide=0.0))
             progress.step, progress.bad_clips = 2, 3
-            monitor.step(stats(guide=0.0))
+            monitor.record_step(stats(guide=0.0))
     runs = EventMultiplexer().AddRunsFromDirectory(str(tmp_path / "exp")).Reload()
     assert set(runs.Runs()) == {"softmax", "hsoftmax"}
     found = scalars(tmp_path / "exp/softmax")
@@ -396,17 +398,17 @@ def test_log_lines_have_the_speed_since_the_last_line_and_validations(
     }
     progress = Progress(step=1)
     with caplog.at_level(logging.INFO), monitored(tmp_path, progress, log_interval=2) as monitor:
-        monitor.step(stats(seconds=1.0, wait_seconds=1.0))
+        monitor.record_step(stats(seconds=1.0, wait_seconds=1.0))
         progress.step = 2
-        monitor.step(stats(seconds=3.0, wait_seconds=0.0, loss=2.25, lr=0.001))
+        monitor.record_step(stats(seconds=3.0, wait_seconds=0.0, loss=2.25, lr=0.001))
         progress.step = 3
-        monitor.step(stats())
+        monitor.record_step(stats())
         (record,) = records(
             tmp_path
         )  # both files are flushed per line: a kill loses nothing that a checkpoint counts
         assert scalars(tmp_path)["loss/loss/train"] == [(2, 2.25)]
         progress.step, progress.epoch, progress.seconds = 7, 2, 61.0
-        monitor.valid(valid)
+        monitor.record_validation(valid)
         assert monitor.sync() == (tmp_path / "metrics.jsonl").stat().st_size
     assert records(tmp_path)[1] == {
         "kind": "valid",
@@ -441,7 +443,7 @@ def test_each_line_has_the_time_that_is_left_once_it_is_known(
         Monitor(tmp_path, progress, config_of(49), **options) as monitor,
     ):
         for progress.step in range(101, 197):
-            monitor.step(stats(seconds=90.0 if progress.step < 110 else 3.0))
+            monitor.record_step(stats(seconds=90.0 if progress.step < 110 else 3.0))
     begins = [m.partition(" | ")[0] for m in caplog.messages]
     assert begins == [
         "step 147 of 796",
@@ -459,7 +461,7 @@ def test_each_line_has_the_time_that_is_left_once_it_is_known(
         Monitor(tmp_path, progress, config_of(49), **options) as monitor,
     ):
         for progress.step in range(197, 295):
-            monitor.step(stats(seconds=3.0))
+            monitor.record_step(stats(seconds=3.0))
     assert caplog.messages[-1].endswith("| 20.0 min left"), "max_minutes comes first"
     assert caplog.messages[-2].endswith(" | 0.35 h in all (at most 796)")
 
@@ -569,11 +571,11 @@ def test_skipped_steps_are_logged_and_metrics_stay_json(
 ) -> None:
     progress = Progress(step=4)
     with caplog.at_level(logging.INFO), monitored(tmp_path, progress) as monitor:
-        monitor.step(stats(suspects=("clip",), loss_scale=4096.0, grad_norm=math.inf))
+        monitor.record_step(stats(suspects=("clip",), loss_scale=4096.0, grad_norm=math.inf))
         assert "step 4: skipped: fp16 overflow at loss scale 4096, now halved" in caplog.text
         assert "clip" not in caplog.text
         progress.step, progress.skipped_steps = 5, 1
-        monitor.step(stats(loss=math.nan, grad_norm=math.inf, suspects=("clip_1", "clip_2")))
+        monitor.record_step(stats(loss=math.nan, grad_norm=math.inf, suspects=("clip_1", "clip_2")))
     assert "step 5: skipped: loss or gradient not finite; with clip_1, clip_2" in caplog.text
     _, record = records(tmp_path)
     assert (record["loss"], record["grad_norm"], record["skipped_steps"]) == (None, None, 1)
@@ -593,7 +595,7 @@ def test_a_terminal_shows_a_progress_bar_below_the_log_lines(
     handler, root = logging.StreamHandler(terminal), logging.getLogger()
     monkeypatch.setattr(root, "handlers", [*root.handlers, handler])
     with monitored(tmp_path, Progress(step=3)) as monitor:
-        monitor.step(stats())
+        monitor.record_step(stats())
         logging.getLogger("elsewhere").warning("a line of the log")
     assert handler.stream is terminal
     shown = terminal.getvalue()

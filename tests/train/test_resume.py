@@ -225,7 +225,7 @@ def test_a_signal_ends_training_with_a_checkpoint_and_the_resumed_run_has_the_sa
     folder, handlers = tmp_path / "m", [signal.getsignal(number) for number in training.SIGNALS]
     settings = ("max_epoch=1", "save_interval=2", "keep_checkpoints=1", "keep_best=0")
     with sent_when(
-        Monitor, "step", signal.SIGTERM, lambda monitor, stats: monitor._progress.step == 1
+        Monitor, "record_step", signal.SIGTERM, lambda monitor, stats: monitor._progress.step == 1
     ):
         assert run_command(command, tiny_corpus.arguments(folder, *settings)) == 143
     line = f"{newest(folder)}: stopped by SIGTERM after step 1, which is saved; run the same command again to resume"

@@ -25,6 +25,7 @@ from wenet_hs.config.section import (
     Count,
     CountOrZero,
     Fraction,
+    FreeOnResume,
     Positive,
     PositiveOrZero,
     Section,
@@ -238,12 +239,12 @@ class DatasetConf(Section):
     """`worker`: features are computed where audio is read; `device`: per batch, on the device of
     the model.
     """
-    max_bad_clips: Fraction = 0.01
+    max_bad_clips: FreeOnResume[Fraction] = 0.01
     """Fraction of clips that may be unreadable.
 
     They are left out; above it training and `cmvn` end. 0: none may be.
     """
-    max_unknown_units: Fraction = 0.1
+    max_unknown_units: FreeOnResume[Fraction] = 0.1
     """Fraction of the training units that may be `<unk>`; above it training ends: the table belongs
     to other data.
     """

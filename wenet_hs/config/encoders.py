@@ -14,6 +14,7 @@ from wenet_hs.config.section import (
     Conflict,
     Count,
     CountOrZero,
+    FreeOnResume,
     Positive,
     Section,
     read_section,
@@ -41,7 +42,7 @@ class LayersConf(Section):
     """Whether LayerNorm comes before each residual branch (true) or after it (false)."""
     norm_eps: Positive = 1e-5
     """Added to the variance in LayerNorm. WeNet before 2022-01-11 had 1e-12."""
-    gradient_checkpointing: bool = False
+    gradient_checkpointing: FreeOnResume[bool] = False
     """Whether the backward pass computes each layer again: less memory, a third more time,
     bit-equal results. Not in decoder steps with `attention_guide`.
     """
@@ -207,7 +208,7 @@ class PretrainedConf(Section):
     """Share of the layers that a step leaves out; only 0: it fails with recomputation and with
     several ranks.
     """
-    gradient_checkpointing: bool = False
+    gradient_checkpointing: FreeOnResume[bool] = False
     """Whether the backward pass computes each layer again: less memory, a third more time."""
     cache: Annotated[str, Field(min_length=1)] | None = None
     """Folder that keeps the outputs of a frozen encoder, as float16; with `freeze: all` and masks

@@ -5,7 +5,15 @@ from typing import Literal
 
 from pydantic import Field
 
-from wenet_hs.config.section import BelowOne, Count, CountOrZero, Positive, PositiveOrZero, Section
+from wenet_hs.config.section import (
+    BelowOne,
+    Count,
+    CountOrZero,
+    FreeOnResume,
+    Positive,
+    PositiveOrZero,
+    Section,
+)
 
 Metric = Literal["loss", "loss_att", "loss_ctc", "accuracy", "bits_per_unit"]
 """What a validation measures.
@@ -49,9 +57,9 @@ class SchedulerConf(Section):
 class EarlyStoppingConf(Section):
     """When training ends because validation no longer improves."""
 
-    metric: Metric = "loss"
+    metric: FreeOnResume[Metric] = "loss"
     """The metric that must improve."""
-    patience: Count = 10
+    patience: FreeOnResume[Count] = 10
     """Number of validations in a row without improvement after which training ends."""
-    min_delta: PositiveOrZero = 0.0
+    min_delta: FreeOnResume[PositiveOrZero] = 0.0
     """Smallest difference to the best value so far that counts as an improvement."""

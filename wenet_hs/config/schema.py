@@ -40,6 +40,7 @@ from wenet_hs.config.section import (
     Count,
     CountOrZero,
     Fraction,
+    FreeOnResume,
     Positive,
     PositiveOrZero,
     Section,
@@ -228,23 +229,23 @@ class TrainingConfig(Section):
 
     grad_clip: Positive = 50.0
     """Largest norm of the gradient."""
-    max_epoch: Count = 100
+    max_epoch: FreeOnResume[Count] = 100
     """Number of passes over the training list."""
-    max_minutes: Positive | None = None
+    max_minutes: FreeOnResume[Positive | None] = None
     """Training ends after this many minutes; null: no limit."""
-    log_interval: Count = 10
+    log_interval: FreeOnResume[Count] = 10
     """Optimizer steps per line of the log."""
-    save_interval: Count | None = None
+    save_interval: FreeOnResume[Count | None] = None
     """Optimizer steps per checkpoint; null: one checkpoint at the end of each epoch."""
-    keep_checkpoints: Count = 10
+    keep_checkpoints: FreeOnResume[Count] = 10
     """Number of the newest checkpoints that are kept on disk."""
-    keep_checkpoints_gb: Positive | None = None
+    keep_checkpoints_gb: FreeOnResume[Positive | None] = None
     """Largest size of the checkpoints on disk together, 10^9 bytes, without `frozen.pt`: the oldest
     are deleted first, the best last, the newest never. null: no limit.
     """
-    keep_best: CountOrZero | None = None
+    keep_best: FreeOnResume[CountOrZero | None] = None
     """Number of the best checkpoints that are kept as well; null: the same as `keep_checkpoints`."""
-    keep_best_by: Metric = "loss"
+    keep_best_by: FreeOnResume[Metric] = "loss"
     """Metric on the validation list by which the best checkpoints are chosen."""
     early_stopping: EarlyStoppingConf | None = None
     """Ends training when validation no longer improves; `final.pt` is then the best checkpoint.
@@ -328,7 +329,7 @@ class ExperimentConfig(TrainingConfig):
     """Whether torch compiles the layers of encoder and decoder, not those of a pretrained encoder;
     the first steps then take minutes.
     """
-    num_workers: CountOrZero = 0
+    num_workers: FreeOnResume[CountOrZero] = 0
     """Processes that load data; 0: the training process loads it."""
 
     output_dim: Count | None = None

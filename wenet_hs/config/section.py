@@ -2,7 +2,8 @@
 """The base class of all config sections, their keys, and the types of numbers in them."""
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Self, get_args
+from dataclasses import dataclass
+from typing import Annotated, Any, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -13,6 +14,19 @@ Positive = Annotated[float, Field(gt=0)]
 PositiveOrZero = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 BelowOne = Annotated[float, Field(ge=0, lt=1)]
+
+
+@dataclass(frozen=True)
+class _FreeOnResumeMark:
+    """The mark of a field of type `FreeOnResume[...]`."""
+
+
+_Setting = TypeVar("_Setting")
+FreeOnResume = Annotated[_Setting, _FreeOnResumeMark()]
+"""The type of a setting that a resumed training may change: it does not change what a step computes.
+
+Example: `log_interval: FreeOnResume[Count] = 10`.
+"""
 Conflict = tuple[str, str]
 """A setting that does not fit the other ones: its dotted key, and what to do about it."""
 
@@ -75,6 +89,18 @@ def read_section(value: Any, kind: object, classes: Mapping[str, type[Section]])
     if isinstance(value, Section) and type(value) is not selected:
         value = value.model_dump(exclude_unset=True)
     return selected.model_validate(value)
+
+
+def settings_free_on_resume(section: Section) -> set[str]:
+    """The settings of a section, and of those in it, whose type is `FreeOnResume`, by dotted key."""
+    free = set[str]()
+    for name, info in type(section).model_fields.items():
+        if _FreeOnResumeMark() in info.metadata:
+            free.add(name)
+        value = getattr(section, name)
+        if isinstance(value, Section):
+            free |= {f"{name}.{key}" for key in settings_free_on_resume(value)}
+    return free
 
 
 def schema_keys(section: type[Section]) -> Iterator[tuple[str, ...]]:

@@ -9,10 +9,13 @@ OWN = "own.yaml"
 
 
 def conf_folder() -> Path:
-    """`conf/` beside the package, if it is that of a checkout; else `conf/` in the package."""
-    beside = _PACKAGE.parent / "conf"
-    is_checkout = (beside / OWN).is_file()
-    return beside if is_checkout else _PACKAGE / "conf"
+    """The folder of the configs of wenet_hs.
+
+    In a checkout it is `conf/` beside the package. An installed package has it inside.
+    """
+    conf_of_checkout = _PACKAGE.parent / "conf"
+    is_checkout = (conf_of_checkout / OWN).is_file()
+    return conf_of_checkout if is_checkout else _PACKAGE / "conf"
 
 
 def conf_file(name: str) -> Path:
@@ -21,10 +24,10 @@ def conf_file(name: str) -> Path:
 
 
 def shipped_name(path: Path) -> str | None:
-    """The name of a config of wenet_hs in `conf_folder`; None for another file.
+    """The name of a file if it is a config of wenet_hs, or an equal copy of one; else None.
 
-    A copy with the same name and content is one too: a checkout has its own `conf/` beside that of
-    an installed package.
+    A copy has the same name and content. There may be one in the checkout of the recipe, while
+    wenet_hs is installed elsewhere.
     """
     shipped = conf_file(path.name)
     if not path.is_file() or not shipped.is_file():

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The config of a training: by `--config`, `--base` and `--encoder`, and by the machine."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -21,14 +20,18 @@ from wenet_hs.recipes.sizes import AUTO
 from wenet_hs.tree.errors import ConfigError
 
 FROZEN_CONFIG = "finetune_whisper.yaml"
-"""Of an encoder that is not trained, of any kind: its outputs are computed once."""
+"""For an encoder of any kind that is not trained: its outputs are computed once."""
 MMS_CONFIG = "finetune_mms.yaml"
+"""For an encoder with language adapters."""
 WAVEFORM_CONFIG = "finetune_wav2vec2.yaml"
+"""For a trained encoder whose kind is not in CONFIG_BY_KIND; its input is the waveform."""
 CONFIG_BY_KIND = {"whisper": FROZEN_CONFIG, "wav2vec2-bert": "finetune_w2vbert.yaml"}
-"""Kind of a trained encoder → its config; WAVEFORM_CONFIG is that of the others."""
+"""Kind of a pretrained encoder → its config on a machine with a GPU."""
 
+NAMED_BY_USER = "named by --config"
+"""The reason of a choice that the user has made."""
 WeightsOrigin = Literal["random weights", "trained model", "pretrained encoder"]
-"""What the first weights of a training are."""
+"""From what a training starts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,12 +41,12 @@ class ConfigChoice:
     path: Path
     """The YAML."""
     file_settings: Settings
-    """What the YAML has. It is read once."""
+    """The content of the YAML, so that it is read only once."""
     settings: tuple[str, ...] = ()
-    """The settings that follow from the encoder, as `key=value`."""
+    """The settings that follow from a pretrained encoder, as `key=value`; empty without one."""
     start: WeightsOrigin
     reason: str
-    """Why this YAML, as a part of a sentence."""
+    """Why this YAML, such as `named by --config` or `the config of the model of --base`."""
 
 
 def choose_config(
@@ -57,17 +60,17 @@ def choose_config(
 ) -> ConfigChoice:
     """The config of a training.
 
-    With `base` it is the train.yaml of that model. With `encoder` and conf/own.yaml it is the
-    config for the kind of encoder on this machine. Otherwise it is `config`.
+    With `base` it is the train.yaml of that model. With `encoder`, if `config` is the default, it
+    is the config for this encoder on this machine. Otherwise it is `config`.
 
     Args:
         config: the YAML that `--config` names; conf/own.yaml is its default in recipes.
-        base: folder of a trained model whose layers stay.
-        encoder: folder of a pretrained encoder.
+        base: folder of a trained model from which the training starts; None: there is none.
+        encoder: folder of a pretrained encoder; None: there is none.
         size: as `--size` names it.
         outputs: folder for the outputs of a frozen encoder; None: the one of the config.
-        chosen_before: the name of the config that was chosen for this encoder before, maybe by
-            another machine.
+        chosen_before: the name of the config that was chosen for this encoder before, perhaps on
+            another machine. It is chosen again. None: none was chosen.
     Raises: ConfigError if the options exclude each other, the folder of `base` has no model, the
         YAML cannot be read, or it has no pretrained encoder; ConfigError or CheckpointError if the
         folder of `encoder` cannot be read.
@@ -77,15 +80,7 @@ def choose_config(
         return _choose_for_base(base)
     if encoder is not None:
         return _choose_for_encoder(config, encoder, outputs, chosen_before)
-    reason = "of models that are trained from random weights"
-    if not is_own(config):
-        reason = "named by --config"
-    return ConfigChoice(
-        path=config,
-        file_settings=read_yaml(config),
-        start="random weights",
-        reason=reason,
-    )
+    return _choose_for_random_weights(config)
 
 
 def is_own(config: Path) -> bool:
@@ -103,22 +98,41 @@ def check_base(base: Path) -> None:
 
 
 def _refuse_conflicts(config: Path, base: Path | None, encoder: Path | None, size: str) -> None:
+    """Raise ConfigError for options that exclude each other.
+
+    `--base` has a config itself, and excludes another `--config`. `--encoder` decides about the
+    first weights and the size, and excludes `--base` and `--size`.
+    """
     if base is not None and not is_own(config):
-        found = "--base has the settings"
-        raise ConfigError(f"--config {config}", found, "change them with --override")
+        fault = "--base has the settings"
+        raise ConfigError(f"--config {config}", fault, "change them with --override")
     if encoder is not None and (base is not None or size != AUTO):
-        found = "has a config of its own"
-        raise ConfigError(f"--encoder {encoder}", found, "leave out --base and --size")
+        fault = "has a config of its own"
+        raise ConfigError(f"--encoder {encoder}", fault, "leave out --base and --size")
+
+
+def _choose_for_random_weights(config: Path) -> ConfigChoice:
+    """The config that `--config` names, which is conf/own.yaml by default."""
+    reason = NAMED_BY_USER
+    if is_own(config):
+        reason = "the config of models that are trained from random weights"
+    return ConfigChoice(
+        path=config,
+        file_settings=read_yaml(config),
+        start="random weights",
+        reason=reason,
+    )
 
 
 def _choose_for_base(base: Path) -> ConfigChoice:
+    """The config of a trained model. Raises ConfigError if the folder has none."""
     check_base(base)
     path = resolve_model(base) / "train.yaml"
     return ConfigChoice(
         path=path,
         file_settings=read_yaml(path),
         start="trained model",
-        reason="of the model of --base",
+        reason="the config of the model of --base",
     )
 
 
@@ -128,14 +142,23 @@ def _choose_for_encoder(
     outputs: Path | None,
     chosen_before: str | None,
 ) -> ConfigChoice:
+    """The config for a pretrained encoder, with the settings that follow from the encoder.
+
+    It is the YAML that `--config` names, if that is not the default; otherwise the one that was
+    chosen before, if any; otherwise the one for the kind of encoder and this machine.
+
+    Raises ConfigError or CheckpointError if the folder of the encoder cannot be read, ConfigError
+    if the YAML cannot be read or has no pretrained encoder.
+    """
     description = read_description(encoder)
-    weight_files(encoder)  # raises now, not after the lists are made
-    path = config
-    reason = "named by --config"
-    if is_own(config) and chosen_before is not None:
+    weight_files(encoder)  # raises now if there are none, and not after the lists are made
+    if not is_own(config):
+        path = config
+        reason = NAMED_BY_USER
+    elif chosen_before is not None:
         path = conf_file(chosen_before)
-        reason = "that was chosen for this encoder before"
-    elif is_own(config):
+        reason = "the config that was chosen for this encoder before"
+    else:
         path = conf_file(_config_on_this_machine(description))
         reason = _reason_on_this_machine(description)
     file_settings = read_yaml(path)
@@ -143,14 +166,16 @@ def _choose_for_encoder(
     return ConfigChoice(
         path=path,
         file_settings=file_settings,
-        settings=tuple(settings),
+        settings=settings,
         start="pretrained encoder",
         reason=reason,
     )
 
 
 def _config_on_this_machine(description: EncoderDescription) -> str:
-    if description.has_language_adapters:  # new adapters in a frozen encoder would be noise
+    """The name of the config for an encoder: whether it is trained depends on the GPU."""
+    if description.has_language_adapters:
+        # Not the config of a frozen encoder: new adapters in it would stay random.
         return MMS_CONFIG
     if not torch.cuda.is_available():
         return FROZEN_CONFIG
@@ -158,11 +183,12 @@ def _config_on_this_machine(description: EncoderDescription) -> str:
 
 
 def _reason_on_this_machine(description: EncoderDescription) -> str:
+    """Why `_config_on_this_machine` returns its config."""
     if description.has_language_adapters:
-        return "of encoders with language adapters (MMS), on any machine"
+        return "the config of encoders with language adapters (MMS), on any machine"
     if not torch.cuda.is_available():
-        return "of encoders that are not trained, as there is no GPU here"
-    return f"of encoders of the kind {description.kind}, as there is a GPU here"
+        return "the config of encoders that are not trained, as there is no GPU here"
+    return f"the config of encoders of the kind {description.kind}, as there is a GPU here"
 
 
 def _settings_of_encoder(
@@ -171,11 +197,19 @@ def _settings_of_encoder(
     encoder: Path,
     outputs: Path | None,
     description: EncoderDescription,
-) -> Sequence[str]:
-    """The settings of a config that follow from the folder of the encoder.
+) -> tuple[str, ...]:
+    """The settings of a config that follow from the folder of the encoder, as `key=value`.
 
-    `path`: the file of the config, for errors.
-    Raises ConfigError if the config has no pretrained encoder.
+    They are the folder, the folder of its outputs if the config keeps them, and a new language
+    adapter if the encoder has language adapters and the config names none.
+
+    Args:
+        file_settings: the content of the config.
+        path: the file of the config, for errors.
+        encoder: the folder of the encoder.
+        outputs: folder for the outputs of a frozen encoder; None: the one of the config.
+        description: of the encoder.
+    Raises: ConfigError if the config has no pretrained encoder.
     """
     config = make_config(file_settings, (), ExperimentConfig)
     if not isinstance(config.encoder_conf, PretrainedConf):
@@ -186,4 +220,4 @@ def _settings_of_encoder(
         settings.append(f"encoder_conf.cache={outputs}")
     if description.has_language_adapters and config.encoder_conf.adapter is None:
         settings.append("encoder_conf.adapter=new")
-    return settings
+    return tuple(settings)

@@ -8,19 +8,22 @@ from pydantic import Field, ValidationError
 
 from wenet_hs.base.files import read_json
 from wenet_hs.config.section import Count, CountOrZero, Section
+from wenet_hs.recipes.record_faults import describe_first_fault
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import DataError
 
 FORMAT = "wenet_hs.expected_time/1"
 TO_DO = "measure the time again"
+"""What the user can do about a file that cannot be read."""
 
 
 class PartRecord(Section):
     """A part of a training."""
 
     steps: Count
-    """The planned number; a limit of the time may end the part before."""
+    """The planned number; `max_minutes` may end the part before."""
     seconds: float
+    """The expected time, at most the limit by `max_minutes`."""
 
 
 class OutputsRecord(Section):
@@ -39,15 +42,19 @@ class ExpectedRecord(Section):
     hours: float
     """Of training speech."""
     size: str
+    """The name of a size; with a pretrained encoder the name of the config instead."""
     parts: tuple[PartRecord, ...] = Field(strict=False)
+    """The first part of the training, if there is one, and the second."""
     outputs: OutputsRecord | None
+    """null: no outputs are computed before."""
     checkpoint_bytes: CountOrZero
     """Disk of the checkpoints that are kept, at most."""
     has_time_limit: bool
+    """Whether `max_minutes` may end a part before its last step."""
     machine: str
     """The processor, with the number of threads."""
     sentence: str
-    """All this in words."""
+    """All this as one sentence for the user."""
 
 
 def write_expected(path: Path, record: ExpectedRecord) -> None:
@@ -65,6 +72,4 @@ def read_expected(path: Path) -> ExpectedRecord:
     try:
         return ExpectedRecord.model_validate(content)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(map(str, first["loc"])) or "content"
-        raise DataError(path, f"damaged ({key}: {first['msg']})", TO_DO) from error
+        raise DataError(path, f"damaged ({describe_first_fault(error)})", TO_DO) from error

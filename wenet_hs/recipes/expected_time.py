@@ -33,19 +33,22 @@ from wenet_hs.train.state import TrainState
 from wenet_hs.tree.errors import ConfigError
 
 CLIP_S = 10
-"""Seconds of a clip of the measured batch."""
+"""The length of each clip of the measured batch, in seconds."""
 FRAMES_PER_S = 100
+"""Feature frames per second of audio."""
 NUM_LABELS = 100
-"""Units of the transcript of such a clip."""
+"""The number of units in the transcript of a measured clip."""
 NUM_UNITS = 50
-NUM_SPECIAL = 3
-"""Units at the start of the table that no transcript has."""
+"""The size of the measured unit table."""
 SPECIAL = SpecialIds(blank=0, unk=1, sos=2, eos=2)
+NUM_SPECIAL = 3
+"""The special units at the start of the table, which no transcript contains."""
 NUM_MEASURED = 5
-"""Steps of an encoder of ours that are measured; the median counts."""
+"""Steps that are measured without a pretrained encoder. Their median counts."""
 BYTES_PER_OUTPUT = 2
 """Outputs of a frozen encoder are kept as float16."""
 GIGABYTE = 10**9
+SECONDS_PER_HOUR = 3600
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +56,9 @@ class PartTime:
     """The expected time of one part of a training."""
 
     steps: int
+    """The planned number; `max_minutes` may end the part before."""
     seconds: float
+    """At most the limit by `max_minutes`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +69,7 @@ class OutputsTime:
     gigabytes: float
     """On disk, 10^9 bytes each."""
     folder: str
+    """Where the config keeps them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,15 +79,15 @@ class ExpectedTime:
     parts: tuple[PartTime, ...]
     """The first part of the training, if there is one, and the second."""
     outputs: OutputsTime | None
-    """What is computed once before; None: nothing."""
+    """What is computed once before the training; None: nothing."""
     checkpoint_gigabytes: float
-    """Disk of the checkpoints of the second part that are kept, at most, 10^9 bytes each."""
+    """Disk space of the kept checkpoints of the second part, at most; 10^9 bytes each."""
     has_time_limit: bool
     """Whether `max_minutes` may end a part before its last step."""
     num_clips: int
     """Clips in the batch that was measured."""
     machine: str
-    """The processor, with the number of threads."""
+    """The name of the processor or GPU, and the number of CPU threads."""
 
 
 def measure_expected_time(
@@ -92,15 +98,17 @@ def measure_expected_time(
     first_steps: int,
     num_threads: int,
 ) -> ExpectedTime:
-    """Measure a batch of noise, with random weights, on the device that a training would use.
+    """The expected time of a training and its use of disk space.
 
-    The output layers are measured as softmax: the others need the units, which may not exist yet.
+    Some steps with a batch of noise are measured, with random weights, on the device that a
+    training would use. The output layers are measured as softmax: the others need the units, which
+    may not exist yet.
 
     Args:
         config: of the training.
-        path: its file, for errors.
+        path: the file of the config, for errors.
         hours: of training speech.
-        first_steps: steps of a first part by CTC only; 0: there is none.
+        first_steps: steps of a first part of the training by CTC only; 0: there is none.
         num_threads: CPU threads of a training.
     Raises: ConfigError if the config has no `scheduler_conf.total_steps`, or a dtype that this
         device does not have, or the folder of its encoder cannot be read.
@@ -108,15 +116,17 @@ def measure_expected_time(
     steps = config.scheduler_conf.total_steps
     if steps is None:
         raise ConfigError(path, "no scheduler_conf.total_steps", "give it")
-    limit_s = math.inf if config.max_minutes is None else 60 * config.max_minutes
+    limit_s = math.inf  # no limit
+    if config.max_minutes is not None:
+        limit_s = 60 * config.max_minutes
     with limited_threads(num_threads):
         trial = _make_trial(config, path)
         outputs = _measure_outputs(trial, hours, limit_s)
         parts = []
-        if first_steps:
-            parts.append(_measure_part(trial, first_steps, 1.0, limit_s))
+        if first_steps > 0:
+            parts.append(_measure_part(trial, first_steps, ctc_weight=1.0, limit_s=limit_s))
         ctc_weight = config.model_conf.last_ctc_weight
-        parts.append(_measure_part(trial, steps, ctc_weight, limit_s))
+        parts.append(_measure_part(trial, steps, ctc_weight=ctc_weight, limit_s=limit_s))
         machine = f"{processor_name(trial.device)}, threads: {torch.get_num_threads()}"
     return ExpectedTime(
         parts=tuple(parts),
@@ -129,25 +139,29 @@ def measure_expected_time(
 
 
 def describe_expected_time(expected: ExpectedTime) -> str:
-    """The sentence about an expected time and the disk."""
-    facts = []
+    """The sentence about an expected time and the disk space, without a capital and a full stop.
+
+    It has the time of the encoder's outputs, if they are computed once before, and the time of each
+    part of the training; then how it was measured, and the space of the checkpoints.
+    """
+    clauses = []
     if expected.outputs is not None:
         duration = format_duration(expected.outputs.seconds)
-        place = f"{expected.outputs.gigabytes:.2g} GB in {expected.outputs.folder}"
-        facts.append(f"{duration} for the outputs of the encoder, once ({place})")
+        space = f"{expected.outputs.gigabytes:.2g} GB in {expected.outputs.folder}"
+        clauses.append(f"{duration} for the outputs of the encoder, once ({space})")
     durations = " + ".join(format_duration(part.seconds) for part in expected.parts)
     steps = " + ".join(str(part.steps) for part in expected.parts)
     at_most = "at most " if expected.has_time_limit else ""
-    facts.append(f"{durations} for {at_most}{steps} steps")
+    clauses.append(f"{durations} for {at_most}{steps} steps")
     batch = f"{expected.num_clips} clips of {CLIP_S} s"
-    measured = f"measured with {batch} on {expected.machine}"
-    conditions = f"{measured}; without validation and waiting for data"
+    measurement = f"measured with {batch} on {expected.machine}"
+    conditions = f"{measurement}; without validation and waiting for data"
     disk = f"its checkpoints take at most {expected.checkpoint_gigabytes:.2g} GB of disk"
-    return f"expected time of a training: {', '.join(facts)} ({conditions}); {disk}"
+    return f"expected time of a training: {', '.join(clauses)} ({conditions}); {disk}"
 
 
 def format_duration(seconds: float) -> str:
-    """Minutes with a decimal, minutes, or hours."""
+    """A duration for people: `9.9 min` below ten minutes, `119 min` below two hours, `2.0 h`."""
     minutes = seconds / 60
     if minutes < 10:
         return f"{minutes:.1f} min"
@@ -158,13 +172,13 @@ def format_duration(seconds: float) -> str:
 
 @contextmanager
 def limited_threads(number: int) -> Iterator[None]:
-    """This number of CPU threads of torch inside; the number before it afterwards."""
-    before = torch.get_num_threads()
+    """Limit PyTorch to this number of CPU threads inside, and restore the number before it."""
+    number_before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(number_before)
 
 
 # ---- measuring
@@ -177,8 +191,11 @@ class _Trial:
     config: ExperimentConfig
     model: AsrModel
     frontend: Frontend
+    """Computes the input of the model from audio."""
     clip_N: Tensor
+    """The audio of one clip: (N,) samples of noise."""
     batch: Batch
+    """`num_clips` times the same clip, on the device."""
     num_clips: int
     device: torch.device
     optimizer: Optimizer
@@ -186,21 +203,28 @@ class _Trial:
 
 
 def _make_trial(config: ExperimentConfig, path: Path) -> _Trial:
+    """The model, the optimizer and the batch of a measurement, on the device of a training.
+
+    `path`: the file of the config, for errors.
+    Raises ConfigError for a dtype that the device does not have, or a folder of an encoder that
+    cannot be read.
+    """
     device = find_device("auto")
     config = _with_softmax_heads(config)
     config = resolve_auto(config, device, where=path)
     model = _build_model(config, path)
     model.to(device).train()
     optimizer = build_optimizer(model, config, where=str(path))
-    frontend = _frontend_of(model, config)
+    frontend = _build_frontend(model, config)
     clip_N = 0.1 * torch.randn(CLIP_S * frontend.rate)
     num_clips = _clips_per_batch(config)
+    batch = _noise_batch(frontend.compute(clip_N), num_clips)
     return _Trial(
         config=config,
         model=model,
         frontend=frontend,
         clip_N=clip_N,
-        batch=_noise_batch(frontend.compute(clip_N), num_clips).to(device),
+        batch=batch.to(device),
         num_clips=num_clips,
         device=device,
         optimizer=optimizer,
@@ -209,12 +233,18 @@ def _make_trial(config: ExperimentConfig, path: Path) -> _Trial:
 
 
 def _with_softmax_heads(config: ExperimentConfig) -> ExperimentConfig:
+    """The config with a softmax as the output layer of the decoder and of CTC."""
     changes = {"head": "softmax", "head_conf": SoftmaxHeadConf(), "ctc_conf": CtcConf()}
     return config.model_copy(update=changes)
 
 
 def _build_model(config: ExperimentConfig, path: Path) -> AsrModel:
-    """A model with random weights, of which as much is frozen as in the training."""
+    """A model with random weights; the parts that the training freezes are frozen.
+
+    If the config keeps the outputs of a pretrained encoder, they are the input of the model.
+
+    `path`: the file of the config, for errors.
+    """
     conf = config.encoder_conf
     if not isinstance(conf, PretrainedConf):
         model = build_model(config, NUM_UNITS, SPECIAL)
@@ -223,13 +253,18 @@ def _build_model(config: ExperimentConfig, path: Path) -> AsrModel:
     description = read_description(Path(conf.path))
     model = build_model(config, NUM_UNITS, SPECIAL, pretrained=description)
     assert isinstance(model.encoder, PretrainedEncoder)
-    freeze(model, (*config.freeze, *model.encoder.frozen_parts()), where=str(path))
+    frozen_parts = (*config.freeze, *model.encoder.frozen_parts())
+    freeze(model, frozen_parts, where=str(path))
     model.encoder.takes_outputs = conf.cache is not None
     return model
 
 
-def _frontend_of(model: AsrModel, config: ExperimentConfig) -> Frontend:
-    """What computes the input of the model from audio: features, or the outputs of an encoder."""
+def _build_frontend(model: AsrModel, config: ExperimentConfig) -> Frontend:
+    """The frontend that computes the input of the model from audio.
+
+    It is that of the config; with a pretrained encoder that of the encoder, or the frozen encoder
+    itself if the model takes its outputs.
+    """
     encoder = model.encoder
     if not isinstance(encoder, PretrainedEncoder):
         return build_frontend(config.dataset_conf)
@@ -239,36 +274,51 @@ def _frontend_of(model: AsrModel, config: ExperimentConfig) -> Frontend:
 
 
 def _clips_per_batch(config: ExperimentConfig) -> int:
+    """How many clips fill a batch of the training by its limit of frames; at least one."""
     frames = config.dataset_conf.batch_conf.max_frames_in_batch
     return max(1, frames // (FRAMES_PER_S * CLIP_S))
 
 
 def _noise_batch(features: Tensor, num_clips: int) -> Batch:
-    target = torch.arange(NUM_LABELS) % (NUM_UNITS - NUM_SPECIAL) + NUM_SPECIAL
+    """A batch with the same clip several times. `features`: (T, F), those of the clip.
+
+    The transcript repeats the ordinary units of the table in their order.
+    """
+    num_ordinary = NUM_UNITS - NUM_SPECIAL
+    target = torch.arange(NUM_LABELS) % num_ordinary + NUM_SPECIAL
     example = Example(key="noise", features=features, target=target, audio_seconds=CLIP_S)
     return collate([example] * num_clips)
 
 
 def _checkpoint_gigabytes(trial: _Trial, steps: int) -> float:
-    """The disk of the checkpoints that are kept, at most.
+    """The disk space of the checkpoints that a training of so many steps keeps, at most.
 
-    The output layer of a tree is of about the same size.
+    They are those of the measured model. A tree as the output layer has about the same size.
     """
     state = TrainState(trial.model, trial.optimizer, trial.device)
     interval = trial.config.save_interval or steps
-    num_saves = -(-steps // interval)
+    num_saves = math.ceil(steps / interval)
     return kept_checkpoint_bytes(trial.config, state.checkpoint_bytes(), num_saves) / GIGABYTE
 
 
 def _measure_outputs(trial: _Trial, hours: float, limit_s: float) -> OutputsTime | None:
-    """The time and disk space of all outputs of a frozen encoder; None if none are kept."""
+    """The time and disk space of all outputs of a frozen encoder; None if none are kept.
+
+    One clip is measured. With speed perturbation each utterance has outputs at all speeds.
+
+    Args:
+        trial: the model and a clip.
+        hours: of training speech.
+        limit_s: limit of the time in seconds; inf: there is none.
+    """
     conf = trial.config.encoder_conf
     if not isinstance(conf, PretrainedConf) or conf.cache is None:
         return None
     seconds_per_clip = measure_seconds(lambda: trial.frontend.compute(trial.clip_N))
     has_speeds = trial.config.dataset_conf.speed_perturb
     speeds = SPEED_FACTORS if has_speeds else (1.0,)
-    num_clips = 3600 * hours / CLIP_S * sum(1 / speed for speed in speeds)
+    relative_length = sum(1 / speed for speed in speeds)  # of all copies of an utterance
+    num_clips = SECONDS_PER_HOUR * hours / CLIP_S * relative_length
     values_per_clip = trial.batch.features[0].numel()
     return OutputsTime(
         seconds=min(num_clips * seconds_per_clip, limit_s),
@@ -277,8 +327,15 @@ def _measure_outputs(trial: _Trial, hours: float, limit_s: float) -> OutputsTime
     )
 
 
-def _measure_part(trial: _Trial, steps: int, ctc_weight: float, limit_s: float) -> PartTime:
-    """The time of these steps with this weight of CTC, at most `limit_s`."""
+def _measure_part(trial: _Trial, steps: int, *, ctc_weight: float, limit_s: float) -> PartTime:
+    """The expected time of a part of the training. Sets the weight of the CTC loss in the model.
+
+    Args:
+        trial: the model and a batch.
+        steps: optimizer steps of the part.
+        ctc_weight: weight of the CTC loss; 1: the decoder is not trained.
+        limit_s: limit of the time in seconds; inf: there is none.
+    """
     trial.model.loss_weights = replace(trial.model.loss_weights, ctc=ctc_weight)
     if isinstance(trial.model.encoder, PretrainedEncoder):
         seconds_per_batch = _measure_with_pretrained(trial)
@@ -290,9 +347,10 @@ def _measure_part(trial: _Trial, steps: int, ctc_weight: float, limit_s: float) 
 
 
 def _measure_with_pretrained(trial: _Trial) -> float:
-    """Seconds for a batch with a pretrained encoder, of which one is enough to measure.
+    """Seconds per batch with a pretrained encoder: forward and backward pass, and the frontend.
 
-    Without kept outputs its frontend runs once per clip of each batch.
+    One measurement is enough for such a large model. If the outputs of the encoder are kept, the
+    frontend has run before the training and does not count. Otherwise it runs once per clip.
     """
     seconds = measure_seconds(lambda: add_gradients(trial))
     assert isinstance(trial.model.encoder, PretrainedEncoder)
@@ -303,7 +361,7 @@ def _measure_with_pretrained(trial: _Trial) -> float:
 
 
 def run_step(trial: _Trial) -> None:
-    """An optimizer step."""
+    """An optimizer step with the batch."""
     trial.optimizer.zero_grad()
     add_gradients(trial)
     trial.optimizer.step()
@@ -318,7 +376,7 @@ def add_gradients(trial: _Trial) -> None:
 
 
 def measure_seconds(call: Callable[[], object]) -> float:
-    """The time of a second call."""
+    """The seconds of a second call. The first one may allocate memory or compile."""
     call()
     begin = time.perf_counter()
     call()

@@ -2,8 +2,8 @@
 """The options with which a recipe made a folder: `options.json` in it, compared field by field.
 
 A folder with lists or experiments may be used again only with the options that made it. Names have
-no dashes: the option `--tree` is `tree`. Values are those of the command line, always text; paths
-are written so that they stay right:
+no dashes: the option `--tree` is `tree`. Values are those of the command line, always text. Paths
+are written so that they are still right when the project is moved:
 
 - recordings absolute, as they stay where they are,
 - a config of wenet_hs as `conf/NAME.yaml`, wherever wenet_hs is installed,
@@ -26,22 +26,22 @@ from wenet_hs.tree.errors import ConfigError, DataError, one_line
 FILE_NAME = "options.json"
 FORMAT_NAME = "wenet_hs.options"
 FORMAT = f"{FORMAT_NAME}/1"
-RECORDINGS = ("corpus", "elan", "praat", "kaldi", "folder")
-"""Options with paths of recordings. They stay where they are if a checkout is moved."""
-OTHER_PATHS = ("base", "config", "data", "ctc_tree", "encoder")
-"""Options with paths of files that are moved together with the folder."""
+RECORDING_OPTIONS = ("corpus", "elan", "praat", "kaldi", "folder")
+"""Options with paths of recordings, which stay where they are when a project is moved."""
+PATH_OPTIONS = ("base", "config", "data", "ctc_tree", "encoder")
+"""Options with paths of files that are moved together with the project."""
 SHIPPED = "conf/"
-"""What is written before the name of a config of wenet_hs."""
+"""It is written before the name of a config of wenet_hs."""
 HUB = "hf:"
 """The beginning of a model's name on the hub, which is no path."""
 
 
 @dataclass(frozen=True)
 class FolderOptions:
-    """What is written in a folder."""
+    """The content of options.json."""
 
     recipe: str
-    """Name of the recipe, such as `own`, for people. Not compared: a recipe may be renamed."""
+    """Name of the recipe, such as `own`, for people. It is not compared with anything."""
     values: Mapping[str, str]
     """Name of an option → its value; an option that was not given has an empty value."""
 
@@ -64,23 +64,34 @@ def read_folder_options(folder: Path) -> FolderOptions | None:
         record = json.loads("\n".join(read_lines(path)))
     except json.JSONDecodeError as error:
         raise DataError(path, f"is no JSON ({one_line(error)})", to_do) from error
-    written_format = record.get("format") if isinstance(record, dict) else None
-    if written_format != FORMAT:
-        is_newer = str(written_format).startswith(f"{FORMAT_NAME}/")
-        found = f"has the format {written_format!r}, not {FORMAT!r}"
-        raise DataError(path, found, "install a newer version of wenet_hs" if is_newer else to_do)
-    if not _has_texts(record):
+    format_name = record.get("format") if isinstance(record, dict) else None
+    if format_name != FORMAT:
+        raise _other_format(path, format_name, to_do)
+    if not _has_options_as_text(record):
         raise DataError(path, "has no options with text as values", to_do)
     return FolderOptions(recipe=str(record.get("recipe", "")), values=record["options"])
 
 
-def _has_texts(record: Mapping[str, Any]) -> bool:
-    values = record.get("options")
-    return isinstance(values, dict) and all(isinstance(value, str) for value in values.values())
+def _other_format(path: Path, format_name: object, to_do: str) -> DataError:
+    """The error for a file of another format.
+
+    `to_do` is replaced if the file is of another version, which must be a newer one.
+    """
+    fault = f"has the format {format_name!r}, not {FORMAT!r}"
+    is_newer = str(format_name).startswith(f"{FORMAT_NAME}/")
+    if is_newer:
+        to_do = "install a newer version of wenet_hs"
+    return DataError(path, fault, to_do)
+
+
+def _has_options_as_text(record: Mapping[str, Any]) -> bool:
+    """Whether the record has an object `options` in which all values are text."""
+    options = record.get("options")
+    return isinstance(options, dict) and all(isinstance(value, str) for value in options.values())
 
 
 def write_folder_options(folder: Path, options: FolderOptions) -> None:
-    """Write options.json into a folder atomically. Makes the folder if it does not exist."""
+    """Write options.json into a folder atomically. The folder is made if it does not exist."""
     record = {"format": FORMAT, "recipe": options.recipe, "options": dict(options.values)}
     text = json.dumps(record, indent=1, ensure_ascii=False)
     # Bytes of a path that are not UTF-8 become escapes of JSON, which are read as they were.
@@ -90,19 +101,28 @@ def write_folder_options(folder: Path, options: FolderOptions) -> None:
 def portable_values(values: Mapping[str, str], folder: Path) -> dict[str, str]:
     """The values of a command line as they are written into a folder.
 
-    Relative paths in `values` are those of the working folder. Links are not followed.
+    Paths of recordings are made absolute, other paths relative to `folder`. All other values, and
+    empty ones, stay as they are. Relative paths in `values` are those of the working folder. Links
+    are not followed.
     """
-    portable = {}
+    portable = dict[str, str]()
     for name, value in values.items():
         portable[name] = value
-        if value and name in RECORDINGS:
+        if value and name in RECORDING_OPTIONS:
             portable[name] = normpath(Path.cwd() / value)
-        elif value and name in OTHER_PATHS:
+        elif value and name in PATH_OPTIONS:
             portable[name] = _portable_path(name, value, folder)
     return portable
 
 
 def _portable_path(name: str, value: str, folder: Path) -> str:
+    """The path of an option of PATH_OPTIONS as it is written into a folder.
+
+    - A name of a model on the hub: `hf://user/name`.
+    - A config of wenet_hs, or an equal copy of one: `conf/NAME.yaml`.
+    - Any other path is relative to the folder. `./` is written before it if it would otherwise be
+      read as a config of wenet_hs.
+    """
     if value.startswith(HUB):
         return _hub_name(value)
     if name == "config":
@@ -115,21 +135,29 @@ def _portable_path(name: str, value: str, folder: Path) -> str:
 
 
 def _hub_name(value: str) -> str:
-    """A name of the hub with two slashes, of which `Path` makes one."""
+    """The name of a model on the hub with two slashes after `hf:`, of which `Path` makes one."""
     return f"{HUB}//{value.removeprefix(HUB).lstrip('/')}"
 
 
 def absolute_values(values: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """The values of `portable_values` with absolute paths."""
-    absolute = {}
+    """The values that are written in a folder, with absolute paths.
+
+    It is the inverse of `portable_values`. Paths of recordings are absolute already.
+    """
+    absolute = dict[str, str]()
     for name, value in values.items():
         absolute[name] = value
-        if value and name in OTHER_PATHS:
+        if value and name in PATH_OPTIONS:
             absolute[name] = _absolute_path(name, value, folder)
     return absolute
 
 
 def _absolute_path(name: str, value: str, folder: Path) -> str:
+    """The absolute path of what `_portable_path` has written into a folder.
+
+    The name of a model on the hub stays as it is. A config of wenet_hs has the path that it has in
+    the wenet_hs that runs.
+    """
     if value.startswith(HUB):
         return value
     if name == "config" and value.startswith(SHIPPED):
@@ -162,39 +190,47 @@ def check_made_with(
     Args:
         flag: the option of the recipe that names the folder, such as `--exp`.
         folder: the folder.
-        values: of a command line; relative paths are those of the working folder.
+        values: name of an option → its value on the command line; relative paths are those of the
+            working folder.
         recipe_dir: folder of the recipe, from which paths are shown; None: the working folder.
     """
     options = read_folder_options(folder)
     if options is None:
         return
-    made_with = options.values
-    now = portable_values(values, folder)
-    for name in values:
-        if _is_same(name, now[name], made_with):
+    values_before = options.values
+    values_now = portable_values(values, folder)
+    for name, now in values_now.items():
+        before = values_before.get(name, "")  # an option that the folder does not have was empty
+        if _is_same(name, now, before):
             continue
-        shown = _shown(name, now[name], folder, recipe_dir)
-        before = f"another recipe, without --{name}"
-        if name in made_with:
-            before = f"--{name} {_shown(name, made_with[name], folder, recipe_dir)}"
+        option_now = f"--{name} {_value_for_user(name, now, folder, recipe_dir)}"
+        option_before = f"--{name} {_value_for_user(name, before, folder, recipe_dir)}"
+        if name not in values_before:
+            option_before = f"another recipe, without --{name}"
         raise ConfigError(
-            f"--{name} {shown}".removesuffix(" "),
-            f"{folder} was made with {before}",
+            option_now.removesuffix(" "),  # of an empty value
+            f"{folder} was made with {option_before}",
             f"repeat this, give another {flag}, or remove the folder",
         )
 
 
-def _is_same(name: str, value: str, made_with: Mapping[str, str]) -> bool:
-    """Whether an option is as before. One that the folder does not know yet may stay empty."""
-    before = made_with.get(name, "")
+def _is_same(name: str, now: str, before: str) -> bool:
+    """Whether the value of an option is as before; empty: the option is not given.
+
+    The arguments in `--prepare` may be quoted in another way.
+    """
     if name == "prepare" and not has_open_quote(before):
-        return split_words(before) == split_words(value)  # quotes may differ
-    return before == value
+        return split_words(before) == split_words(now)
+    return before == now
 
 
-def _shown(name: str, value: str, folder: Path, recipe_dir: Path | None) -> str:
-    """A value of `portable_values` as a user would give it."""
-    is_path = value and name in OTHER_PATHS
+def _value_for_user(name: str, value: str, folder: Path, recipe_dir: Path | None) -> str:
+    """A value of `portable_values` as the user gives it on the command line.
+
+    A path relative to `folder` becomes one relative to `recipe_dir`; None: to the working folder.
+    A config of wenet_hs, a name on the hub and all other values stay as they are.
+    """
+    is_path = value != "" and name in PATH_OPTIONS
     is_shipped = name == "config" and value.startswith(SHIPPED)
     if not is_path or is_shipped or value.startswith(HUB):
         return value

@@ -11,10 +11,12 @@ from wenet_hs.tree.errors import ConfigError
 
 @dataclass(frozen=True)
 class Rule:
-    """What the whole value of an option must match, and how that is said."""
+    """The rule for the value of an option."""
 
     pattern: str
+    """The regular expression that the whole value must match."""
     requirement: str
+    """The same in words, for the error."""
 
 
 FROM_ONE_ON = Rule(r"[1-9][0-9]*", "must be a whole number from 1 on")
@@ -27,8 +29,9 @@ RULES = {
     "base_steps": Rule(r"[0-9]*", "must be a whole number"),
     "shards": Rule(r"([1-9][0-9]*)?", "must be a whole number from 1 on, or empty"),
 }
-"""Option → its rule. `stage`, `stop_stage`, `chunk`, `seeds` and `prepare` are checked apart."""
+"""Option → its rule. The options that need more than a pattern have functions below."""
 CHUNK = r"([1-9][0-9]* [0-9]+)?"
+"""Encoder frames per chunk, and chunks before it; or nothing."""
 STAGE = r"[0-9]{1,9}"
 
 
@@ -38,11 +41,11 @@ def check_option_values(values: Mapping[str, str], last_stage: int) -> None:
     Options without a rule may have any value, and those that are not given are not checked.
 
     Args:
-        values: options by name.
-        last_stage: of the recipe; its first stage is 0.
+        values: name of an option → its text on the command line.
+        last_stage: the number of the recipe's last stage; its first stage is 0.
     """
     if "stage" in values:
-        _check_stages(values, last_stage)
+        _check_stages(values["stage"], values.get("stop_stage", str(last_stage)), last_stage)
     for name, rule in RULES.items():
         value = values.get(name)
         if value is not None and not re.fullmatch(rule.pattern, value):
@@ -57,12 +60,13 @@ def check_option_values(values: Mapping[str, str], last_stage: int) -> None:
         raise ConfigError(f"--prepare {prepare}", "a quote has no end")
 
 
-def _check_stages(values: Mapping[str, str], last_stage: int) -> None:
-    """Raise ConfigError unless 0 <= stage <= last_stage and stage <= stop_stage."""
-    stage = values["stage"]
+def _check_stages(stage: str, stop_stage: str, last_stage: int) -> None:
+    """Raise ConfigError unless 0 <= stage <= last_stage and stage <= stop_stage.
+
+    The last stage that runs may be above the last stage of the recipe.
+    """
     if not re.fullmatch(STAGE, stage) or int(stage) > last_stage:
         raise ConfigError(f"--stage {stage}", f"must be from 0 to {last_stage}")
-    stop_stage = values.get("stop_stage", str(last_stage))
     if not re.fullmatch(STAGE, stop_stage) or int(stop_stage) < int(stage):
         requirement = f"must be a stage from {stage} on"
         raise ConfigError(f"--stop_stage {stop_stage}", requirement)

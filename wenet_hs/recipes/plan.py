@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plan of an experiment: what is decided for its trainings, by the options and the speech."""
+"""The draft of a plan: what is decided for the trainings of an experiment.
+
+It follows from the options and from the hours of training speech. `plan_files` writes the plan.
+"""
 
 import re
 from collections.abc import Sequence
@@ -19,9 +22,11 @@ from wenet_hs.tree.errors import ConfigError, DataError
 
 CHECKPOINTS_PER_TRAINING = 12
 """`save_interval` is the steps of a training divided by this number."""
-FILES_BESIDE = ("encoder_conf.path", "ctc_conf.head_conf.tree")
-"""The settings that name files which no flag of `train` gives in a recipe. In the train.yaml of a
-trained model they are names in its folder."""
+FILE_SETTINGS = ("encoder_conf.path", "ctc_conf.head_conf.tree")
+"""The settings of files for which recipes give no flag of `train`.
+
+In the train.yaml of a trained model they are names in its folder.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,30 +34,39 @@ class PlanOptions:
     """The options of `wenet-hs plan`; None: not given."""
 
     data: Path
-    """The folder with the lists."""
+    """The folder with the data lists."""
     config: Path
+    """The YAML of `--config`."""
     out: Path
     """The folder of the experiment."""
     size: str
+    """The name of a size, or `auto`."""
     base: Path | None = None
+    """Folder of a trained model from which the trainings start."""
     encoder: Path | None = None
+    """Folder of a pretrained encoder from which the trainings start."""
     base_steps: int | None = None
+    """Steps of the first part of training, by CTC only; 0: there is none."""
     unit: str | None = None
+    """char, phone, or bpe:N with N pieces."""
     overrides: Sequence[str] = ()
+    """The settings of `--override_config`, as `key=value`."""
     num_threads: int = 1
+    """CPU threads of a training, for the expected time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decisions:
-    """What was decided by the hours of speech."""
+    """What is decided by the hours of training speech."""
 
     size: str
-    """The name of a size; with `--encoder` that of its config."""
+    """The name of a size; with a pretrained encoder the name of the config instead."""
     below_hours: float
-    """The limit of the size; NO_LIMIT: there is none, or the steps of an encoder were decided."""
+    """The limit of the size; NO_LIMIT: it has none, or the encoder is pretrained."""
     first_steps: int
-    """Steps of the first part of training; 0: there is none."""
+    """Steps of the first part of training, by CTC only; 0: there is no first part."""
     steps: int
+    """Steps of the second part, or of the whole training."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,18 +74,23 @@ class Draft:
     """Everything that is decided for a training, before anything is measured or written."""
 
     hours: float
+    """Of training speech."""
     choice: ConfigChoice
+    """The YAML that the config begins with."""
     decisions: Decisions
     sources: tuple[SettingSource, ...]
-    """The settings that differ from the YAML of the choice, and who decided them."""
+    """The settings that replace those of the YAML, and who decided them."""
     config: ExperimentConfig
+    """The YAML with the settings of all sources."""
 
 
 def draft_plan(options: PlanOptions, chosen_before: str | None) -> Draft:
-    """Decide everything by the options, the lists and this machine.
+    """Everything that is decided by the options, the data lists and this machine.
 
     Args:
-        chosen_before: the config that was chosen for the encoder before, if any.
+        options: of `wenet-hs plan`.
+        chosen_before: the name of the config that was chosen for the encoder before; None: there is
+            none.
     Raises: ConfigError or DataError: there are no lists, an option is wrong, options exclude each
         other, the settings do not fit each other, or the first part would end in its warm-up.
     """
@@ -88,17 +107,17 @@ def draft_plan(options: PlanOptions, chosen_before: str | None) -> Draft:
         outputs=options.data / "encoder_outputs",
         chosen_before=chosen_before,
     )
-    decisions = _decide(options, choice, table, hours)
-    sources = _sources(options, choice, decisions, table)
-    config = make_config(choice.file_settings, _overrides(sources), ExperimentConfig)
-    beside = _files_beside(config, choice.path)
-    if beside.overrides:
-        sources = (*sources, beside)
-        config = make_config(choice.file_settings, _overrides(sources), ExperimentConfig)
-    if decisions.first_steps:
+    decisions = _decide_size_and_steps(options, choice, table, hours)
+    sources = _setting_sources(options, choice, decisions, table)
+    config = make_config(choice.file_settings, _overrides_of(sources), ExperimentConfig)
+    files_source = _source_of_files(config, choice.path)
+    if files_source.overrides:  # paths for names that are right only in the folder of the YAML
+        sources = (*sources, files_source)
+        config = make_config(choice.file_settings, _overrides_of(sources), ExperimentConfig)
+    if decisions.first_steps > 0:
         check_warmup(config, decisions.first_steps, is_given=options.base_steps is not None)
-        of_first_part = [*_overrides(sources), *first_part_overrides(decisions.first_steps)]
-        make_config(choice.file_settings, of_first_part, ExperimentConfig)  # raises what it lacks
+        overrides = [*_overrides_of(sources), *first_part_overrides(decisions.first_steps)]
+        make_config(choice.file_settings, overrides, ExperimentConfig)  # only for its errors
     return Draft(
         hours=hours,
         choice=choice,
@@ -109,7 +128,13 @@ def draft_plan(options: PlanOptions, chosen_before: str | None) -> Draft:
 
 
 def describe_size(draft: Draft, base: Path | None) -> str:
-    """The sentence about hours, size and steps."""
+    """The line for the user about hours, size and steps.
+
+    Example: `2.5 hours of training speech: size small, 6000 + 4800 steps`. The two numbers are
+    those of the first and the second part of training; 0: there is no first part.
+
+    `base`: folder of the trained model from which the trainings start; None: there is none.
+    """
     decisions = draft.decisions
     steps = f"{decisions.first_steps} + {decisions.steps} steps"
     start = "" if base is None else f" from {base}, whose layers stay"
@@ -117,9 +142,9 @@ def describe_size(draft: Draft, base: Path | None) -> str:
 
 
 def read_hours(data: Path) -> float:
-    """The hours of training speech in a folder of lists.
+    """The hours of training speech in a folder of data lists, as its stats.json has them.
 
-    Raises ConfigError if it has no lists, DataError if its stats.json is damaged.
+    Raises ConfigError if it has no stats.json, and DataError if that is damaged.
     """
     path = data / "stats.json"
     if not path.is_file():
@@ -142,7 +167,11 @@ def check_unit(unit: str) -> None:
 
 
 def first_part_overrides(steps: int) -> list[str]:
-    """What the first part of a training changes in the plan: CTC only, its steps, a softmax."""
+    """The settings that the first part of a training has instead of those of the plan.
+
+    All its `steps` train CTC only. The output layer of the decoder is a softmax, whatever it is in
+    the second part.
+    """
     return [
         f"model_conf.ctc_only_steps={steps}",
         f"scheduler_conf.total_steps={steps}",
@@ -154,42 +183,54 @@ def first_part_overrides(steps: int) -> list[str]:
 def check_warmup(config: ExperimentConfig, first_steps: int, *, is_given: bool) -> None:
     """Raise ConfigError if the first part of a training has no step after its warm-up.
 
-    `train` would refuse it too, but only after the plan. It checks the second part when it reads
-    the config.
+    `train` would refuse it too, but only after the plan is made. The second part needs no such
+    check: reading the config refuses it.
 
     Args:
-        first_steps: of the first part.
-        is_given: whether they are those of `--base_steps`.
+        config: of the training.
+        first_steps: the number of steps of the first part.
+        is_given: whether this is the number of `--base_steps`.
     """
-    warmup = config.scheduler_conf.warmup_steps
-    if first_steps > warmup:
+    warmup_steps = config.scheduler_conf.warmup_steps
+    if first_steps > warmup_steps:
         return
     where = f"--base_steps {first_steps}" if is_given else f"first part of {first_steps} steps"
-    found = f"all in the warm-up of {warmup} steps (scheduler_conf.warmup_steps)"
-    raise ConfigError(where, found, "give more steps, or lower the warm-up")
+    fault = f"all in the warm-up of {warmup_steps} steps (scheduler_conf.warmup_steps)"
+    raise ConfigError(where, fault, "give more steps, or lower the warm-up")
 
 
 # ---- decisions
 
 
-def _decide(
+def _decide_size_and_steps(
     options: PlanOptions,
     choice: ConfigChoice,
     table: SizeTable,
     hours: float,
 ) -> Decisions:
-    given_steps = options.base_steps or 0
+    """The size and the steps of both parts of training.
+
+    With a pretrained encoder the steps are those of its config in the table, and there is a first
+    part only if `--base_steps` asks for it. Otherwise both follow from the size, and `--base_steps`
+    replaces the steps of the first part. A trained model has had its first part.
+
+    `hours`: of training speech.
+    Raises ConfigError if the table has no steps for the config of the encoder.
+    """
     if choice.start == "pretrained encoder":
         return Decisions(
             size=choice.path.name,
             below_hours=NO_LIMIT,
-            first_steps=given_steps,
-            steps=table.encoder_steps(choice.path, hours, given=options.config),
+            first_steps=options.base_steps or 0,
+            steps=table.choose_encoder_steps(choice.path, hours, named_config=options.config),
         )
     size = table.choose(options.size, hours)
-    first_steps = size.first_steps if options.base_steps is None else given_steps
-    if choice.start == "trained model":  # which has had its first part
+    if choice.start == "trained model":
         first_steps = 0
+    elif options.base_steps is not None:
+        first_steps = options.base_steps
+    else:
+        first_steps = size.first_steps
     return Decisions(
         size=size.name,
         below_hours=size.below_hours,
@@ -198,38 +239,52 @@ def _decide(
     )
 
 
-def _sources(
+def _setting_sources(
     options: PlanOptions,
     choice: ConfigChoice,
     decisions: Decisions,
     table: SizeTable,
 ) -> tuple[SettingSource, ...]:
-    """All settings that differ from the YAML, in the order in which they replace each other."""
-    decided_size = f"size {decisions.size}"
-    decided_steps = decided_size
-    of_size: tuple[str, ...] = ()
-    if choice.start == "random weights":
-        of_size = table.choose(decisions.size, 0.0).settings
-    elif choice.start == "trained model":
-        of_size = table.adapted
-        decided_size = "--base"
-    else:
-        decided_steps = "the hours of speech"
-    steps = (
-        f"scheduler_conf.total_steps={decisions.steps}",
-        f"save_interval={decisions.steps // CHECKPOINTS_PER_TRAINING}",
-    )
-    of_user = without_other_heads(choice.file_settings, options.overrides)
+    """The settings that replace those of the YAML, grouped by who decided them.
+
+    A later source replaces what an earlier one has set: the user decides last.
+    """
+    interval = decisions.steps // CHECKPOINTS_PER_TRAINING
+    step_settings = (f"scheduler_conf.total_steps={decisions.steps}", f"save_interval={interval}")
+    steps_name = f"size {decisions.size}"
+    if choice.start == "pretrained encoder":
+        steps_name = "the hours of speech"
+    overrides = drop_settings_of_other_heads(choice.file_settings, options.overrides)
     return (
-        SettingSource(name=decided_size, overrides=of_size),
-        SettingSource(name=decided_steps, overrides=steps),
+        _source_of_start(choice, decisions, table),
+        SettingSource(name=steps_name, overrides=step_settings),
         SettingSource(name="--unit", overrides=_tokenizer_settings(options)),
         SettingSource(name="--encoder", overrides=choice.settings),
-        SettingSource(name="--override_config", overrides=of_user),
+        SettingSource(name="--override_config", overrides=overrides),
     )
 
 
-def _overrides(sources: Sequence[SettingSource]) -> list[str]:
+def _source_of_start(
+    choice: ConfigChoice,
+    decisions: Decisions,
+    table: SizeTable,
+) -> SettingSource:
+    """The settings that follow from what the training starts from, and who decided them.
+
+    - From random weights: those of the size of the model.
+    - From a trained model: those of the table for all such trainings.
+    - From a pretrained encoder: none.
+    """
+    if choice.start == "trained model":
+        return SettingSource(name="--base", overrides=table.adapted)
+    settings: tuple[str, ...] = ()
+    if choice.start == "random weights":
+        # Only `auto` is chosen by the hours, and the decided size has a name.
+        settings = table.choose(decisions.size, hours=0.0).settings
+    return SettingSource(name=f"size {decisions.size}", overrides=settings)
+
+
+def _overrides_of(sources: Sequence[SettingSource]) -> list[str]:
     """The settings of all sources, in their order."""
     overrides = list[str]()
     for source in sources:
@@ -238,6 +293,10 @@ def _overrides(sources: Sequence[SettingSource]) -> list[str]:
 
 
 def _tokenizer_settings(options: PlanOptions) -> tuple[str, ...]:
+    """The settings of `--unit`; none if it is not given.
+
+    The model of word pieces is in the folder of the data lists.
+    """
     if options.unit is None:
         return ()
     kind = options.unit.partition(":")[0]
@@ -246,38 +305,57 @@ def _tokenizer_settings(options: PlanOptions) -> tuple[str, ...]:
     return ("tokenizer=bpe", f"tokenizer_conf.bpe_path={options.data / 'bpe.model'}")
 
 
-def without_other_heads(file_settings: Settings, overrides: Sequence[str]) -> tuple[str, ...]:
-    """The settings of the user without those of a head that the plan does not have.
+def drop_settings_of_other_heads(
+    file_settings: Settings,
+    overrides: Sequence[str],
+) -> tuple[str, ...]:
+    """The overrides without the settings that only other output layers (heads) have.
 
-    A recipe gives each training its head with `--head`, and all settings of the user again.
+    A recipe trains several heads, and gives all overrides of the user to each training. So some may
+    be for a head that the config does not have.
+
+    What settings a head of another package has is not known before the package is imported. If such
+    a head is installed, every setting of `head_conf` that the head of the config does not have is
+    dropped.
+
+    Args:
+        file_settings: the content of the YAML.
+        overrides: the settings of the user, as `key=value`.
     """
-    own = _keys_of_head(_head_of(file_settings, overrides))
-    if known_names("head", HEADS) == [*HEADS]:
-        others = set[str]().union(*map(_keys_of_head, HEADS)) - own
-    else:  # the settings of a head of a package are not known before it is imported
-        keys = filter(None, map(override_key, overrides))
-        others = {key for key in keys if key.startswith("head_conf.")} - own
-    return tuple(override for override in overrides if override_key(override) not in others)
+    kept_keys = _keys_of_head(_head_of(file_settings, overrides))
+    has_only_builtin_heads = known_names("head", HEADS) == [*HEADS]
+    if has_only_builtin_heads:
+        keys_of_heads = set[str]().union(*map(_keys_of_head, HEADS))
+    else:
+        override_keys = map(override_key, overrides)
+        keys_of_heads = {key for key in override_keys if key and key.startswith("head_conf.")}
+    dropped_keys = keys_of_heads - kept_keys
+    return tuple(override for override in overrides if override_key(override) not in dropped_keys)
 
 
 def _head_of(file_settings: Settings, overrides: Sequence[str]) -> str:
-    """The head of the plan; softmax for a wrong name, which `make_config` refuses later."""
+    """The head of the config; softmax for a wrong name, which `make_config` refuses later."""
     head = str(written_setting(file_settings, overrides, "head"))
     return head if is_known_name("head", HEADS, head) else "softmax"
 
 
 def _keys_of_head(head: str) -> set[str]:
+    """The dotted keys of the settings of a head, such as `head_conf.tree`."""
     return {f"head_conf.{name}" for name in head_settings(head).model_fields}
 
 
-def _files_beside(config: ExperimentConfig, path: Path) -> SettingSource:
-    """The paths of files that are named in the config without a folder and are beside it.
+def _source_of_files(config: ExperimentConfig, path: Path) -> SettingSource:
+    """The settings of FILE_SETTINGS that name files beside the YAML, with the paths of these files.
 
-    The plan is in another folder, so that it needs their paths.
+    The plan is in another folder, where the names alone would not be found.
+
+    Args:
+        config: the settings.
+        path: the YAML.
     """
     settings = flatten(config.model_dump(mode="json"))
     overrides = list[str]()
-    for key in FILES_BESIDE:
+    for key in FILE_SETTINGS:
         name = settings.get(key)
         if name is not None and _is_only_beside(Path(name), path.parent):
             overrides.append(f"{key}={path.parent / name}")

@@ -27,14 +27,14 @@ from wenet_hs.recipes.expected_time import (
     measure_expected_time,
 )
 from wenet_hs.recipes.plan import (
-    FILES_BESIDE,
+    FILE_SETTINGS,
     Draft,
     PlanOptions,
     check_warmup,
     describe_size,
     draft_plan,
+    drop_settings_of_other_heads,
     first_part_overrides,
-    without_other_heads,
 )
 from wenet_hs.recipes.plan_names import FIRST_PART, PLAN
 from wenet_hs.recipes.plan_record import (
@@ -51,8 +51,8 @@ from wenet_hs.recipes.plan_text import first_part_text, plan_text
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import ConfigError, WenetHsError
 
-PATH_SETTINGS = frozenset({*FILES_BESIDE, "encoder_conf.cache", "tokenizer_conf.bpe_path"})
-"""Settings of a plan that name files of the project or beside it."""
+PATH_SETTINGS = frozenset({*FILE_SETTINGS, "encoder_conf.cache", "tokenizer_conf.bpe_path"})
+"""Settings of a plan whose values are paths; they change when the project is moved."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +60,7 @@ class PlanFiles:
     """The files of a plan in the folder of an experiment."""
 
     folder: Path
+    """The folder of the experiment."""
 
     @property
     def plan(self) -> Path:
@@ -73,6 +74,7 @@ class PlanFiles:
 
     @property
     def record(self) -> Path:
+        """The inputs of the plan, and what was decided."""
         return self.folder / "plan.json"
 
     def has_trainings(self) -> bool:
@@ -82,33 +84,39 @@ class PlanFiles:
     def read(self) -> PlanRecord | None:
         """The record of the plan; None: there is no plan.
 
-        Raises: DataError if the record is damaged, ConfigError if there is none for the plan.
+        Raises: DataError if the record is damaged, ConfigError if there is a plan without a record.
         """
         if not self.plan.is_file():
             return None
         if not self.record.is_file():
-            found = f"its inputs are unknown, as {self.record.name} is missing"
+            fault = f"its inputs are unknown, as {self.record.name} is missing"
             to_do = f"give another --exp, or remove {self.plan} to plan again"
-            raise ConfigError(self.plan, found, to_do)
+            raise ConfigError(self.plan, fault, to_do)
         return read_plan_record(self.record)
 
-
-@dataclass(frozen=True, kw_only=True)
-class MeasuredPlan:
-    """What would be decided now, and the time that it takes here."""
-
-    size_line: str
-    """The sentence about hours, size and steps."""
-    record: ExpectedRecord
+    def is_edited(self, record: PlanRecord) -> bool:
+        """Whether plan.yaml is not as it was written with this record."""
+        return file_sha256(self.plan) != record.plan_sha256
 
 
-def measure_plan(options: PlanOptions) -> MeasuredPlan:
-    """The size, the steps and the expected time of a training. Nothing is written.
+def describe_plan(options: PlanOptions, json_file: Path | None = None) -> list[str]:
+    """The size, the steps and the expected time of a training, as two lines for the user.
 
-    Raises ConfigError or DataError as `draft_plan` does.
+    The plan of the experiment is neither written nor changed.
+
+    `json_file`: the same is written there as data; None: nothing is written.
+    Raises ConfigError or DataError as `draft_plan` does, and for a damaged plan.json.
     """
-    draft = draft_plan(options, _chosen_before(options, PlanFiles(folder=options.out)))
-    expected = _measure(draft, options)
+    record_of_plan = PlanFiles(folder=options.out).read()
+    draft = draft_plan(options, _config_chosen_before(options, record_of_plan))
+    record = _record_of_time(draft, _measure_time(draft, options))
+    if json_file is not None:
+        write_expected(json_file, record)
+    return [describe_size(draft, options.base), record.sentence]
+
+
+def _record_of_time(draft: Draft, expected: ExpectedTime) -> ExpectedRecord:
+    """The expected time and the decisions of a draft as a record. Disk space is in bytes there."""
     outputs = None
     if expected.outputs is not None:
         outputs = OutputsRecord(
@@ -117,7 +125,7 @@ def measure_plan(options: PlanOptions) -> MeasuredPlan:
             folder=expected.outputs.folder,
         )
     parts = [PartRecord(steps=part.steps, seconds=part.seconds) for part in expected.parts]
-    record = ExpectedRecord(
+    return ExpectedRecord(
         format=FORMAT,
         hours=draft.hours,
         size=draft.decisions.size,
@@ -128,71 +136,66 @@ def measure_plan(options: PlanOptions) -> MeasuredPlan:
         machine=expected.machine,
         sentence=describe_expected_time(expected),
     )
-    return MeasuredPlan(size_line=describe_size(draft, options.base), record=record)
-
-
-def describe_plan(options: PlanOptions, json_file: Path | None = None) -> list[str]:
-    """The size, the steps and the expected time of a training, as lines for the user.
-
-    `json_file`: the same is written there as data; None: nothing is written.
-    Raises ConfigError or DataError as `draft_plan` does.
-    """
-    measured = measure_plan(options)
-    if json_file is not None:
-        write_expected(json_file, measured.record)
-    return [measured.size_line, measured.record.sentence]
 
 
 def update_plan(options: PlanOptions) -> list[str]:
-    """Write the plan of an experiment, or keep the one that is there. Returns lines for the user.
+    """Write plan.yaml, the plan of an experiment, or keep the one that is there.
 
-    A plan is kept if its inputs are the same, also if it was edited. An unedited plan of a project
-    that was moved gets the new paths. With other inputs it is made again, unless it was edited or a
-    training has begun. `first_part.yaml` is written in any case. Processes that plan in one folder
-    at the same time wait for each other.
+    - There is no plan yet: it is written.
+    - Its inputs are the same: the plan is kept, also if it was edited. An unedited plan of a
+      project that was moved is written again with the new paths.
+    - Only `--override_config` or the content of the YAML has changed, and a training has begun: the
+      plan is kept, and a line names the change.
+    - Other changes: an unedited plan without trainings is made again, any other one is refused.
 
-    Raises: ConfigError or DataError as `draft_plan` does; ConfigError if the inputs are not those
-        of a plan that must not be replaced, or an edited plan has a fault.
+    first_part.yaml is written or removed as the plan says. Processes that plan in one folder at the
+    same time wait for each other.
+
+    Returns: lines for the user.
+    Raises: ConfigError or DataError as `draft_plan` does; DataError if plan.json is damaged;
+        ConfigError if it is missing, if the plan is refused, or if an edited plan has a fault.
     """
     files = PlanFiles(folder=options.out)
     with _only_process(options.out):
         record = files.read()
-        draft = draft_plan(options, _chosen_before(options, files))
+        draft = draft_plan(options, _config_chosen_before(options, record))
         if record is None:
-            return _make(files, draft, options)
+            return _make_plan(files, draft, options)
         change = first_change(record.inputs, make_inputs(options, draft), files.plan)
         if change is None:
-            plan_settings = read_yaml(files.plan)
-            if _is_moved(files, plan_settings, record, draft):
-                _write(files, draft, options, record.expected_time)
-                return [f"{files.plan}: kept as it was made, with the new paths of its files"]
-            return _keep(files, plan_settings, record, draft, options)
+            return _keep_or_move_plan(files, record, draft, options)
         if change.keeps_begun_plan and files.has_trainings():
-            since = f"{files.plan}: since it was made: {change.now}"
-            plan_settings = read_yaml(files.plan)
-            return [*_keep(files, plan_settings, record, draft, options), since]
-        if files.has_trainings() or _is_edited(files, record):
+            lines = _keep_plan(files, read_yaml(files.plan), record, draft, options)
+            return [*lines, f"{files.plan}: since it was made: {change.now}"]
+        if files.has_trainings() or files.is_edited(record):
             raise _refusal(files, change)
         again = f"{files.plan}: made again, for {change.now} instead of {change.before}"
-        return [again, *_make(files, draft, options)]
+        return [again, *_make_plan(files, draft, options)]
 
 
 def _refusal(files: PlanFiles, change: InputChange) -> ConfigError:
+    """The error for a changed input of a plan that must not be replaced."""
     to_do = f"give another --exp, remove {files.plan} to plan again, or {change.repeat}"
     return ConfigError(change.now, f"{files.plan} was made with {change.before}", to_do)
 
 
-def _chosen_before(options: PlanOptions, files: PlanFiles) -> str | None:
-    """The name of the config that was chosen for the same encoder before, maybe elsewhere."""
-    record = files.read()
+def _config_chosen_before(options: PlanOptions, record: PlanRecord | None) -> str | None:
+    """The name of the config that the plan of a record chose for the encoder of `--encoder`.
+
+    The plan may have been made on another machine, where another config is chosen.
+
+    None: no encoder is given, there is no plan, the plan is for another encoder, or the user had
+    named its config.
+    """
     if options.encoder is None or record is None:
         return None
-    is_same_encoder = record.inputs.encoder == relative_path(options.encoder, options.out)
-    was_chosen = is_own(Path(record.inputs.config))  # otherwise the user has named it
-    return Path(record.decisions.config).name if is_same_encoder and was_chosen else None
+    if record.inputs.encoder != relative_path(options.encoder, options.out):
+        return None
+    is_named_by_user = not is_own(Path(record.inputs.config))
+    return None if is_named_by_user else Path(record.decisions.config).name
 
 
-def _measure(draft: Draft, options: PlanOptions) -> ExpectedTime:
+def _measure_time(draft: Draft, options: PlanOptions) -> ExpectedTime:
     return measure_expected_time(
         draft.config,
         draft.choice.path,
@@ -202,21 +205,27 @@ def _measure(draft: Draft, options: PlanOptions) -> ExpectedTime:
     )
 
 
-def _make(files: PlanFiles, draft: Draft, options: PlanOptions) -> list[str]:
-    """Measure, write all files, and return what to tell the user."""
+def _make_plan(files: PlanFiles, draft: Draft, options: PlanOptions) -> list[str]:
+    """Measure the expected time and write all files. Returns lines for the user."""
     size_line = describe_size(draft, options.base)
-    time_line = describe_expected_time(_measure(draft, options))
-    _write(files, draft, options, time_line)
+    time_line = describe_expected_time(_measure_time(draft, options))
+    _write_files(files, draft, options, time_line)
     return [size_line, time_line, f"{files.plan}: the config of the trainings, to read and to edit"]
 
 
-def _write(files: PlanFiles, draft: Draft, options: PlanOptions, expected_time: str) -> None:
-    """Write all files: plan.yaml after its record, so that no plan is without one."""
-    text = plan_text(draft, options, files.plan, expected_time)
+def _write_files(files: PlanFiles, draft: Draft, options: PlanOptions, time_line: str) -> None:
+    """Write plan.yaml, plan.json and first_part.yaml.
+
+    An old plan is removed first, and the new one is written after its record plan.json. So at no
+    time is there a plan with the record of another one.
+
+    `time_line`: the sentence about the expected time.
+    """
+    text = plan_text(draft, options, files.plan, time_line)
     record = make_record(
         options,
         draft,
-        expected_time=expected_time,
+        expected_time=time_line,
         plan_sha256=hashlib.sha256(text.encode("utf-8")).hexdigest(),
     )
     files.plan.unlink(missing_ok=True)
@@ -225,61 +234,72 @@ def _write(files: PlanFiles, draft: Draft, options: PlanOptions, expected_time: 
     _write_first_part(files, read_yaml(files.plan), record, options)
 
 
-def _keep(
+def _keep_or_move_plan(
+    files: PlanFiles,
+    record: PlanRecord,
+    draft: Draft,
+    options: PlanOptions,
+) -> list[str]:
+    """Keep a plan whose inputs are the same. Returns lines for the user.
+
+    An unedited plan is written again if only its paths differ from the draft, as the project was
+    moved. The expected time is not measured again.
+    """
+    plan_settings = read_yaml(files.plan)
+    if not files.is_edited(record) and _differs_only_in_paths(plan_settings, draft):
+        _write_files(files, draft, options, record.expected_time)
+        return [f"{files.plan}: kept as it was made, with the new paths of its files"]
+    return _keep_plan(files, plan_settings, record, draft, options)
+
+
+def _differs_only_in_paths(plan_settings: Settings, draft: Draft) -> bool:
+    """Whether a plan has at least one other path than the draft, and no other difference."""
+    plan = make_config(plan_settings, (), ExperimentConfig)
+    changed_keys = {change.key for change in config_changes(plan, draft.config)}
+    return bool(changed_keys) and changed_keys <= PATH_SETTINGS
+
+
+def _keep_plan(
     files: PlanFiles,
     plan_settings: Settings,
     record: PlanRecord,
     draft: Draft,
     options: PlanOptions,
 ) -> list[str]:
-    """Write what follows from the plan.
+    """Write first_part.yaml, and leave the plan as it is. Returns lines for the user.
 
-    Returns lines: that it is kept, and what it does not decide.
+    The first line says that the plan is kept. Then there is one per setting that
+    `--override_config` replaces in the trainings, and one per path of an edited plan that is not
+    that of this project.
+
+    `plan_settings`: the content of plan.yaml.
+    Raises ConfigError if the plan was edited and has a fault.
     """
     _write_first_part(files, plan_settings, record, options)
-    replaced = _replaced_settings(files, plan_settings, options)
-    if not _is_edited(files, record):
-        return [f"{files.plan}: kept as it was made", *replaced]
-    lines = [f"{files.plan}: kept as it was edited", *replaced]
+    replaced_lines = _describe_replaced_settings(files, plan_settings, options)
+    if not files.is_edited(record):
+        return [f"{files.plan}: kept as it was made", *replaced_lines]
+    lines = [f"{files.plan}: kept as it was edited", *replaced_lines]
     plan = make_config(plan_settings, (), ExperimentConfig)
-    for key, in_plan, now in config_changes(plan, draft.config):
-        if key in PATH_SETTINGS:
-            lines.append(
-                f"{files.plan}: {key} is {in_plan!r}, but of this project {now!r}; correct it there"
-            )
+    for change in config_changes(plan, draft.config):
+        if change.key in PATH_SETTINGS:
+            setting = f"{change.key} is {change.old!r}, but of this project {change.new!r}"
+            lines.append(f"{files.plan}: {setting}; correct it there")
     return lines
 
 
-def _replaced_settings(
+def _describe_replaced_settings(
     files: PlanFiles,
     plan_settings: Settings,
     options: PlanOptions,
 ) -> Iterator[str]:
     """A line per setting of the plan that `--override_config` replaces in the trainings."""
-    of_user = without_other_heads(plan_settings, options.overrides)
+    overrides = drop_settings_of_other_heads(plan_settings, options.overrides)
     plan = make_config(plan_settings, (), ExperimentConfig)
-    of_trainings = make_config(plan_settings, of_user, ExperimentConfig)
-    for key, in_plan, now in config_changes(plan, of_trainings):
-        yield f"{files.plan}: {key} is {in_plan!r}, but --override gives {now!r}, which counts"
-
-
-def _is_moved(
-    files: PlanFiles,
-    plan_settings: Settings,
-    record: PlanRecord,
-    draft: Draft,
-) -> bool:
-    """Whether an unedited plan differs from the draft only in paths, as the project was moved."""
-    if _is_edited(files, record):
-        return False
-    plan = make_config(plan_settings, (), ExperimentConfig)
-    changes = config_changes(plan, draft.config)
-    changed = {key for key, _, _ in changes}
-    return bool(changed) and changed <= PATH_SETTINGS
-
-
-def _is_edited(files: PlanFiles, record: PlanRecord) -> bool:
-    return file_sha256(files.plan) != record.plan_sha256
+    config_of_trainings = make_config(plan_settings, overrides, ExperimentConfig)
+    for change in config_changes(plan, config_of_trainings):
+        setting = f"{change.key} is {change.old!r}, but --override gives {change.new!r}"
+        yield f"{files.plan}: {setting}, which counts"
 
 
 def _write_first_part(
@@ -288,30 +308,34 @@ def _write_first_part(
     record: PlanRecord,
     options: PlanOptions,
 ) -> None:
-    """Write the config of the first part as it follows from plan.yaml, or remove an old one.
+    """Write first_part.yaml, or remove it if the trainings have no first part.
 
-    It has the settings of `--override_config`, also if the plan was made with others: recipes give
-    them to the second part as flags of `train`, but the first part has steps of its own.
+    It is the config of the first part of training, by CTC only, and follows from plan.yaml. It also
+    has the settings of `--override_config`, which may be others than when the plan was made.
+    Recipes give them to the second part as flags of `train`. They cannot do so for the first part:
+    a number of steps among them would replace that of the first part.
 
-    Raises ConfigError if the plan was edited and has a fault.
+    `plan_settings`: the content of plan.yaml.
+    Raises ConfigError if an edited plan has a fault, or the first part would end in its warm-up.
     """
     steps = record.decisions.first_steps
-    plan = make_config(plan_settings, (), ExperimentConfig)
+    plan = make_config(plan_settings, (), ExperimentConfig)  # raises the faults of an edited plan
     if steps == 0:
         files.first_part.unlink(missing_ok=True)
         return
     check_warmup(plan, steps, is_given=record.inputs.base_steps is not None)
-    of_user = without_other_heads(plan_settings, options.overrides)
-    overrides = [*of_user, *first_part_overrides(steps)]
-    first_part = make_config(plan_settings, overrides, ExperimentConfig)
+    overrides = drop_settings_of_other_heads(plan_settings, options.overrides)
+    overrides_of_first_part = [*overrides, *first_part_overrides(steps)]
+    first_part = make_config(plan_settings, overrides_of_first_part, ExperimentConfig)
     write_atomic(files.first_part, first_part_text(first_part, files.plan, steps))
 
 
 @contextmanager
 def _only_process(folder: Path) -> Iterator[None]:
-    """Waits until no other process plans in this folder, which is made if it is missing.
+    """Wait until no other process plans in this folder, and keep others out inside.
 
-    A folder that was made for a plan that fails is removed.
+    The folder is made if it is missing. If planning then fails with an error of the user, and no
+    file but the lock is in the folder, it is removed again.
     """
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""plan.json: the inputs of a plan, what was decided, and the sum of plan.yaml as it was written."""
+"""plan.json, the record of a plan: its inputs, what was decided, and the checksum of plan.yaml.
+
+`make_record` makes it, `read_plan_record` reads it, and `first_change` finds an input that has
+changed since.
+"""
 
 import json
 import os
@@ -12,21 +16,24 @@ from pydantic import Field, ValidationError
 
 from wenet_hs.base.files import file_sha256, read_json
 from wenet_hs.config.section import Count, CountOrZero, Section
+from wenet_hs.recipes.folder_options import HUB
 from wenet_hs.recipes.plan import Draft, PlanOptions
+from wenet_hs.recipes.record_faults import describe_first_fault
 from wenet_hs.tree.errors import DataError
 
 FORMAT = "wenet_hs.plan/1"
-_ANY_FORMAT = re.compile(r"wenet_hs\.plan/[0-9]+")
+_FORMAT_OF_ANY_VERSION = re.compile(r"wenet_hs\.plan/[0-9]+")
 
 
 class PlanInputs(Section):
-    """What a plan was made from. An option that was not given is null."""
+    """The inputs from which a plan was made. An option that was not given is null."""
 
     data: str
     """The folder of the lists, relative to that of the plan."""
     hours: float
     """Hours of training speech."""
     size: str
+    """As `--size` names it; it may be `auto`."""
     base: str | None
     """The folder of `--base`, relative to that of the plan."""
     encoder: str | None
@@ -35,19 +42,22 @@ class PlanInputs(Section):
     config: str
     """The YAML of `--config`."""
     config_sha256: str
-    """Of the YAML that was chosen."""
+    """The checksum of the YAML that was chosen, which `--config` names or not."""
     unit: str | None
     overrides: tuple[str, ...] = Field(strict=False)
 
 
 class PlanDecisions(Section):
-    """What was decided."""
+    """What was decided for the trainings of a plan."""
 
     config: str
     """The YAML that was chosen."""
     size: str
+    """The name of a size; with a pretrained encoder the name of the config instead."""
     first_steps: CountOrZero
+    """Steps of the first part of training; 0: there is none."""
     steps: Count
+    """Steps of the second part, or of the whole training."""
 
 
 class PlanRecord(Section):
@@ -57,23 +67,23 @@ class PlanRecord(Section):
     inputs: PlanInputs
     decisions: PlanDecisions
     expected_time: str
-    """The sentence about it."""
+    """The sentence about the expected time."""
     plan_sha256: str
-    """Of plan.yaml as it was written."""
+    """The checksum of plan.yaml as it was written."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputChange:
-    """An input that is not that of the plan."""
+    """An input of a plan that has changed, in parts of a message to the user."""
 
     now: str
-    """As the user gives it."""
+    """The input as it is now, such as `--size tiny`."""
     before: str
-    """As the plan was made with it."""
+    """The input with which the plan was made."""
     repeat: str
-    """What keeps the plan."""
+    """What the user can do to keep the plan, such as `repeat --size small`."""
     keeps_begun_plan: bool = False
-    """Whether a plan of trainings that have begun stays: it has every setting itself."""
+    """Whether the plan is kept if a training has begun. It has every setting itself."""
 
 
 def make_record(
@@ -83,7 +93,14 @@ def make_record(
     expected_time: str,
     plan_sha256: str,
 ) -> PlanRecord:
-    """The record of a plan."""
+    """The record of a plan.
+
+    Args:
+        options: of `wenet-hs plan`.
+        draft: what was decided by them.
+        expected_time: the sentence about it.
+        plan_sha256: the checksum of plan.yaml as it is written.
+    """
     decisions = PlanDecisions(
         config=str(draft.choice.path),
         size=draft.decisions.size,
@@ -100,7 +117,10 @@ def make_record(
 
 
 def make_inputs(options: PlanOptions, draft: Draft) -> PlanInputs:
-    """The inputs of a plan, as they are recorded."""
+    """The inputs of a plan as they are recorded: its options, the hours and the YAML.
+
+    Folders are relative to that of the plan, so that a project may be moved as a whole.
+    """
     return PlanInputs(
         data=os.path.relpath(options.data.absolute(), options.out.absolute()),
         hours=draft.hours,
@@ -116,10 +136,13 @@ def make_inputs(options: PlanOptions, draft: Draft) -> PlanInputs:
 
 
 def relative_path(path: Path | None, folder: Path) -> str | None:
-    """A path as seen from a folder, so that both may be moved; a name of the hub as it is."""
+    """A path as seen from a folder, so that both may be moved together.
+
+    A name of a model on the hub stays as it is. None if there is no path.
+    """
     if path is None:
         return None
-    if str(path).startswith("hf:"):
+    if str(path).startswith(HUB):
         return str(path)
     return os.path.relpath(path.absolute(), folder.absolute())
 
@@ -131,17 +154,14 @@ def read_plan_record(path: Path) -> PlanRecord:
     """
     to_do = f"remove {path.with_suffix('.yaml')} to plan again"
     content = read_json(path, to_do)
-    format_ = content.get("format") if isinstance(content, dict) else None
-    is_other_version = format_ != FORMAT and _ANY_FORMAT.fullmatch(str(format_))
-    if is_other_version:
-        found = f"has the format {format_} of a newer version"
-        raise DataError(path, found, f"update wenet_hs, or {to_do}")
+    format_name = str(content.get("format")) if isinstance(content, dict) else ""
+    if format_name != FORMAT and _FORMAT_OF_ANY_VERSION.fullmatch(format_name):
+        fault = f"has the format {format_name} of a newer version"
+        raise DataError(path, fault, f"update wenet_hs, or {to_do}")
     try:
         return PlanRecord.model_validate(content)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(map(str, first["loc"])) or "content"
-        raise DataError(path, f"damaged ({key}: {first['msg']})", to_do) from error
+        raise DataError(path, f"damaged ({describe_first_fault(error)})", to_do) from error
 
 
 def record_text(record: PlanRecord) -> str:
@@ -149,15 +169,28 @@ def record_text(record: PlanRecord) -> str:
     return json.dumps(record.model_dump(mode="json"), ensure_ascii=False, indent=2) + "\n"
 
 
+# ---- changed inputs
+
+
 def first_change(before: PlanInputs, now: PlanInputs, plan: Path) -> InputChange | None:
-    """The first input that differs, those of `--override_config` last; None if all are equal.
+    """The first input that has changed; None if all are equal.
 
     A config at another path with the same content is equal.
+
+    Args:
+        before: the inputs with which the plan was made.
+        now: the inputs that the user gives now.
+        plan: the path of plan.yaml; recorded folders are relative to its folder.
     """
     return next(_changes(before, now, plan), None)
 
 
 def _changes(before: PlanInputs, now: PlanInputs, plan: Path) -> Iterator[InputChange]:
+    """Each input that has changed, as `first_change` describes it.
+
+    The settings of `--override_config` are the last: only if nothing else has changed may they
+    keep the plan.
+    """
     if before.hours != now.hours:
         yield InputChange(
             now=f"{now.hours} hours of training speech",
@@ -165,22 +198,30 @@ def _changes(before: PlanInputs, now: PlanInputs, plan: Path) -> Iterator[InputC
             repeat="restore the lists",
         )
     for name in ("data", "size", "base", "encoder", "base_steps"):
-        if getattr(before, name) != getattr(now, name):
-            yield _option_change(name, getattr(before, name), getattr(now, name), plan)
+        value_before = getattr(before, name)
+        value_now = getattr(now, name)
+        if value_before != value_now:
+            yield _option_change(name, value_before, value_now, plan)
     if before.config_sha256 != now.config_sha256:
         yield _config_change(before, now)
     if before.unit != now.unit:
         yield _option_change("unit", before.unit, now.unit, plan)
     if before.overrides != now.overrides:
+        overrides_before = " ".join(before.overrides)
+        overrides_now = " ".join(now.overrides)
         yield InputChange(
-            now=_option("override_config", " ".join(now.overrides)),
-            before=_option("override_config", " ".join(before.overrides)),
-            repeat=_repeat("override_config", " ".join(before.overrides)),
+            now=_describe_option("override_config", overrides_now),
+            before=_describe_option("override_config", overrides_before),
+            repeat=_how_to_repeat("override_config", overrides_before),
             keeps_begun_plan=True,
         )
 
 
 def _config_change(before: PlanInputs, now: PlanInputs) -> InputChange:
+    """The change of the YAML: `--config` names another one, or the content of the same one is new.
+
+    New content of the same YAML keeps a plan whose trainings have begun.
+    """
     if before.config != now.config:
         return InputChange(
             now=f"--config {now.config}",
@@ -196,26 +237,36 @@ def _config_change(before: PlanInputs, now: PlanInputs) -> InputChange:
 
 
 def _option_change(name: str, before: object, now: object, plan: Path) -> InputChange:
-    if name in ("base", "encoder"):  # relative to the folder of the plan
-        before = None if before is None else _seen_from_here(str(before), plan.parent)
-        now = None if now is None else _seen_from_here(str(now), plan.parent)
+    """The change of the option `name`; a value None is an option that is not given.
+
+    The recorded folders of `--base` and `--encoder` are relative to the folder of `plan`. They are
+    shown as paths from the working folder.
+    """
+    if name in ("base", "encoder"):
+        before = None if before is None else _path_from_here(str(before), plan.parent)
+        now = None if now is None else _path_from_here(str(now), plan.parent)
     return InputChange(
-        now=_option(name, now),
-        before=_option(name, before),
-        repeat=_repeat(name, before),
+        now=_describe_option(name, now),
+        before=_describe_option(name, before),
+        repeat=_how_to_repeat(name, before),
     )
 
 
-def _seen_from_here(path: str, folder: Path) -> str:
-    return path if path.startswith("hf:") else os.path.normpath(folder / path)
+def _path_from_here(path: str, folder: Path) -> str:
+    """A path that is relative to a folder, from the working folder; a name of the hub as it is."""
+    return path if path.startswith(HUB) else os.path.normpath(folder / path)
 
 
-def _option(name: str, value: object) -> str:
-    """An option as it is written on the command line."""
-    is_absent = value is None or value == ""
-    return f"no --{name}" if is_absent else f"--{name} {value}"
+def _describe_option(name: str, value: object) -> str:
+    """An option as the user gives it, or that it is not given: `--size tiny`, `no --base`."""
+    return f"--{name} {value}" if _is_given(value) else f"no --{name}"
 
 
-def _repeat(name: str, value: object) -> str:
-    is_absent = value is None or value == ""
-    return f"leave out --{name}" if is_absent else f"repeat --{name} {value}"
+def _how_to_repeat(name: str, value: object) -> str:
+    """How to give an option as before: `repeat --size tiny`, `leave out --base`."""
+    return f"repeat --{name} {value}" if _is_given(value) else f"leave out --{name}"
+
+
+def _is_given(value: object) -> bool:
+    """Whether an option with this value is on the command line. A number 0 is."""
+    return value is not None and value != ""

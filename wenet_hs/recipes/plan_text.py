@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The text of plan.yaml and of first_part.yaml."""
+"""The texts of plan.yaml and of first_part.yaml."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,33 +11,41 @@ from wenet_hs.recipes.plan import Draft, PlanOptions, first_part_overrides
 from wenet_hs.recipes.plan_names import BASE_NAME
 from wenet_hs.recipes.sizes import NO_LIMIT
 
+USE = (
+    "The plan of an experiment: every setting of its trainings. Change what you like before the "
+    "first training. A plan that was changed is never replaced. It is used by:"
+)
 REMARKS = (
-    "A comment after a value says who decided it, and what the default of wenet_hs is. The flags of the "
-    "command count before the settings here."
+    "A comment after a value says who decided it, and what the default of wenet_hs is. The flags "
+    "of the command count before the settings here."
+)
+FIRST_PART_USE = (
+    "The first part of training, by CTC only. Derived from {plan}, which is the file to edit: "
+    "`wenet-hs plan` writes this one anew each time."
 )
 
 
-def plan_text(draft: Draft, options: PlanOptions, plan: Path, expected_time: str) -> str:
-    """The text of plan.yaml: what was decided and why, the expected time, and every setting."""
-    header = [
-        *comment_lines(
-            "The plan of an experiment: every setting of its trainings. Change what you like "
-            "before the first training. A plan that was changed is never replaced. It is used by:"
-        ),
-        "#",
-        *_command_lines(draft, options, plan),
-        "#",
-        "# What was decided:",
-        "#",
-    ]
-    for decision in _decisions(draft, options, plan):
-        header += comment_lines(f"- {decision}", later="  ")
-    header += [
-        "#",
-        *comment_lines(expected_time[:1].upper() + expected_time[1:] + "."),
-        "#",
-        *comment_lines(REMARKS),
-    ]
+def plan_text(draft: Draft, options: PlanOptions, plan: Path, time_line: str) -> str:
+    """The text of plan.yaml: a header of comments, and then every setting.
+
+    The header has the command that uses the plan, what was decided and why, and the expected time.
+
+    Args:
+        draft: what was decided.
+        options: by which it was decided.
+        plan: the path of plan.yaml, for the command.
+        time_line: the sentence about the expected time.
+    """
+    header = comment_lines(USE)
+    header.append("#")
+    header += _command_lines(draft, options, plan)
+    header += ["#", "# What was decided:", "#"]
+    for sentence in _decision_sentences(draft, options, plan):
+        header += comment_lines(f"- {sentence}", later="  ")
+    header.append("#")
+    header += comment_lines(f"{time_line[:1].upper()}{time_line[1:]}.")
+    header.append("#")
+    header += comment_lines(REMARKS)
     settings = write_commented(
         draft.config,
         written_in=draft.choice.path.name,
@@ -47,11 +55,14 @@ def plan_text(draft: Draft, options: PlanOptions, plan: Path, expected_time: str
 
 
 def first_part_text(first_part: ExperimentConfig, plan: Path, steps: int) -> str:
-    """The text of first_part.yaml, the config of the first part of training."""
-    header = comment_lines(
-        f"The first part of training, by CTC only. Derived from {plan.name}, which is the file to "
-        "edit: `wenet-hs plan` writes this one anew each time."
-    )
+    """The text of first_part.yaml, the config of the first part of training.
+
+    Args:
+        first_part: the config.
+        plan: the path of plan.yaml, from which it follows.
+        steps: the number of steps of the first part.
+    """
+    header = comment_lines(FIRST_PART_USE.format(plan=plan.name))
     settings = write_commented(
         first_part,
         written_in=plan.name,
@@ -61,7 +72,11 @@ def first_part_text(first_part: ExperimentConfig, plan: Path, steps: int) -> str
 
 
 def _command_lines(draft: Draft, options: PlanOptions, plan: Path) -> Iterator[str]:
-    """The command of a training, one part per line, as comments."""
+    """The command of a training with the plan, one part per line, as comments.
+
+    Each line but the last one ends with a backslash, and those after the first are indented, so
+    that the command can be copied to a shell.
+    """
     data = options.data
     parts = [
         f"wenet-hs train --config {quote(str(plan))}",
@@ -72,30 +87,33 @@ def _command_lines(draft: Draft, options: PlanOptions, plan: Path) -> Iterator[s
     if draft.config.encoder != "pretrained":
         parts.append(f"--cmvn {quote(str(data / 'global_cmvn'))}")
     start = options.base
-    if draft.decisions.first_steps:
+    if draft.decisions.first_steps > 0:
         start = plan.parent / BASE_NAME
     if start is not None:
         parts.append(f"--checkpoint {quote(str(start))}")
     parts.append(f"--head softmax --model_dir {quote(str(plan.parent / 'softmax'))}")
-    *others, last = parts
-    indent = "  "
-    for part in others:
-        yield f"#{indent}{part} \\"
-        indent = "    "
-    yield f"#{indent}{last}"
+    first, *others = parts
+    lines = [f"#  {first}", *(f"#    {part}" for part in others)]
+    for line in lines[:-1]:
+        yield f"{line} \\"
+    yield lines[-1]
 
 
-def _decisions(draft: Draft, options: PlanOptions, plan: Path) -> Sequence[str]:
-    """What was decided and why, a sentence each."""
+def _decision_sentences(draft: Draft, options: PlanOptions, plan: Path) -> Sequence[str]:
+    """What was decided and why: the size, the steps, the config, and from what trainings start."""
     return [
         f"{draft.hours} hours of training speech: {_size_sentence(draft, options)}",
         _steps_sentence(draft, options, plan),
-        f"Config: {draft.choice.path}, {_reason(draft)}.",
+        f"Config: {draft.choice.path}, {draft.choice.reason}.",
         _start_sentence(draft, options),
     ]
 
 
 def _size_sentence(draft: Draft, options: PlanOptions) -> str:
+    """Which size was decided and why, as a clause after the hours of speech.
+
+    With a pretrained encoder there is no size, and only the steps of its config were decided.
+    """
     decisions = draft.decisions
     if draft.choice.start == "pretrained encoder":
         return f"the steps of {decisions.size} follow from them."
@@ -107,20 +125,17 @@ def _size_sentence(draft: Draft, options: PlanOptions) -> str:
 
 
 def _steps_sentence(draft: Draft, options: PlanOptions, plan: Path) -> str:
+    """How many steps the one or two parts of a training have."""
     decisions = draft.decisions
-    if not decisions.first_steps:
+    if decisions.first_steps == 0:
         return f"{decisions.steps} steps in one part."
-    by = ", as --base_steps asks for" if options.base_steps is not None else ""
-    first = f"a first part by CTC only{by}, with first_part.yaml, from which every head starts"
+    cause = ", as --base_steps asks for" if options.base_steps is not None else ""
+    first = f"a first part by CTC only{cause}, with first_part.yaml, from which every head starts"
     return f"{decisions.first_steps} + {decisions.steps} steps: {first}; then {plan.name}."
 
 
-def _reason(draft: Draft) -> str:
-    reason = draft.choice.reason
-    return reason if reason.startswith("named") else f"the config {reason}"
-
-
 def _start_sentence(draft: Draft, options: PlanOptions) -> str:
+    """From which weights the trainings start."""
     if draft.choice.start == "trained model":
         return f"The trainings start from the model {options.base}, whose layers stay."
     if draft.choice.start == "pretrained encoder":

@@ -36,11 +36,13 @@ from wenet_hs.tree.errors import Stopped
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 POLL_S = 0.1
+"""Seconds between two checks of which trainings have ended."""
 TRAINING_FAILED = 2
 """The exit code if a training fails, whatever its own is."""
 LINES_OF_LOG = 3
+"""Lines of the log of a failed training that are shown."""
 LINES_OF_TORCHRUN = 60
-"""torchrun prints a table after the error of a process."""
+"""The same with torchrun, which prints a table after the error of a process."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,21 +50,30 @@ class Programs:
     """The programs that the commands call."""
 
     wenet_hs: tuple[str, ...]
-    """The program and the first arguments of a command of wenet-hs."""
+    """The program `wenet-hs`, or a Python with the arguments that run its module."""
     python: str
+    """The Python that runs torchrun."""
 
 
 class StageFailed(Exception):
-    """A command has failed. It has printed why, unless `lines` say it."""
+    """A command has failed. It has printed the cause, unless that is in `lines`."""
 
     def __init__(self, code: int, lines: Sequence[str] = ()) -> None:
+        """
+        Args:
+            code: the exit code with which `wenet-hs own` ends.
+            lines: the end of the log of a failed training.
+        """
         super().__init__(code, lines)
         self.code = code
         self.lines = lines
 
 
 class StopRequested(BaseException):
-    """A signal asks this process to end. No handler of errors may catch it."""
+    """A signal asks this process to end.
+
+    It is no Exception, so that no handler of errors catches it.
+    """
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -70,7 +81,10 @@ class StopRequested(BaseException):
 
 
 def find_programs() -> Programs:
-    """wenet-hs beside this Python, also if its environment is not active; else its module."""
+    """The `wenet-hs` beside this Python, or its module if there is no such program.
+
+    So the commands belong to this environment, also if it is not active.
+    """
     script = Path(sys.executable).with_name("wenet-hs")
     if script.is_file():
         return Programs(wenet_hs=(str(script),), python=sys.executable)
@@ -83,13 +97,18 @@ def run_own(
     programs: Programs,
     show: Callable[[str], None],
 ) -> None:
-    """Check the options, and run the stages. `show` gets a line per stage.
+    """Check the options, and run the stages that they ask for.
 
-    When it returns or raises, none of its commands runs any more. Must be called in the main
-    thread, because it handles SIGTERM, SIGINT and SIGHUP; signals that are ignored stay ignored.
+    When it returns or raises, none of its commands runs any more. It handles SIGTERM, SIGINT and
+    SIGHUP, and must therefore be called in the main thread. Of these, signals that are ignored stay
+    ignored.
 
-    Raises: ConfigError for options of a stage that are wrong; StageFailed if a command fails;
-        Stopped after one of these signals.
+    Args:
+        options: of `wenet-hs own`.
+        programs: that the commands call.
+        show: is called with a line for the user at the start of each stage.
+    Raises: ConfigError if not exactly one form of recordings is given; StageFailed if a command
+        fails, such as the check of the options; Stopped after one of these signals.
     """
     runner = _Runner(options, programs)
     try:
@@ -108,47 +127,51 @@ def run_own(
 
 
 def _request_stop(number: int, frame: FrameType | None) -> None:
+    """A handler of signals that raises StopRequested in the main thread."""
     raise StopRequested(number)
 
 
 @contextmanager
 def _handled_by(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Call a function for each stop signal inside, unless it is ignored.
+    """Let a function handle the stop signals inside; afterwards the handlers are as before.
 
-    Afterwards the handlers are as before.
+    A signal that this process ignores stays ignored.
     """
-    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-    handled = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+    handlers_before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    handled = [number for number in STOP_SIGNALS if handlers_before[number] is not signal.SIG_IGN]
     for number in handled:
         signal.signal(number, handle)
     try:
         yield
     finally:
         for number in handled:
-            signal.signal(number, before[number])
+            signal.signal(number, handlers_before[number])
 
 
 @dataclass(frozen=True)
 class _RunningTraining:
     process: "subprocess.Popen[bytes]"
+    """The guard, whose exit code is that of the training."""
     log: Path
 
 
 class _Runner:
-    """Runs steps, and knows the processes that run."""
+    """Runs the steps of stages, and can stop all processes that it has started."""
 
     def __init__(self, options: OwnOptions, programs: Programs) -> None:
         self._options = options
         self._programs = programs
         self._trainings: list[_RunningTraining] = []
-        self._others: list[subprocess.Popen[bytes]] = []
-        """The live line, and the command of a step."""
         self._progress: subprocess.Popen[bytes] | None = None
+        """`wenet-hs progress`, the live line of the trainings; None: it does not run."""
+        self._others: list[subprocess.Popen[bytes]] = []
+        """The processes that are no trainings: the live line, and the command of a step."""
         self._guarded_end, self._own_end = os.pipe()
         """A pipe whose writing end closes when this process ends."""
         os.set_inheritable(self._guarded_end, True)
 
     def run_stage(self, stage: Stage) -> None:
+        """Run the steps one after the other. Raises StageFailed if a command fails."""
         for step in stage.make_steps():
             self._run_step(step)
         self._end_progress()
@@ -162,7 +185,7 @@ class _Runner:
             self._keep_options(step)
 
     def run_command(self, command: Command) -> None:
-        """Raises StageFailed for an exit code that the step does not accept."""
+        """Run a command until it ends. Raises StageFailed for an exit code it does not accept."""
         output = subprocess.DEVNULL if command.is_quiet else None
         process = self._start(command, output=output)
         self._others.append(process)
@@ -172,19 +195,24 @@ class _Runner:
             raise StageFailed(code)
 
     def _keep_options(self, step: KeptOptions) -> None:
+        """Write some options of the recipe into the folder that was made with them."""
         texts = option_texts(self._options)
         values = {name: texts[name] for name in step.names}
-        kept = FolderOptions("own", portable_values(values, step.folder))
+        kept = FolderOptions(recipe="own", values=portable_values(values, step.folder))
         write_folder_options(step.folder, kept)
 
     # ---- trainings
 
     @property
     def _num_at_a_time(self) -> int:
-        """Trainings at a time: one whose work is shared among processes is alone."""
+        """How many trainings run at the same time: --jobs, but one if it has several processes."""
         return self._options.jobs if self._options.nproc == 1 else 1
 
     def _run_trainings(self, step: Trainings) -> None:
+        """Run trainings side by side until all have ended, with a live line about them.
+
+        Raises StageFailed as soon as one has failed; the others still run then.
+        """
         for training in step.trainings:
             self._wait_until_fewer_run_than(self._num_at_a_time)
             self._start_training(training)
@@ -192,7 +220,10 @@ class _Runner:
         self._wait_until_fewer_run_than(1)
 
     def _start_training(self, training: LoggedTraining) -> None:
-        """The log of an earlier run is kept as NAME.log.old."""
+        """Start a training that writes to its log.
+
+        The log of an earlier run is kept as NAME.log.old.
+        """
         log = training.log
         log.parent.mkdir(parents=True, exist_ok=True)
         if log.is_file():
@@ -208,16 +239,21 @@ class _Runner:
         self._trainings.append(_RunningTraining(process, log))
 
     def _wait_until_fewer_run_than(self, number: int) -> None:
-        """Raises StageFailed with the end of its log for a training that fails."""
+        """Wait until fewer than `number` trainings run.
+
+        Raises StageFailed with the end of its log for a training that has failed.
+        """
         while True:
             for training in [*self._trainings]:
-                if training.process.poll() is not None:
+                has_ended = training.process.poll() is not None
+                if has_ended:
                     self._end_training(training)
             if len(self._trainings) < number:
                 return
             time.sleep(POLL_S)
 
     def _end_training(self, training: _RunningTraining) -> None:
+        """Forget a training that has ended. Raises StageFailed if it has failed."""
         self._trainings.remove(training)
         if training.process.returncode == 0:
             return
@@ -226,21 +262,18 @@ class _Runner:
         raise StageFailed(TRAINING_FAILED, lines)
 
     def _show_progress(self, model_dirs: Sequence[Path]) -> None:
-        """Start the live line of the trainings, if it does not run yet."""
+        """Start the live line of all trainings of the stage, if it does not run yet."""
         if self._progress is not None:
             return
         command = Command(
-            arguments=(
-                "progress",
-                *map(str, model_dirs),
-                *("--jobs", str(self._num_at_a_time)),
-            )
+            words=("progress", *map(str, model_dirs)),
+            flags={"--jobs": self._num_at_a_time},
         )
         self._progress = self._start(command)
         self._others.append(self._progress)
 
     def _end_progress(self) -> None:
-        """At its end the live line prints the last warnings."""
+        """End the live line, if it runs, and wait until it has printed the last warnings."""
         if self._progress is None:
             return
         self._progress.terminate()
@@ -258,9 +291,12 @@ class _Runner:
         error: int | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> "subprocess.Popen[bytes]":
-        """Start a command below a guard.
+        """Start a command below a guard, and return the guard.
+
+        The guard ends the command if this process ends without doing so.
 
         Args:
+            command: the call of `wenet-hs`.
             output: where its standard output goes; None: where that of this process goes.
             error: likewise for its standard error.
             environment: variables beside those of this process.
@@ -276,7 +312,7 @@ class _Runner:
         )
 
     def _command_line(self, command: Command) -> list[str]:
-        """The whole command, with torchrun if processes share its work."""
+        """The whole command; with torchrun if several processes share its work."""
         nproc = self._options.nproc
         if not command.is_shared or nproc == 1:
             return [*self._programs.wenet_hs, *command.arguments]
@@ -287,9 +323,11 @@ class _Runner:
     def stop(self) -> None:
         """Ask all processes to save their work and end, and wait for them.
 
-        A further signal asks them again; a training then ends at once.
+        A further stop signal asks them again, after which a training ends at once. It does not
+        interrupt the waiting.
         """
-        processes = [training.process for training in self._trainings] + self._others
+        processes = [training.process for training in self._trainings]
+        processes += self._others
 
         def terminate(number: int = 0, frame: FrameType | None = None) -> None:
             for process in processes:

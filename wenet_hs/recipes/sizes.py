@@ -15,10 +15,10 @@ from wenet_hs.recipes.conf_files import conf_file
 from wenet_hs.tree.errors import ConfigError
 
 AUTO = "auto"
-"""The `--size` that follows from the hours of speech."""
+"""The `--size` that is chosen by the hours of training speech."""
 SIZES_FILE = "own_sizes.yaml"
 NO_LIMIT = math.inf
-"""The limit of the last size or number of steps, which serves any number of hours."""
+"""The limit of the last row of sizes or of steps, which is for any number of hours."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Size:
 
     name: str
     below_hours: float
-    """It serves fewer hours of training speech than this; NO_LIMIT: any number."""
+    """It is for fewer hours of training speech than this; NO_LIMIT: for any number of hours."""
     first_steps: int
     """Optimizer steps of the first part of training, by CTC only; 0: there is none."""
     steps: int
@@ -41,7 +41,7 @@ class StepsOfHours:
     """The number of optimizer steps for an amount of speech."""
 
     below_hours: float
-    """As that of `Size`."""
+    """It is for fewer hours of training speech than this; NO_LIMIT: for any number of hours."""
     steps: int
 
 
@@ -68,8 +68,9 @@ class SizeTable:
             raise ConfigError(f"--size {name}", f"must be {', '.join(first)} or {last}")
 
     def choose(self, name: str, hours: float) -> Size:
-        """The size of this name; of `auto` the first one whose limit is above the hours of speech.
+        """The size of this name; for `auto` the first one whose limit is above `hours`.
 
+        `hours`: of training speech.
         Raises ConfigError if there is no size of this name.
         """
         self.check_name(name)
@@ -77,32 +78,39 @@ class SizeTable:
             return next(size for size in self.sizes if hours < size.below_hours)
         return next(size for size in self.sizes if size.name == name)
 
-    def encoder_steps(self, config: Path, hours: float, *, given: Path) -> int:
-        """The steps of a training with a pretrained encoder.
+    def choose_encoder_steps(self, config: Path, hours: float, *, named_config: Path) -> int:
+        """The number of optimizer steps of a training with a pretrained encoder.
 
         Args:
-            config: the YAML of the training.
+            config: the YAML of the training. Only its name counts.
             hours: of training speech.
-            given: the YAML that `--config` named, for the error.
-        Raises ConfigError if the table has no steps for the config.
+            named_config: the YAML that `--config` names, for the error. `config` may have been
+                chosen by the encoder instead.
+        Raises: ConfigError if the table has no steps for the config.
         """
         rows = self.steps_by_config.get(config.name)
         if rows is None:
             missing = f"conf/{SIZES_FILE} has no steps for {config.name}"
-            raise ConfigError(f"--config {given}", missing, "add a line")
+            raise ConfigError(f"--config {named_config}", missing, "add a line")
         return next(row.steps for row in rows if hours < row.below_hours)
 
 
 def read_size_table(path: Path | None = None) -> SizeTable:
-    """The table of a file; None: of the file that belongs to wenet_hs.
+    """The table of a file; None: of conf/own_sizes.yaml of wenet_hs.
 
-    Raises ConfigError with the line of each fault: an unknown key, no size, limits that do not
-    increase.
+    Raises ConfigError with the line of each fault: an unknown key, no size, a size with the name
+    `auto`, a config without steps, limits that do not increase.
     """
     content = load_section(path or conf_file(SIZES_FILE), _SizesFile)
-    sizes = tuple(_make_size(name, section) for name, section in content.sizes.items())
-    steps = {name: tuple(map(_make_steps, rows)) for name, rows in content.encoder_steps.items()}
-    return SizeTable(sizes=sizes, adapted=_as_overrides(content.adapted), steps_by_config=steps)
+    sizes = [_make_size(name, section) for name, section in content.sizes.items()]
+    steps_by_config = {
+        name: tuple(map(_make_steps, sections)) for name, sections in content.encoder_steps.items()
+    }
+    return SizeTable(
+        sizes=tuple(sizes),
+        adapted=_format_settings(content.adapted),
+        steps_by_config=steps_by_config,
+    )
 
 
 # ---- the form of the file
@@ -129,61 +137,74 @@ class _SizesFile(Section):
     encoder_steps: dict[str, list[_StepsSection]]
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
+        """The key and the text of each fault of the file as a whole.
+
+        These are: no size, a size with the name `auto`, a config without steps, and limits in a
+        wrong order.
+        """
         if not self.sizes:
             yield "sizes", "there is no size; add one"
         if AUTO in self.sizes:
             yield f"sizes.{AUTO}", "is the choice by hours; use another name"
-        of_sizes = [section.below_hours for section in self.sizes.values()]
-        for name, fault in zip(self.sizes, _limit_faults(of_sizes), strict=True):
+        limits_of_sizes = [section.below_hours for section in self.sizes.values()]
+        for name, fault in zip(self.sizes, _limit_faults(limits_of_sizes), strict=True):
             if fault:
                 yield f"sizes.{name}.below_hours", fault
-        for name, rows in self.encoder_steps.items():
-            if not rows:
+        for name, sections in self.encoder_steps.items():
+            if not sections:
                 yield f"encoder_steps.{name}", "there are no steps; add some, or remove it"
-            faults = filter(None, _limit_faults([row.below_hours for row in rows]))
-            yield from ((f"encoder_steps.{name}", f"below_hours {fault}") for fault in faults)
+            for fault in _limit_faults([section.below_hours for section in sections]):
+                if fault:
+                    yield f"encoder_steps.{name}", f"below_hours {fault}"
 
 
 def _limit_faults(limits: Sequence[float | None]) -> list[str]:
-    """What is wrong with each limit, an empty text if nothing is.
+    """For each limit of hours the text of its fault; an empty text if it is right.
 
-    Limits must increase, and the last one is null.
+    Each limit must be above the one before. The last one must be None, which is no limit and above
+    all numbers.
     """
-    faults = [""] if limits else []
-    for before, limit in pairwise(map(_limit, limits)):
+    if not limits:
+        return []
+    faults = [""]  # nothing is before the first limit
+    for before, limit in pairwise(map(_as_hours, limits)):
         fault = f"must be above that of the one before, {_limit_text(before)}"
         faults.append("" if limit > before else fault)
-    if limits and limits[-1] is not None and not faults[-1]:
-        faults[-1] = f"is {limits[-1]:g} in the last one; set null, which serves any hours"
+    last = limits[-1]
+    if last is not None and not faults[-1]:
+        faults[-1] = f"is {last:g} in the last one; set null, which serves any hours"
     return faults
 
 
-def _limit(below_hours: float | None) -> float:
-    return NO_LIMIT if below_hours is None else below_hours
+def _as_hours(limit: float | None) -> float:
+    """A limit of the file as a number; null in the file is no limit."""
+    return NO_LIMIT if limit is None else limit
 
 
-def _limit_text(limit: float) -> str:
-    return "null" if limit == NO_LIMIT else f"{limit:g}"
+def _limit_text(hours: float) -> str:
+    """A limit as it is written in the file."""
+    return "null" if hours == NO_LIMIT else f"{hours:g}"
 
 
 def _make_size(name: str, section: _SizeSection) -> Size:
     return Size(
         name=name,
-        below_hours=_limit(section.below_hours),
+        below_hours=_as_hours(section.below_hours),
         first_steps=section.first_steps,
         steps=section.steps,
-        settings=_as_overrides(section.settings),
+        settings=_format_settings(section.settings),
     )
 
 
 def _make_steps(section: _StepsSection) -> StepsOfHours:
-    return StepsOfHours(below_hours=_limit(section.below_hours), steps=section.steps)
+    return StepsOfHours(below_hours=_as_hours(section.below_hours), steps=section.steps)
 
 
-def _as_overrides(settings: Mapping[str, SettingValue]) -> tuple[str, ...]:
-    return tuple(f"{key}={_as_yaml(value)}" for key, value in settings.items())
+def _format_settings(settings: Mapping[str, SettingValue]) -> tuple[str, ...]:
+    """The settings as `key=value`, in which `--override_config` reads the value as YAML."""
+    return tuple(f"{key}={_format_value(value)}" for key, value in settings.items())
 
 
-def _as_yaml(value: SettingValue) -> str:
-    """A value as `--override_config` reads it: JSON is YAML, and text is written as it is."""
+def _format_value(value: SettingValue) -> str:
+    """A value as YAML: JSON is YAML, and text is written as it is."""
     return value if isinstance(value, str) else json.dumps(value)

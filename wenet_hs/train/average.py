@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints chosen by validation metrics: which to keep, when to stop early, and their average as
-`final.pt`.
-"""
+"""What depends on validations: checkpoints to keep, early stopping, checkpoints to average."""
 
-import itertools
 import json
 import logging
 import math
@@ -27,168 +24,201 @@ from wenet_hs.tree.errors import CheckpointError
 logger = logging.getLogger(__name__)
 
 
-def _cost(metrics: Mapping[str, float], metric: str) -> float:
-    """The metric, negated if higher is better; infinite if it was not measured or not finite."""
-    value = metrics.get(metric, math.inf)
-    return -value if metric == "accuracy" and value != math.inf else value
-
-
-def _sorted_by_cost(known: Mapping[Path, Progress], metric: str) -> list[Path]:
-    """The checkpoints whose validation measured the metric, the best one first."""
-    costs = sorted((_cost(progress.measured(), metric), path) for path, progress in known.items())
-    return [path for cost, path in costs if cost != math.inf]
+BYTES_PER_GB = 1e9
+UNMEASURED = math.inf
+"""The cost of a metric that a validation did not measure, or that was not finite."""
 
 
 def is_out_of_patience(
     validations: Sequence[Mapping[str, float]], conf: EarlyStoppingConf | None
 ) -> bool:
-    """Whether the last `patience` validations, or more, brought no improvement.
+    """Whether at least the last `patience` validations brought no improvement by `min_delta`.
 
-    It depends only on the recorded validations, so a resumed run stops at the same step. A value
-    that was not finite is no improvement.
+    False without `conf`, the section `early_stopping`. It depends only on the recorded validations,
+    so a resumed run stops at the same step. A value that was not finite is no improvement.
+
+    `validations`: the metrics of each validation, the oldest first.
     """
     if conf is None:
         return False
-    best, since_best = math.inf, 0
+    best_cost = UNMEASURED
+    num_since_best = 0
     for metrics in validations:
         cost = _cost(metrics, conf.metric)
-        if cost < best - conf.min_delta:
-            best, since_best = cost, 0
+        if cost < best_cost - conf.min_delta:
+            best_cost = cost
+            num_since_best = 0
         else:
-            since_best += 1
-    return since_best >= conf.patience
+            num_since_best += 1
+    return num_since_best >= conf.patience
 
 
 def kept_checkpoint_bytes(config: TrainingConfig, checkpoint_bytes: int, num_saves: int) -> int:
-    """The size of all checkpoints that the config keeps, at most.
+    """How many bytes the checkpoints that the config keeps have together, at most.
 
     Args:
-        checkpoint_bytes: of one of them.
-        num_saves: checkpoints that are written in the whole training.
+        checkpoint_bytes: the size of one checkpoint.
+        num_saves: how many checkpoints the whole training writes.
     """
-    num_best = config.keep_checkpoints if config.keep_best is None else config.keep_best
-    kept = checkpoint_bytes * min(num_saves, config.keep_checkpoints + num_best)
+    num_kept = min(num_saves, config.keep_checkpoints + _num_best_to_keep(config))
+    kept_bytes = checkpoint_bytes * num_kept
     if config.keep_checkpoints_gb is None:
-        return kept
-    limit = round(1e9 * config.keep_checkpoints_gb)
-    return min(kept, max(checkpoint_bytes, limit))
+        return kept_bytes
+    limit_bytes = round(BYTES_PER_GB * config.keep_checkpoints_gb)
+    # The newest checkpoint is kept also if it is larger than the limit.
+    return min(kept_bytes, max(checkpoint_bytes, limit_bytes))
+
+
+def _num_best_to_keep(config: TrainingConfig) -> int:
+    """How many of the best checkpoints the config keeps, besides the newest ones."""
+    return config.keep_checkpoints if config.keep_best is None else config.keep_best
 
 
 def checkpoints_to_keep(folder: Path, config: TrainingConfig) -> set[Path]:
-    """The checkpoints that the config keeps: `keep_checkpoints`, `keep_best` by `keep_best_by`, and
-    the best one by the metric of `early_stopping`, which becomes `final.pt`; of these what
-    `keep_checkpoints_gb` has space for.
+    """The checkpoints in a folder that the config keeps; all others may be deleted.
+
+    These are the newest one, the best one by the metric of `early_stopping`, which becomes
+    `final.pt`, the `keep_best` best ones by `keep_best_by`, and the `keep_checkpoints` newest ones.
+    With `keep_checkpoints_gb` the first two are kept, and of the others, in this order, as many as
+    there is space for.
 
     A checkpoint written for a signal is kept only while it is the newest one: an interrupted run
     ends with the same checkpoints as an uninterrupted one. A checkpoint whose progress cannot be
     read is not among the best.
     """
-    known: dict[Path, Progress] = {}
+    progress_of: dict[Path, Progress] = {}  # the oldest checkpoint first
     for path in list_checkpoints(folder):
         try:
-            known[path] = read_checkpoint_progress(path)
+            progress_of[path] = read_checkpoint_progress(path)
         except CheckpointError:
-            known[path] = Progress()
-    regular = [path for path, progress in known.items() if not progress.interim]
-    num_best = config.keep_checkpoints if config.keep_best is None else config.keep_best
-    always = list(known)[-1:]
+            progress_of[path] = Progress()
+    always_kept = list(progress_of)[-1:]
     if config.early_stopping is not None:
-        always += _sorted_by_cost(known, config.early_stopping.metric)[:1]
-    best = _sorted_by_cost(known, config.keep_best_by)[:num_best]
-    kept = list(dict.fromkeys([*always, *best, *regular[: -config.keep_checkpoints - 1 : -1]]))
-    if (limit_gb := config.keep_checkpoints_gb) is None:
-        return {*kept}
-    totals = itertools.accumulate(
-        sum(file.stat().st_size for file in path.iterdir()) for path in kept
-    )
-    return {
-        *always,
-        *(path for path, total in zip(kept, totals, strict=True) if total <= 1e9 * limit_gb),
-    }
+        always_kept += _sort_by_metric(progress_of, config.early_stopping.metric)[:1]
+    best = _sort_by_metric(progress_of, config.keep_best_by)[: _num_best_to_keep(config)]
+    newest_first = _without_interim(progress_of)[::-1]
+    candidates = [*always_kept, *best, *newest_first[: config.keep_checkpoints]]
+    kept = list(dict.fromkeys(candidates))  # each one once, at its first place
+    if config.keep_checkpoints_gb is None:
+        return set(kept)
+    limit_bytes = BYTES_PER_GB * config.keep_checkpoints_gb
+    fitting = set(always_kept)
+    total_bytes = 0
+    for path in kept:
+        total_bytes += sum(file.stat().st_size for file in path.iterdir())
+        if total_bytes <= limit_bytes:
+            fitting.add(path)
+    return fitting
 
 
 def choose_checkpoints(model_dir: Path, num: int, by: str) -> list[Path]:
-    """The `num` checkpoints to average: the newest ones (`last`), or the best ones by a validation
-    metric.
+    """The `num` checkpoints of a model folder to average: the newest ones, or the best ones.
 
-    `by`: `last`, a metric such as `accuracy`, or `cv_loss`, WeNet's name of `loss`.
+    The newest or best one is the last. Damaged checkpoints are skipped with a warning. If there are
+    fewer than `num`, all are chosen, with a warning.
 
-    Damaged checkpoints are skipped with a warning. `last` skips checkpoints written for a signal.
-    If there are fewer than `num`, all are chosen, with a warning. Raises CheckpointError if there
-    is none.
+    `by`: `last` for the newest ones, without those written for a signal if there are others; a
+    metric of the validation such as `accuracy` for the best ones; `cv_loss` is WeNet's name of
+    `loss`.
+    Raises CheckpointError if there is no such checkpoint.
     """
     folder = model_dir / "checkpoints"
-    known: dict[Path, Progress] = {}
+    progress_of: dict[Path, Progress] = {}  # the oldest checkpoint first
     for path in list_checkpoints(folder):
         fault = verification_error(path)
         if fault is None:
-            known[path] = read_checkpoint_progress(path)
+            progress_of[path] = read_checkpoint_progress(path)
         else:
             logger.warning("checkpoint %s: %s; not averaged", path, fault)
-    if not known and any(model_dir.glob("epoch_*.pt")):
-        raise CheckpointError(
-            model_dir,
-            "has checkpoints of WeNet, which are not averaged here",
-            "average them by WeNet",
-        )
-    if not known:
-        raise CheckpointError(
-            folder, "no intact checkpoint to average", "run `wenet-hs train` first"
-        )
+    if not progress_of:
+        raise _no_checkpoint_error(model_dir)
     if by == "last":
-        candidates = [path for path, progress in known.items() if not progress.interim] or list(
-            known
-        )[-1:]
+        candidates = _without_interim(progress_of) or list(progress_of)[-1:]
     else:
-        candidates = _sorted_by_cost(known, "loss" if by == "cv_loss" else by)[::-1]
+        metric = "loss" if by == "cv_loss" else by
+        best_first = _sort_by_metric(progress_of, metric)
+        candidates = best_first[::-1]
     if not candidates:
-        raise CheckpointError(
-            folder, f"no checkpoint whose validation measured {by}", "use --by last"
-        )
+        found = f"no checkpoint whose validation measured {by}"
+        raise CheckpointError(folder, found, "use --by last")
     if len(candidates) < num:
-        logger.warning(
-            "%s: checkpoints to average: %d instead of %d", model_dir, len(candidates), num
-        )
+        message = "%s: checkpoints to average: %d instead of %d"
+        logger.warning(message, model_dir, len(candidates), num)
     return candidates[-num:]
 
 
+def _no_checkpoint_error(model_dir: Path) -> CheckpointError:
+    """The error of a model folder without an intact checkpoint; it may be one of WeNet."""
+    if any(model_dir.glob("epoch_*.pt")):
+        found = "has checkpoints of WeNet, which are not averaged here"
+        return CheckpointError(model_dir, found, "average them by WeNet")
+    found = "no intact checkpoint to average"
+    return CheckpointError(model_dir / "checkpoints", found, "run `wenet-hs train` first")
+
+
+def _without_interim(progress_of: Mapping[Path, Progress]) -> list[Path]:
+    """The checkpoints in their order, without those that were written for a signal."""
+    return [path for path, progress in progress_of.items() if not progress.interim]
+
+
+def _sort_by_metric(progress_of: Mapping[Path, Progress], metric: str) -> list[Path]:
+    """The checkpoints whose validation measured the metric, the best one first."""
+    costs = [
+        (_cost(progress.metrics_of_step(), metric), path) for path, progress in progress_of.items()
+    ]
+    return [path for cost, path in sorted(costs) if cost != UNMEASURED]
+
+
+def _cost(metrics: Mapping[str, float], metric: str) -> float:
+    """The value of a metric in a validation, negated for the accuracy: the lowest is the best one.
+
+    UNMEASURED if the validation does not have the metric.
+    """
+    value = metrics.get(metric, UNMEASURED)
+    is_higher_better = metric == "accuracy"
+    return -value if is_higher_better and value != UNMEASURED else value
+
+
 def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
-    """The mean of the floating-point weights, summed in float64; integer buffers are those of the
-    last checkpoint.
+    """The mean of the weights of checkpoints, by name; integers are those of the last checkpoint.
+
+    Weights are summed in float64, in the order of the checkpoints.
 
     Raises CheckpointError if a checkpoint is damaged, if they are of trainings with other settings,
     units or data, or if weights are not finite.
     """
-    total: dict[str, torch.Tensor] = {}
-    last: dict[str, torch.Tensor] = {}
+    totals: dict[str, torch.Tensor] = {}
+    weights: dict[str, torch.Tensor] = {}  # of one checkpoint; after the loop of the last one
     frozen: dict[str, torch.Tensor] = {}
-    fingerprint: dict[str, str] = {}
-    frozen_file = None
+    frozen_file = None  # what the checkpoint says of the file that `frozen` was read from
+    first_fingerprint: dict[str, str] = {}
     for path in paths:
         check_intact(path)
         record = json.loads((path / "state.json").read_text("utf-8"))
-        this = record["fingerprint"]
-        fingerprint = fingerprint or this
-        for name in fingerprint:  # models of equal shapes may still have different units
-            if this.get(name) != fingerprint[name]:
+        first_fingerprint = first_fingerprint or record["fingerprint"]
+        # Models with weights of equal shapes may still have different units.
+        for name, sha256 in first_fingerprint.items():
+            if record["fingerprint"].get(name) != sha256:
                 found = f"was trained with another {name} than {paths[0]}"
                 raise CheckpointError(path, found, "average one training's checkpoints only")
         if record.get("frozen") != frozen_file:
             frozen_file = record["frozen"]
             frozen = read_frozen(path)
-        last = frozen | load_dict(path / "model.pt")
-        for name, value in last.items():
+        weights = frozen | load_dict(path / "model.pt")
+        for name, value in weights.items():
             if not torch.isfinite(value).all():
-                raise CheckpointError(
-                    path, f"{name} holds values that are not finite", "leave this checkpoint out"
-                )
-            total[name] = value.double() + total[name] if name in total else value.double()
-    return {
-        name: (total[name] / len(paths)).to(value.dtype) if value.is_floating_point() else value
-        for name, value in last.items()
-    }
+                found = f"{name} holds values that are not finite"
+                raise CheckpointError(path, found, "leave this checkpoint out")
+            total = value.double()
+            totals[name] = total + totals[name] if name in totals else total
+    averaged: dict[str, torch.Tensor] = {}
+    for name, value in weights.items():
+        averaged[name] = value
+        if value.is_floating_point():
+            averaged[name] = (totals[name] / len(paths)).to(value.dtype)
+    return averaged
 
 
 def read_validations(checkpoints: Sequence[Path]) -> dict[Path, Mapping[str, float]]:
-    """Each checkpoint with the metrics that its validation measured."""
-    return {path: read_checkpoint_progress(path).measured() for path in checkpoints}
+    """The metrics that the validation of each checkpoint measured; empty if it had none."""
+    return {path: read_checkpoint_progress(path).metrics_of_step() for path in checkpoints}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fine-tuning: start with the weights of a trained model that may have other units, trees and
-heads.
+"""Fine-tuning: the first weights of a model from a trained model with other units, trees or heads.
 
-Units are matched by their text, a side of a tree's decision by its shared units, which are those of
-both tables.
+`read_base_model` reads the trained model, and `load_base_weights` copies what fits of its weights.
+Units are matched by their text. A node of a tree takes the weights of the old node that divides
+the shared units alike; the shared units are those of both tables.
 
 Dimension key: V new units, R rows of a new parameter.
 """
@@ -11,10 +11,9 @@ Dimension key: V new units, R rows of a new parameter.
 import itertools
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -65,11 +64,16 @@ logger = logging.getLogger(__name__)
 
 Ints = NDArray[np.int64]
 
+UNMATCHED = -1
+"""In place of an old unit or row: the trained model has none that corresponds to the new one."""
+NO_SHARED_UNIT = 0
+"""The key of a node of a tree below which there are no shared units."""
 _HEAD_PREFIXES = {"head_conf": ("head.", "right_head."), "ctc_conf.head_conf": ("ctc.head.",)}
-"""Prefixes of a head's parameters, by the section of its settings; the heads of both decoders have
-one structure.
+"""Prefixes of a head's parameters, by the section of its settings.
+
+The heads of both decoders have one structure.
 """
-_ALL_PREFIXES = tuple(itertools.chain(*_HEAD_PREFIXES.values()))
+_ALL_HEAD_PREFIXES = tuple(itertools.chain(*_HEAD_PREFIXES.values()))
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,7 @@ class RowCount:
 
     taken: int
     rows: int
+    """All rows of the parameter."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,7 @@ class FineTuneReport:
 
     checkpoint: str
     unit_table: str | None
-    """The old unit table; None if there is none, and the old units are assumed to be the new ones."""
+    """The old unit table; None: there is none, and the old units are assumed to be the new ones."""
     units_kept: int
     units_new: list[str] = field(default_factory=list)
     units_dropped: list[str] = field(default_factory=list)
@@ -98,199 +103,40 @@ class FineTuneReport:
     """Those of the trained model's heads and decoder that this model does not have."""
 
     def to_json(self) -> str:
+        """The content of `fine_tune.json`."""
         return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
 
     def log(self) -> None:
-        """Log it in a few lines, with long lists shortened."""
+        """Log the report in a few lines, with long lists shortened.
 
-        def listed(names: Sequence[str]) -> str:
-            return list_names(names, most=20) or "none"
-
-        logger.info("weights from %s; new: %s", self.checkpoint, listed(self.parameters_new))
+        It is a warning if the trained model has no unit table.
+        """
+        new_parameters = _shorten_list(self.parameters_new)
+        logger.info("weights from %s; new: %s", self.checkpoint, new_parameters)
         if self.parameters_dropped:
-            logger.info("dropped: %s", listed(self.parameters_dropped))
+            logger.info("dropped: %s", _shorten_list(self.parameters_dropped))
         if self.unit_table is None:
-            logger.warning(
-                "%s: no unit table next to it; its units are assumed to be the same",
-                self.checkpoint,
-            )
+            message = "%s: no unit table next to it; its units are assumed to be the same"
+            logger.warning(message, self.checkpoint)
         else:
-            new, dropped = (
-                listed([*map(repr, units)]) for units in (self.units_new, self.units_dropped)
-            )
-            logger.info(
-                "units of %s: %d kept; new: %s; dropped: %s",
-                self.unit_table,
-                self.units_kept,
-                new,
-                dropped,
-            )
-        parts = [
+            new_units = _shorten_list([repr(unit) for unit in self.units_new])
+            dropped_units = _shorten_list([repr(unit) for unit in self.units_dropped])
+            message = "units of %s: %d kept; new: %s; dropped: %s"
+            logger.info(message, self.unit_table, self.units_kept, new_units, dropped_units)
+        in_part = [
             f"{name} {count.taken} of {count.rows} rows"
             for name, count in self.parameters_in_part.items()
         ]
-        logger.info("parameters: %d taken; in part: %s", self.parameters_taken, listed(parts))
+        message = "parameters: %d taken; in part: %s"
+        logger.info(message, self.parameters_taken, _shorten_list(in_part))
 
 
-class UnitMap(NamedTuple):
-    """The old id of each new unit, (V,) each, -1 for a new unit.
-
-    No old id comes twice in `outputs`.
-    """
-
-    inputs: Ints
-    """For the decoder's embedding. Its inputs contain <sos>, but not <eos>."""
-    outputs: Ints
-    """For the heads. Their targets contain <eos>, but not <sos>."""
+def _shorten_list(names: Sequence[str]) -> str:
+    """Names as a text with at most 20 of them; `none` without any."""
+    return list_names(names, most=20) or "none"
 
 
-class RowMapping(NamedTuple):
-    """The old row that each row of a new parameter takes."""
-
-    name: str
-    """The name of the old parameter inside its head."""
-    source: Ints
-    """(R,) old rows, -1 where the new row keeps its random values."""
-    is_flipped: NDArray[np.bool_] | None = None
-    """(R,) whether the row changes its sign, because left and right are swapped.
-
-    None: no row does.
-    """
-
-
-def load_base_weights(model: AsrModel, base: "BaseModel", units: UnitTable) -> FineTuneReport:
-    """Copy the matching weights of a trained model.
-
-    Encoder and decoder layers must be equal, but one of the models may have no decoder. Parameters
-    of units are matched by unit symbol, those of tree nodes by the units below them. All others
-    keep the values of `model`.
-
-    `model`: freshly built, over `units`.
-
-    Raises: CheckpointError, DataError or ConfigError if the weights and the files next to them do
-    not belong together, or are of another encoder or decoder.
-    """
-    same_ids = np.arange(len(units))
-    unit_map = UnitMap(same_ids, same_ids) if base.table is None else match_units(base.table, units)
-    if base.table is None and base.num_units != len(units):
-        found = f"made for {base.num_units} units, here are {len(units)}, and its unit table is not next to it"
-        raise CheckpointError(base.where, found, f"put its units.txt into {base.files.folder}")
-    own = {name: value.detach().cpu() for name, value in model.state_dict().items()}
-    have_decoders = model.decoder is not None and has_decoder(base.state)
-    mapped = _ALL_PREFIXES if have_decoders else (*_ALL_PREFIXES, "decoder.")
-    state = {name: value for name, value in base.state.items() if not name.startswith(mapped)}
-    _check_encoder(own, state, base.where)
-    counts: dict[str, RowCount] = {}
-    mappings = _map_parameters(model, base, unit_map)
-    for name, value in own.items():
-        if name in mappings:
-            state[name], counts[name] = mix_rows(
-                value, base.state[mappings[name].name], mappings[name]
-            )
-        elif name.startswith(mapped):
-            state[name], counts[name] = value, RowCount(0, len(value))
-    statistics = (
-        {"encoder.global_cmvn.mean", "encoder.global_cmvn.istd"} & own.keys() & base.state.keys()
-    )
-    pairs = [(own[name], base.state[name].to(own[name].dtype)) for name in statistics]
-    if any(
-        ours.shape == theirs.shape and not torch.allclose(ours, theirs, 1e-4, 1e-5)
-        for ours, theirs in pairs
-    ):
-        found = (
-            "features are normalised with its own statistics, not with those of cmvn_conf.cmvn_file"
-        )
-        logger.warning("%s: %s: its encoder was trained on them", base.where, found)
-    load_weights(model, state, base.where)
-    if isinstance(model.encoder, PretrainedEncoder):
-        check_same_outputs(model.encoder.description, base.files.folder / "encoder.json")
-    return _report(base, units, unit_map, counts, own)
-
-
-def _check_encoder(own: Mapping[str, Tensor], state: Mapping[str, Tensor], where: str) -> None:
-    """Raise CheckpointError if the weights are of another encoder.
-
-    The heads are compared after it: then they have one width, that of the encoder's output.
-    """
-    own_encoder = {name: value for name, value in own.items() if name.startswith("encoder.")}
-    encoder = {name: value for name, value in state.items() if name.startswith("encoder.")}
-    check_weights(own_encoder, encoder, where)
-
-
-def _report(
-    base: "BaseModel",
-    units: UnitTable,
-    unit_map: UnitMap,
-    counts: Mapping[str, RowCount],
-    own: Mapping[str, Tensor],
-) -> FineTuneReport:
-    """What was taken.
-
-    Args:
-        counts: rows of the parameters of heads and embeddings, in all and taken; all others are
-            taken whole.
-        own: the parameters of the new model.
-    """
-    is_kept = (unit_map.inputs >= 0) | (unit_map.outputs >= 0)
-    kept_ids = {*unit_map.inputs.tolist(), *unit_map.outputs.tolist()}
-    old_units = units.units if base.table is None else base.table.units
-    table_path = base.files.table_path
-    incomplete = {name: count for name, count in counts.items() if count.taken < count.rows}
-    in_part = {name: count for name, count in incomplete.items() if count.taken > 0}
-    return FineTuneReport(
-        checkpoint=base.where,
-        unit_table=None if table_path is None else str(table_path),
-        units_kept=int(is_kept.sum()),
-        units_new=[unit for unit, kept in zip(units.units, is_kept, strict=True) if not kept],
-        units_dropped=[unit for unit_id, unit in enumerate(old_units) if unit_id not in kept_ids],
-        parameters_taken=len(own) - len(incomplete),
-        parameters_in_part=in_part,
-        parameters_new=[name for name in incomplete if name not in in_part],
-        parameters_dropped=[name for name in base.state if name not in own],
-    )
-
-
-def _map_parameters(model: AsrModel, base: "BaseModel", unit_map: UnitMap) -> dict[str, RowMapping]:
-    """The row mappings of heads and embeddings, by the names of the parameters of `model`."""
-    same_units = base.num_units == model.num_units and bool(
-        (np.stack(unit_map) == np.arange(model.num_units)).all()
-    )
-    names = model.state_dict().keys()
-    found = {
-        name: RowMapping(name, unit_map.inputs)
-        for name in names
-        if name.startswith("decoder.") and name.endswith(".embed.0.weight")
-    }
-    for section, prefixes in _HEAD_PREFIXES.items():
-        new = model.head if section == "head_conf" else model.ctc.head
-        old = None if new is None else base.head(section, new, same_units=same_units)
-        of_head = {} if old is None or new is None else map_head(old, new, unit_map.outputs)
-        for prefix, (name, mapping) in itertools.product(prefixes, of_head.items()):
-            found[prefix + name] = mapping._replace(name=prefix + mapping.name)
-    return {
-        name: mapping
-        for name, mapping in found.items()
-        if name in names and mapping.name in base.state
-    }
-
-
-def mix_rows(own: Tensor, theirs: Tensor, mapping: RowMapping) -> tuple[Tensor, RowCount]:
-    """The mapped rows of `theirs`, and the other rows of `own`: (R, …) in the dtype of `own`.
-
-    If the other dimensions differ, or rows are missing, it returns `theirs`, and `load_weights`
-    reports the shape.
-    """
-    if own.shape[1:] != theirs.shape[1:] or mapping.source.max(initial=-1) >= len(theirs):
-        return theirs, RowCount(0, len(own))
-    source = torch.from_numpy(mapping.source)
-    is_taken = source >= 0
-    taken = theirs[source[is_taken]].to(own.dtype)
-    if mapping.is_flipped is not None:
-        is_flipped = torch.from_numpy(mapping.is_flipped)[is_taken]
-        taken = torch.where(is_flipped.view(-1, *[1] * (own.dim() - 1)), -taken, taken)
-    result = own.clone()
-    result[is_taken] = taken
-    return result, RowCount(int(is_taken.sum()), len(own))
+# ---- the trained model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,11 +146,11 @@ class BaseModel:
     weights: ModelWeights
     files: FilesOfWeights
     trees: Mapping[str, AnyTree]
-    """By section of the head."""
+    """The trees of the heads, by the section of the head's settings."""
 
     @property
     def where(self) -> str:
-        """The file or checkpoint folder of the weights."""
+        """The file or checkpoint folder of the weights, for messages."""
         return self.weights.where
 
     @property
@@ -314,30 +160,38 @@ class BaseModel:
 
     @property
     def table(self) -> UnitTable | None:
+        """The unit table next to the weights; None if there is none."""
         return self.files.table
 
     @property
     def num_units(self) -> int:
-        """Raises CheckpointError if neither a unit table nor the weights tell it."""
+        """The number of units: of the unit table, or else by the shape of the weights.
+
+        Raises CheckpointError if neither tells it.
+        """
         if self.table is not None:
             return len(self.table)
         num_units = find_num_units(self.state)
         if num_units is None:
-            fault = "its number of units is not known, and its unit table is not next to it"
-            raise CheckpointError(self.where, fault, f"put its units.txt into {self.files.folder}")
+            found = "its number of units is not known, and its unit table is not next to it"
+            raise CheckpointError(self.where, found, f"put its units.txt into {self.files.folder}")
         return num_units
 
-    def head(self, section: str, new: OutputHead, *, same_units: bool) -> OutputHead | None:
-        """A head with the structure of the trained model's head, without its weights; None if that
-        is unknown, or if the trained model has no decoder, which would have this head.
+    def rebuild_head(
+        self, section: str, new_head: OutputHead, *, same_units: bool
+    ) -> OutputHead | None:
+        """A head with the structure of the trained model's head, but without its weights.
 
-        Without a train.yaml only a softmax and a binary tree head are recognized. Another head, or
-        one without its tree, is assumed to have the structure of the new one, if the shapes are
-        equal and `same_units`. A warning says that this is assumed, or that a head is not
-        recognized.
+        Without a train.yaml, only a softmax and a binary tree are recognized by their parameters.
+        A head that is not recognized, or whose tree is missing, is assumed to be like the new one
+        if units and shapes are equal. Both cases are logged as warnings.
 
-        `new`: the head of the new model, over an encoder of the same width.
-
+        Args:
+            section: the section of the head's settings.
+            new_head: this head of the new model.
+            same_units: whether old and new units are the same, in the same order.
+        Returns: None if the structure is unknown, or the trained model has no decoder and so not
+            this head.
         Raises: CheckpointError if the train.yaml or the tree next to the weights does not belong to
             them.
         """
@@ -345,42 +199,36 @@ class BaseModel:
             return None
         prefix = _HEAD_PREFIXES[section][0]
         shapes = {
-            name.removeprefix(prefix): v.shape
-            for name, v in self.state.items()
+            name.removeprefix(prefix): value.shape
+            for name, value in self.state.items()
             if name.startswith(prefix)
         }
-        conf = self._head_conf(section, shapes)
+        conf = self._find_head_conf(section, shapes)
         tree = self.trees.get(section)
-        may_be_new = tree is None and same_units and _head_shapes(new) == shapes
+        may_be_like_new = tree is None and same_units and _head_shapes(new_head) == shapes
         if conf is None:
-            to_do = (
-                "it is assumed to be that of the new model"
-                if may_be_new
-                else "nothing of it is taken"
-            )
-            logger.warning(
-                "%s: no train.yaml next to %s; its head is not recognized: %s",
-                section,
-                self.where,
-                to_do,
-            )
-            return new if may_be_new else None
-        if tree is None and isinstance(conf, TreeHeadConf):
-            if not may_be_new:
-                return None
-            logger.warning(
-                "%s: no tree of it next to %s; the tree of the new model is assumed",
-                section,
-                self.where,
-            )
-            return new
-        with torch.random.fork_rng(devices=[]):  # its random weights are not used
+            outcome = "nothing of it is taken"
+            if may_be_like_new:
+                outcome = "it is assumed to be that of the new model"
+            message = "%s: no train.yaml next to %s; its head is not recognized: %s"
+            logger.warning(message, section, self.where, outcome)
+            return new_head if may_be_like_new else None
+        is_tree_missing = tree is None and isinstance(conf, TreeHeadConf)
+        if is_tree_missing and not may_be_like_new:
+            return None
+        if is_tree_missing:
+            message = "%s: no tree of it next to %s; the tree of the new model is assumed"
+            logger.warning(message, section, self.where)
+            return new_head
+        name = "" if self.files.config is None else head_names(self.files.config)[section]
+        # Its random weights are not used, so they must not change what is drawn later.
+        with torch.random.fork_rng(devices=[]):
             head = build_head(
                 conf,
-                new.dim,
+                new_head.dim,
                 self.num_units,
                 tree,
-                name=self._head_name(section),
+                name=name,
                 section=section,
             )
         if _head_shapes(head) != shapes:
@@ -389,30 +237,28 @@ class BaseModel:
             raise CheckpointError(self.where, found, "put the weights and their own files together")
         return head
 
-    def _head_name(self, section: str) -> str:
-        """The name of a head in the train.yaml; without that file the head is one of ours."""
-        return "" if self.files.config is None else head_names(self.files.config)[section]
+    def _find_head_conf(self, section: str, shapes: Mapping[str, torch.Size]) -> HeadConf | None:
+        """The settings of a head, from the train.yaml, or else from the names of its parameters.
 
-    def _head_conf(self, section: str, shapes: Mapping[str, torch.Size]) -> HeadConf | None:
-        """The settings of a head: of the train.yaml, or else of the head that has parameters of
-        these names.
-
-        None if there is no train.yaml and the names are of no softmax and no binary tree.
+        `shapes`: the shapes of its parameters, by their names in the head.
+        None without a train.yaml if the names are of no softmax and no binary tree.
         """
-        is_original = section == "head_conf" and self.weights.original_tree is not None
-        if self.files.config is not None and not is_original:  # the config does not name that head
+        # The train.yaml of the paper's original implementation does not name its tree head.
+        is_original_tree = section == "head_conf" and self.weights.original_tree is not None
+        if self.files.config is not None and not is_original_tree:
             return head_confs(self.files.config)[section]
         if is_binary_tree(shapes.keys()):
             return HSoftmaxHeadConf(tree=TREE_FILES[section], bias="inner_vector.bias" in shapes)
-        has_row_per_unit = (
-            is_softmax(shapes.keys()) and shapes["output.weight"][0] == self.num_units
-        )
-        if has_row_per_unit and section not in self.trees:  # classes have the same names
-            return SoftmaxHeadConf()
+        has_tree = section in self.trees
+        # A head of classes has parameters of the same names, but a tree, or another number of rows.
+        if is_softmax(shapes.keys()) and not has_tree:
+            has_row_per_unit = shapes["output.weight"][0] == self.num_units
+            return SoftmaxHeadConf() if has_row_per_unit else None
         return None
 
 
 def _head_shapes(head: OutputHead) -> dict[str, torch.Size]:
+    """The shape of each parameter and buffer of a head, by its name in the head."""
     return {name: value.shape for name, value in head.state_dict().items()}
 
 
@@ -435,6 +281,7 @@ def read_base_model(checkpoint: Path) -> BaseModel:
 def _find_weights(checkpoint: Path) -> Path:
     """The file or checkpoint folder of the weights that `--checkpoint` names.
 
+    Of a model folder these are its final weights. Other paths are returned as they are.
     Raises CheckpointError for a damaged checkpoint and for a folder in Hugging Face's layout.
     """
     path = checkpoint
@@ -447,15 +294,21 @@ def _find_weights(checkpoint: Path) -> Path:
     elif checkpoint.is_dir() and not (checkpoint / "model.pt").exists():
         path = weights_path(checkpoint)
     if (checkpoint / "config.json").is_file() and not (checkpoint / "train.yaml").is_file():
-        to_do = "set encoder_conf.path to it, or convert a model that was fine-tuned with CTC by `wenet-hs import`"
-        raise CheckpointError(
-            f"--checkpoint {checkpoint}", "is a folder in Hugging Face's layout", to_do
+        found = "is a folder in Hugging Face's layout"
+        to_do = (
+            "set encoder_conf.path to it, "
+            "or convert a model that was fine-tuned with CTC by `wenet-hs import`"
         )
+        raise CheckpointError(f"--checkpoint {checkpoint}", found, to_do)
     return path
 
 
 def _check_files_of(weights: ModelWeights, files: FilesOfWeights) -> None:
-    """Raise CheckpointError or DataError if the files changed, or belong to other weights."""
+    """Check that the files next to the weights belong to them; without files nothing is checked.
+
+    Raises CheckpointError or DataError if a file changed since the training, or is of another
+        model; ConfigError if the train.yaml has other ids of special units than the unit table.
+    """
     if files.config is not None:
         check_files(files.folder, read_run(files.folder))
     if files.table is None or files.table_path is None:
@@ -476,58 +329,227 @@ def _check_files_of(weights: ModelWeights, files: FilesOfWeights) -> None:
 
 
 def _read_trees(weights: ModelWeights, files: FilesOfWeights) -> dict[str, AnyTree]:
-    """The trees of the heads, by their sections: from files, or that in an original checkpoint.
+    """The trees of the trained model's heads, by the sections of their settings.
 
-    Raises DataError if a tree is damaged or not over the units of the table.
+    They are read from the files that the train.yaml names, or else from those with the usual names.
+    A head without a tree, or whose file is missing, is left out. A checkpoint of the paper's
+    original implementation has the tree of its decoder in itself.
+
+    Raises DataError if a tree is damaged, or is not over the units of the table.
     """
     trees: dict[str, AnyTree] = {}
-    for section, default_name in TREE_FILES.items():
-        name = default_name
-        if files.config is not None:
-            name = Path(getattr(head_confs(files.config)[section], "tree", "")).name
-        has_own_tree = section == "head_conf" and weights.original_tree is not None
-        if has_own_tree or not name or not (files.folder / name).is_file():
-            continue
-        trees[section] = load_tree(files.folder / name)
+    original_tree = weights.original_tree
+    if original_tree is not None:
         if files.table is not None:
-            check_tree(trees[section], files.table.units, files.folder / name)
-    tree = weights.original_tree
-    if tree is not None:
-        trees["head_conf"] = tree if files.table is None else replace(tree, units=files.table.units)
+            original_tree = replace(original_tree, units=files.table.units)
+        trees["head_conf"] = original_tree
+    for section, usual_name in TREE_FILES.items():
+        name = usual_name
+        if files.config is not None:
+            conf = head_confs(files.config)[section]
+            name = Path(getattr(conf, "tree", "")).name  # empty for a head without a tree
+        path = files.folder / name
+        if section in trees or not name or not path.is_file():
+            continue
+        trees[section] = load_tree(path)
+        if files.table is not None:
+            check_tree(trees[section], files.table.units, path)
     return trees
 
 
+# ---- its weights in a new model
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitMap:
+    """The old id of each new unit, (V,) each; UNMATCHED for a new unit."""
+
+    inputs: Ints
+    """For the decoder's embedding. Its inputs contain <sos>, but not <eos>."""
+    outputs: Ints
+    """For the heads. Their targets contain <eos>, but not <sos>. No old id is there twice."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowMapping:
+    """The old row that each row of a new parameter takes."""
+
+    old_name: str
+    """The name of the old parameter, in its head or in the model."""
+    source: Ints
+    """(R,) old rows; UNMATCHED where the new row keeps its random values."""
+    is_flipped: NDArray[np.bool_] | None = None
+    """(R,) whether the row changes its sign, because left and right are swapped.
+
+    None: no row does.
+    """
+
+
+def load_base_weights(model: AsrModel, base: BaseModel, units: UnitTable) -> FineTuneReport:
+    """Copy the weights of a trained model that fit into a new one; return which these are.
+
+    Encoder and decoder layers must be equal, but one of the models may have no decoder. Rows that
+    belong to a unit are matched by its text, those of a node of a tree by the units below it. All
+    other parameters of heads and embeddings keep the values of `model`.
+
+    Warns if the features of the trained model were normalized with other statistics.
+
+    Args:
+        model: freshly built.
+        base: the trained model.
+        units: the unit table of `model`.
+    Raises: CheckpointError, DataError or ConfigError if the weights and the files next to them do
+        not belong together, or are of another encoder or decoder.
+    """
+    unit_map = _map_units(base, units)
+    new_values = {name: value.detach().cpu() for name, value in model.state_dict().items()}
+    # Parameters with these prefixes are taken by rows, if at all. All others are taken whole.
+    prefixes = _ALL_HEAD_PREFIXES
+    have_both_decoders = model.decoder is not None and has_decoder(base.state)
+    if not have_both_decoders:
+        prefixes = (*prefixes, "decoder.")
+    state = {name: value for name, value in base.state.items() if not name.startswith(prefixes)}
+    _check_encoder(new_values, state, base.where)
+    mappings = _map_parameters(model, base, unit_map)
+    counts: dict[str, RowCount] = {}
+    for name, value in new_values.items():
+        mapping = mappings.get(name)
+        if mapping is not None:
+            old_value = base.state[mapping.old_name]
+            state[name], counts[name] = mix_rows(value, old_value, mapping)
+        elif name.startswith(prefixes):
+            state[name] = value
+            counts[name] = RowCount(taken=0, rows=len(value))
+    _warn_of_other_statistics(new_values, base)
+    load_weights(model, state, base.where)
+    if isinstance(model.encoder, PretrainedEncoder):
+        check_same_outputs(model.encoder.description, base.files.folder / "encoder.json")
+    return _make_report(base, units, unit_map, counts, new_values)
+
+
+def _map_units(base: BaseModel, units: UnitTable) -> UnitMap:
+    """The old ids of the new units; without an old unit table the same ids.
+
+    Raises CheckpointError without an old unit table if the numbers of units differ.
+    """
+    if base.table is not None:
+        return match_units(base.table, units)
+    if base.num_units != len(units):
+        found = (
+            f"made for {base.num_units} units, here are {len(units)}, "
+            "and its unit table is not next to it"
+        )
+        raise CheckpointError(base.where, found, f"put its units.txt into {base.files.folder}")
+    same_ids = np.arange(len(units))
+    return UnitMap(inputs=same_ids, outputs=same_ids)
+
+
 def match_units(old: UnitTable, new: UnitTable) -> UnitMap:
-    """Match units by text (NFC), and special units by their role.
+    """Match the units of two tables by text (NFC), and special units by their role.
 
     One table may have <sos/eos> and the other <sos> and <eos>. In the embedding both <sos> and
     <eos> then correspond to <sos/eos>. In a head <eos> corresponds to <sos/eos>, and <sos> is new:
     two copies would share the probability.
     """
-    ids = [old.id_of(unit) for unit in new.units]
-    known = [
-        -1 if i in new.special_ids or found in old.special_ids else found
-        for i, found in enumerate(ids)
-    ]
-    inputs = np.array([-1 if found is None else found for found in known], dtype=np.int64)
+    inputs = np.full(len(new.units), UNMATCHED, dtype=np.int64)
+    for new_id, unit in enumerate(new.units):
+        old_id = old.id_of(unit)
+        is_special = new_id in new.special_ids or old_id in old.special_ids
+        if old_id is not None and not is_special:
+            inputs[new_id] = old_id
     inputs[new.special.blank] = old.special.blank
     if new.special.unk is not None and old.special.unk is not None:
         inputs[new.special.unk] = old.special.unk
     outputs = inputs.copy()
     if old.special.sos != old.special.eos:
         outputs[new.special.sos] = old.special.sos
-    outputs[new.special.eos] = old.special.eos
+    outputs[new.special.eos] = old.special.eos  # after <sos>, which may have the same id
     inputs[new.special.eos] = old.special.eos
-    inputs[new.special.sos] = old.special.sos
-    return UnitMap(inputs, outputs)
+    inputs[new.special.sos] = old.special.sos  # after <eos>, which may have the same id
+    return UnitMap(inputs=inputs, outputs=outputs)
+
+
+def _check_encoder(
+    new_values: Mapping[str, Tensor], old_values: Mapping[str, Tensor], where: str
+) -> None:
+    """Raise CheckpointError if the weights in `where` are of another encoder.
+
+    It is checked before the heads: once the encoders are equal, all heads have inputs of one width.
+    """
+    check_weights(_weights_of_encoder(new_values), _weights_of_encoder(old_values), where)
+
+
+def _weights_of_encoder(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of the encoder among those of a model."""
+    return {name: value for name, value in values.items() if name.startswith("encoder.")}
+
+
+def _warn_of_other_statistics(new_values: Mapping[str, Tensor], base: BaseModel) -> None:
+    """Warn if the trained model normalizes features with other statistics than the config names.
+
+    The features are normalized with those of the trained model, whose encoder learned from them.
+    """
+    for name in ("encoder.global_cmvn.mean", "encoder.global_cmvn.istd"):
+        if name not in new_values or name not in base.state:
+            continue
+        new_value = new_values[name]
+        old_value = base.state[name].to(new_value.dtype)
+        # Other shapes are an error, which the loading of the weights reports.
+        if new_value.shape != old_value.shape:
+            continue
+        if not torch.allclose(new_value, old_value, rtol=1e-4, atol=1e-5):
+            found = (
+                "features are normalised with its own statistics, "
+                "not with those of cmvn_conf.cmvn_file"
+            )
+            logger.warning("%s: %s: its encoder was trained on them", base.where, found)
+            return
+
+
+def _map_parameters(model: AsrModel, base: BaseModel, unit_map: UnitMap) -> dict[str, RowMapping]:
+    """The row mappings of heads and embeddings, by the names of the parameters of `model`.
+
+    Parameters that only one of the two models has are left out.
+    """
+    new_names = model.state_dict().keys()
+    mappings: dict[str, RowMapping] = {}
+    for name in new_names:
+        if name.startswith("decoder.") and name.endswith(".embed.0.weight"):
+            mappings[name] = RowMapping(old_name=name, source=unit_map.inputs)
+    same_units = base.num_units == model.num_units and _are_same_ids(unit_map)
+    new_heads = {"head_conf": model.head, "ctc_conf.head_conf": model.ctc.head}
+    for section, prefixes in _HEAD_PREFIXES.items():
+        new_head = new_heads[section]
+        if new_head is None:
+            continue
+        old_head = base.rebuild_head(section, new_head, same_units=same_units)
+        if old_head is None:
+            continue
+        head_mappings = map_head(old_head, new_head, unit_map.outputs)
+        for prefix, (name, mapping) in itertools.product(prefixes, head_mappings.items()):
+            full_old_name = prefix + mapping.old_name
+            mappings[prefix + name] = replace(mapping, old_name=full_old_name)
+    return {
+        name: mapping
+        for name, mapping in mappings.items()
+        if name in new_names and mapping.old_name in base.state
+    }
+
+
+def _are_same_ids(unit_map: UnitMap) -> bool:
+    """Whether each new unit has the id of its old unit."""
+    ids = np.arange(len(unit_map.inputs))
+    return np.array_equal(unit_map.inputs, ids) and np.array_equal(unit_map.outputs, ids)
 
 
 def map_head(old: OutputHead, new: OutputHead, outputs: Ints) -> dict[str, RowMapping]:
-    """The row mappings of a head's parameters, by their names in the head; none for heads of
-    different classes.
+    """The row mappings of a head's parameters, by their names in the head.
 
-    The rows of other heads than softmax and binary trees are taken only if the units and their
-    structure are equal.
+    The rows of a softmax are matched by units, those of a binary tree by nodes. Those of another
+    head are taken only if units and structure are equal. There are none for heads of different
+    classes.
+
+    `outputs`: (V,) the old id of each new unit, see `UnitMap`.
     """
     is_flipped = None
     match old, new:
@@ -537,50 +559,127 @@ def map_head(old: OutputHead, new: OutputHead, outputs: Ints) -> dict[str, RowMa
             source, is_flipped = _map_nodes(old_tree, new_tree, outputs)
         case _ if type(old) is type(new) and _are_equal(old, new, outputs):
             return {
-                name: RowMapping(name, np.arange(len(rows)))
+                name: RowMapping(old_name=name, source=np.arange(len(rows)))
                 for name, rows in new.named_parameters()
             }
         case _:
             return {}
-    return {name: RowMapping(name, source, is_flipped) for name, _ in new.named_parameters()}
+    return {
+        name: RowMapping(old_name=name, source=source, is_flipped=is_flipped)
+        for name, _ in new.named_parameters()
+    }
 
 
 def _are_equal(old: OutputHead, new: OutputHead, outputs: Ints) -> bool:
-    """Whether units, shapes and tables of two heads of one class are equal."""
-    same_units = old.num_units == new.num_units and bool((outputs == np.arange(len(outputs))).all())
-    tables = ({name: table.tolist() for name, table in head.named_buffers()} for head in (old, new))
-    return same_units and _head_shapes(old) == _head_shapes(new) and next(tables) == next(tables)
+    """Whether units, shapes and tables of two heads of one class are equal.
+
+    `outputs`: (V,) the old id of each new unit.
+    """
+    if old.num_units != new.num_units or not np.array_equal(outputs, np.arange(len(outputs))):
+        return False
+    if _head_shapes(old) != _head_shapes(new):
+        return False
+    old_tables = {name: table.tolist() for name, table in old.named_buffers()}
+    new_tables = {name: table.tolist() for name, table in new.named_buffers()}
+    return old_tables == new_tables
 
 
 def _map_nodes(old: Tree, new: Tree, outputs: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-    """(V-1,) the old node that splits the shared units like each new node, and whether left and
-    right are swapped.
+    """Match the inner nodes of two binary trees by how they divide the shared units.
 
-    Both sides must have shared units.
+    Only nodes with shared units on both sides are matched.
+
+    `outputs`: (V,) the old id of each new unit.
+    Returns: (V-1,) the old node of each new inner node, or UNMATCHED; and (V-1,) whether left and
+        right are swapped.
     """
     old_keys, new_keys = _shared_unit_keys(old, new, outputs)
-    old_splits = enumerate(old_keys[old.children].tolist())
-    splits = {(left, right): node for node, (left, right) in old_splits if left and right}
-    source = np.full(len(new.children), -1, dtype=np.int64)
+    old_node_of: dict[tuple[int, int], int] = {}  # by the keys of the left and the right side
+    for node, (left, right) in enumerate(old_keys[old.children].tolist()):
+        if left != NO_SHARED_UNIT and right != NO_SHARED_UNIT:
+            old_node_of[left, right] = node
+    source = np.full(len(new.children), UNMATCHED, dtype=np.int64)
     is_flipped = np.zeros(len(new.children), dtype=np.bool_)
     for node, (left, right) in enumerate(new_keys[new.children].tolist()):
-        if (left, right) in splits:
-            source[node] = splits[left, right]
-        elif (right, left) in splits:
-            source[node], is_flipped[node] = splits[right, left], True
+        if (left, right) in old_node_of:
+            source[node] = old_node_of[left, right]
+        elif (right, left) in old_node_of:
+            source[node] = old_node_of[right, left]
+            is_flipped[node] = True
     return source, is_flipped
 
 
-def _shared_unit_keys(old: Tree, new: Tree, outputs: Ints) -> list[NDArray[np.uint64]]:
-    """A key of the shared units below each node, of the old tree and of the new one; 0 where there
-    are none.
+def _shared_unit_keys(
+    old: Tree, new: Tree, outputs: Ints
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """A key per node of the old tree, and per node of the new tree, for the shared units below it.
 
-    It is a sum of random numbers, so two different sets have equal keys with a probability of
-    2^-64.
+    Nodes with the same shared units below them have the same key, in both trees. A key is the sum
+    of a random number per shared unit, so two different sets have equal keys with a probability of
+    2^-64. The key is NO_SHARED_UNIT where there is none.
+
+    `outputs`: (V,) the old id of each new unit.
     """
-    is_shared = outputs >= 0
+    is_shared = outputs != UNMATCHED
     new_codes = np.random.default_rng(0).integers(1, 2**64 - 1, size=len(outputs), dtype=np.uint64)
     new_codes[~is_shared] = 0
     old_codes = np.zeros(old.num_units, dtype=np.uint64)
     old_codes[outputs[is_shared]] = new_codes[is_shared]
-    return [old.sum_leaves(old_codes), new.sum_leaves(new_codes)]
+    return old.sum_leaves(old_codes), new.sum_leaves(new_codes)
+
+
+def mix_rows(new_value: Tensor, old_value: Tensor, mapping: RowMapping) -> tuple[Tensor, RowCount]:
+    """The new parameter with the old rows that `mapping` names, and how many these are.
+
+    Other rows keep their values. The shape (R, …) and the dtype are those of `new_value`.
+    If old rows have another shape, or one that the mapping names is missing, `old_value` is
+    returned as it is: `load_weights` then reports its shape.
+    """
+    num_rows = len(new_value)
+    last_source = mapping.source.max(initial=UNMATCHED)
+    if new_value.shape[1:] != old_value.shape[1:] or last_source >= len(old_value):
+        return old_value, RowCount(taken=0, rows=num_rows)
+    source = torch.from_numpy(mapping.source)
+    is_taken = source != UNMATCHED
+    taken = old_value[source[is_taken]].to(new_value.dtype)
+    if mapping.is_flipped is not None:
+        is_flipped = torch.from_numpy(mapping.is_flipped)[is_taken]
+        inner_ones = [1] * (new_value.dim() - 1)
+        taken = torch.where(is_flipped.view(-1, *inner_ones), -taken, taken)
+    mixed = new_value.clone()
+    mixed[is_taken] = taken
+    return mixed, RowCount(taken=int(is_taken.sum()), rows=num_rows)
+
+
+def _make_report(
+    base: BaseModel,
+    units: UnitTable,
+    unit_map: UnitMap,
+    counts: Mapping[str, RowCount],
+    new_names: Collection[str],
+) -> FineTuneReport:
+    """The report of what a model took from `base`.
+
+    Args:
+        units: the unit table of the model.
+        counts: the rows that were taken of each parameter of heads and embeddings; all other
+            parameters were taken whole.
+        new_names: the names of all parameters of the model.
+    """
+    is_kept = (unit_map.inputs != UNMATCHED) | (unit_map.outputs != UNMATCHED)
+    kept_old_ids = {*unit_map.inputs.tolist(), *unit_map.outputs.tolist()}
+    old_units = units.units if base.table is None else base.table.units
+    table_path = base.files.table_path
+    incomplete = {name: count for name, count in counts.items() if count.taken < count.rows}
+    in_part = {name: count for name, count in incomplete.items() if count.taken > 0}
+    return FineTuneReport(
+        checkpoint=base.where,
+        unit_table=None if table_path is None else str(table_path),
+        units_kept=int(is_kept.sum()),
+        units_new=[unit for unit, kept in zip(units.units, is_kept, strict=True) if not kept],
+        units_dropped=[unit for old_id, unit in enumerate(old_units) if old_id not in kept_old_ids],
+        parameters_taken=len(new_names) - len(incomplete),
+        parameters_in_part=in_part,
+        parameters_new=[name for name in incomplete if name not in in_part],
+        parameters_dropped=[name for name in base.state if name not in new_names],
+    )

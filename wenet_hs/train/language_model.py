@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training of language models by truncated back-propagation.
+"""Training of recurrent language models by truncated back-propagation.
 
-The state is carried from batch to batch.
+`load_task` reads the texts and builds the model; `LmTask` does the steps and the validation. The
+text is read in B parts side by side, and the state of the network is carried from batch to batch.
 
 Dimension key: B parts of the text, T steps, D width, S values of a state, N targets.
 """
@@ -39,7 +40,7 @@ from wenet_hs.tree.errors import ConfigError, DataError
 logger = logging.getLogger(__name__)
 
 VALIDATION_PARTS = 10
-"""Parts of the validation text that are read side by side, at most."""
+"""At most so many parts of the validation text are read side by side."""
 
 
 def train_lm(options: TrainOptions) -> Path:
@@ -47,17 +48,22 @@ def train_lm(options: TrainOptions) -> Path:
 
     `train_data` and `cv_data` of the options are text files.
 
-    Returns the path of `final.pt`.
+    Returns the path of `final.pt`. Raises ConfigError under a launcher of several processes, and
+    what `run_training` raises.
     """
     if int_from_environment("WORLD_SIZE", 1) > 1:
         raise ConfigError("lm train", "uses one process", "start it without torchrun")
     world = World(device=find_device(options.device))
-    run_training(read_request(options, None, world.size, LmConfig), world, load_task)
+    request = read_request(options, base=None, num_ranks=world.size, kind=LmConfig)
+    run_training(request, world, load_task)
     return options.model_dir / "final.pt"
 
 
 def load_task(folder: PreparedFolder[LmConfig], lists: ListPaths, world: World) -> "LmTask":
-    """The texts, and a model with new weights and its optimizer."""
+    """Read the texts, and build a model with new weights and its optimizer, as the config says.
+
+    Raises ConfigError or DataError for a fault in the config, the unit table or a text.
+    """
     config = folder.config
     where = str(folder.config_file)
     table, tokenizer = read_units(config, folder.path / "units.txt", where=where)
@@ -65,21 +71,20 @@ def load_task(folder: PreparedFolder[LmConfig], lists: ListPaths, world: World) 
     keep = config.text_conf.keep_empty_lines
     train_text = read_running_text(lists.train, tokenizer, keep_empty_lines=keep)
     valid_text = read_running_text([lists.valid], tokenizer, keep_empty_lines=keep)
-    if len(train_text) < config.text_conf.batch_size:
-        found = (
-            f"{len(train_text)} units, but text_conf.batch_size is {config.text_conf.batch_size}"
-        )
+    batch_size = config.text_conf.batch_size
+    if len(train_text) < batch_size:
+        found = f"{len(train_text)} units, but text_conf.batch_size is {batch_size}"
         raise DataError(", ".join(map(str, lists.train)), found, "give more text, or lower it")
-    config = _add_end(config, train_text)
+    config = _with_end_of_schedule(config, train_text)
     torch.manual_seed(config.seed)
     model = build_lm(config, table, folder.path).to(world.device)
-    sampled = None
+    sampled_loss = None
     if config.loss != "exact":
         counts = torch.from_numpy(train_text.count_units(len(table)))
-        num_samples = config.sampling_conf.num_samples or max(1, len(table) // 20)
-        sampled = SampledLoss(config.loss, counts, num_samples, config.sampling_conf.power).to(
-            world.device
-        )
+        conf = config.sampling_conf
+        num_samples = conf.num_samples or max(1, len(table) // 20)
+        sampled_loss = SampledLoss(config.loss, counts, num_samples, conf.power)
+        sampled_loss = sampled_loss.to(world.device)
         _set_bias(model, counts)
     fingerprint = {
         **folder.hashes,
@@ -94,38 +99,46 @@ def load_task(folder: PreparedFolder[LmConfig], lists: ListPaths, world: World) 
         world=world,
         seed=config.seed,
     )
-    return LmTask(config, state, train_text, valid_text, sampled)
+    return LmTask(config, state, train_text, valid_text, sampled_loss)
 
 
-def _add_end(config: LmConfig, text: RunningText) -> LmConfig:
-    """The config with `total_steps` for a schedule whose end is not given: after `max_epoch`."""
-    schedule, conf = config.scheduler_conf, config.text_conf
-    if (
-        config.scheduler != "warmup_cosine"
-        or schedule.total_steps is not None
-        or config.max_minutes is not None
-    ):
+def _with_end_of_schedule(config: LmConfig, text: RunningText) -> LmConfig:
+    """The config with `total_steps`, if `warmup_cosine` has no other end: the steps of `max_epoch`.
+
+    `text`: the training text, on which the number of steps depends.
+    Raises ConfigError if all these steps are in the warm-up.
+    """
+    schedule = config.scheduler_conf
+    has_end = schedule.total_steps is not None or config.max_minutes is not None
+    if config.scheduler != "warmup_cosine" or has_end:
         return config
+    conf = config.text_conf
     total_steps = config.max_epoch * text.num_batches(conf.batch_size, conf.num_steps)
     if total_steps <= schedule.warmup_steps:
         found = f"{schedule.warmup_steps}, but {config.max_epoch} epochs have {total_steps} steps"
         raise ConfigError("scheduler_conf.warmup_steps", found, "lower it, or give more text")
-    return config.model_copy(
-        update={"scheduler_conf": schedule.model_copy(update={"total_steps": total_steps})}
-    )
+    schedule_with_end = schedule.model_copy(update={"total_steps": total_steps})
+    return config.model_copy(update={"scheduler_conf": schedule_with_end})
 
 
 def _set_bias(model: RnnLm, counts: Tensor) -> None:
-    """Start a sampled loss from the frequencies of the units: NCE learns scores whose sum over all
-    units is 1.
+    """Set the bias of the output layer to the log frequencies of the units, for a sampled loss.
+
+    NCE learns scores that are probabilities without normalization: their sum over all units is 1.
+    So training begins with such scores. Each unit is counted once more than it occurs, so that none
+    has the frequency 0.
+
+    `counts`: how often each unit is in the training text.
     """
     assert isinstance(model.head, SoftmaxHead)  # the config refuses others
+    smoothed_counts = counts + 1
+    frequencies = smoothed_counts / smoothed_counts.sum()
     with torch.no_grad():
-        model.head.output.bias.copy_(((counts + 1) / (counts + 1).sum()).log())
+        model.head.output.bias.copy_(frequencies.log())
 
 
 class LmTask(Task):
-    """The training of a language model."""
+    """The training of a recurrent language model, in one process."""
 
     config: LmConfig
     state: TrainState[RnnLm]
@@ -136,19 +149,29 @@ class LmTask(Task):
         state: TrainState[RnnLm],
         train_text: RunningText,
         valid_text: RunningText,
-        sampled: SampledLoss | None = None,
+        sampled_loss: SampledLoss | None = None,
     ) -> None:
-        """`sampled`: the loss in training instead of that of the head."""
-        self.config, self.state = config, state
-        self._train_text, self._valid_text, self._sampled = train_text, valid_text, sampled
+        """`sampled_loss`: the loss of training; None: the exact loss of the head."""
+        self.config = config
+        self.state = state
+        self._train_text = train_text
+        self._valid_text = valid_text
+        self._sampled_loss = sampled_loss
 
     def num_batches(self) -> int:
+        """The number of batches in an epoch, which is one optimizer step each."""
         conf = self.config.text_conf
         return self._train_text.num_batches(conf.batch_size, conf.num_steps)
 
     def run_epoch(self) -> Iterator[StepStats]:
-        """Raises DataError as `refuse_many_skips`."""
-        conf, progress, carried = self.config.text_conf, self.state.progress, self.state.carried
+        """Do the optimizer steps of the current epoch, one per batch; yield the facts of each.
+
+        They begin at batch `progress.batch`. An epoch begins with an empty state of the network.
+        Raises DataError after too many skipped steps in a row.
+        """
+        conf = self.config.text_conf
+        progress = self.state.progress
+        carried = self.state.carried
         if progress.batch == 0 or "state" not in carried:
             carried["state"] = self.state.model.start(conf.batch_size)
         self.state.model.train()
@@ -156,55 +179,71 @@ class LmTask(Task):
         for batch in self._train_text.batches(
             conf.batch_size, conf.num_steps, start=progress.batch
         ):
-            stats = self._step(batch, started)
+            stats = self._run_step(batch, started)
             what_to_do = "train with a lower optim_conf.lr or grad_clip in another --model_dir"
             refuse_many_skips(progress, stats.suspects, what_to_do)
             yield stats
             started = time.perf_counter()
 
-    def _step(self, batch: TextBatch, started: float) -> StepStats:
-        """Forward, backward and the optimizer's step, which is skipped if loss or gradient are not
-        finite.
+    def _run_step(self, batch: TextBatch, started: float) -> StepStats:
+        """One optimizer step on a batch; returns its facts.
+
+        The state of the network at the end is carried to the next step. If loss or gradient are not
+        finite, the step is skipped, and the next one begins with an empty state.
+
+        `started`: when the wait for the batch began, by `time.perf_counter`.
         """
-        state, progress, computing = self.state, self.state.progress, time.perf_counter()
+        state = self.state
+        progress = state.progress
+        compute_started = time.perf_counter()
         begin_step(state, self.config)
         state_BS = state.carried["state"]
         if self.config.text_conf.reset_at_sentences:
-            begins_B1 = (batch.inputs[:, :1] == self._train_text.eos).to(state_BS.device)
-            state_BS = state_BS.masked_fill(begins_B1, 0.0)
-        hidden_ND, targets_N, after_BS = head_inputs(state.model, batch, state_BS)
-        if self._sampled is None:
+            # The input before the first unit of a sentence is <eos>.
+            begins_sentence_B1 = (batch.inputs[:, :1] == self._train_text.eos).to(state_BS.device)
+            state_BS = state_BS.masked_fill(begins_sentence_B1, 0.0)
+        hidden_ND, targets_N, next_state_BS = head_inputs(state.model, batch, state_BS)
+        if self._sampled_loss is None:
             loss_N = state.model.head.nll(hidden_ND, targets_N)
         else:
-            assert isinstance(state.model.head, SoftmaxHead)
-            loss_N = self._sampled(state.model.head, hidden_ND, targets_N)
+            assert isinstance(state.model.head, SoftmaxHead)  # the config refuses others
+            loss_N = self._sampled_loss(state.model.head, hidden_ND, targets_N)
         loss_N.mean().backward()  # type: ignore[no-untyped-call]
-        grad_norm, (loss,) = clip_and_read(state, self.config, loss_N.detach().mean()[None])
+        mean_loss = loss_N.detach().mean()
+        grad_norm, [[loss]] = clip_and_read(state, self.config, [mean_loss[None]])
         is_applied = apply_gradients(state, grad_norm, loss)
-        state.carried["state"] = (
-            after_BS.detach() if is_applied else state.model.start(len(after_BS))
-        )
+        if is_applied:
+            state.carried["state"] = next_state_BS.detach()
+        else:
+            state.carried["state"] = state.model.start(len(next_state_BS))
         progress.batch += 1
-        now = time.perf_counter()
-        progress.seconds += now - started
+        ended = time.perf_counter()
+        progress.seconds += ended - started
+        is_exact = self._sampled_loss is None
+        suspects = () if is_applied else (f"batch {progress.batch} of epoch {progress.epoch}",)
         return StepStats(
             loss=loss,
-            bits_per_unit=math.nan if self._sampled is not None else loss / math.log(2),
+            # A sampled loss is no cross-entropy of the text.
+            bits_per_unit=loss / math.log(2) if is_exact else math.nan,
             grad_norm=grad_norm,
             **current_rates(state.optimizer),
             num_targets=len(targets_N),
-            seconds=now - started,
-            wait_seconds=computing - started,
-            compute_seconds=now - computing,
-            suspects=() if is_applied else (f"batch {progress.batch} of epoch {progress.epoch}",),
+            seconds=ended - started,
+            wait_seconds=compute_started - started,
+            compute_seconds=ended - compute_started,
+            suspects=suspects,
         )
 
     def validate(self, is_stopped: Callable[[], bool]) -> dict[str, float] | None:
-        """The exact loss, with the state carried over the whole text."""
-        total = text_nll(
+        """The exact loss of the validation text, its bits per unit, and its perplexity, by name.
+
+        The state of the network is carried over the whole text.
+        `is_stopped`: whether a signal arrived, which is asked for during the validation. None then.
+        """
+        total_nats = text_nll(
             self.state.model, self._valid_text, parts=VALIDATION_PARTS, is_stopped=is_stopped
         )
-        if total is None:
+        if total_nats is None:  # it was stopped
             return None
-        loss = total / len(self._valid_text)
+        loss = total_nats / len(self._valid_text)
         return {"loss": loss, "bits_per_unit": loss / math.log(2), "perplexity": perplexity(loss)}

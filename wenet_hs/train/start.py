@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the options of a training name: the config, the lists, the model and the checkpoint to start
-from.
+"""What the options of a training name: config, lists, first weights, checkpoint to resume.
 
-Each is read once. The functions that follow get what they need, and no options.
+Each is read here, once. Later functions get what was read, and no options.
 """
 
 import logging
@@ -43,9 +42,11 @@ class TrainOptions:
     cmvn: str | None = None
     """The file of the feature statistics, which a pretrained encoder does not use."""
     divide_batch: bool = False
+    """Whether the batch size of the config is that of all ranks together."""
     resume: str = "auto"
     """auto, never, or the path of a checkpoint."""
     checkpoint: Path | None = None
+    """The trained model whose weights a new training starts with."""
     device: str = "auto"
     data_type: DataType = "raw"
 
@@ -57,12 +58,12 @@ class ListPaths:
     train: tuple[Path, ...]
     valid: Path
     data_type: DataType = "raw"
-    """Of data lists."""
+    """The form of the data lists; it has no meaning for texts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BasePath:
-    """Where the trained model is that `--checkpoint` names."""
+    """The place of the trained model that `--checkpoint` names."""
 
     path: Path
     """A file or folder on this machine."""
@@ -78,9 +79,10 @@ class TrainingRequest(Generic[Config]):
     config_file: Path
     """The file that the user names, for errors and for files that are named relative to it."""
     config: Config
-    """With all settings of the flags."""
+    """The settings of the file, with those of the flags in their place."""
     lists: ListPaths
     base: BasePath | None
+    """The trained model to start from; None: random weights, or those of a pretrained encoder."""
     resume: str
     """auto, never, or the path of a checkpoint; see `find_earlier_training`."""
 
@@ -90,16 +92,19 @@ class EarlierTraining(Generic[Config]):
     """The training in the model folder that is resumed."""
 
     checkpoint: Path
+    """The folder of the checkpoint to resume from."""
     config_file: Path
+    """The train.yaml of the model folder."""
     config: Config
+    """The settings in that file."""
 
 
 def find_base(checkpoint: Path | None) -> BasePath | None:
-    """The trained model that `--checkpoint` names, unpacked or downloaded if necessary; None
-    without the flag.
+    """The trained model that `--checkpoint` names; None without the flag.
 
-    This may last longer than ranks wait for each other: call it before they do.
-    Raises CheckpointError or ConfigError as `resolve_model` does.
+    A packed model is unpacked, and one on Hugging Face is downloaded. This may last longer than the
+    ranks wait for each other in a collective: call it before they join the process group.
+    Raises CheckpointError or ConfigError if there is no such model.
     """
     if checkpoint is None:
         return None
@@ -109,12 +114,13 @@ def find_base(checkpoint: Path | None) -> BasePath | None:
 def read_request(
     options: TrainOptions, base: BasePath | None, num_ranks: int, kind: type[Config]
 ) -> TrainingRequest[Config]:
-    """Read the config, and sort the options.
+    """Read the config, and collect what else the options ask for.
 
     Args:
-        kind: of the config.
-        num_ranks: by which `--divide_batch` divides.
-    Raises: ConfigError for each fault in the config and in the settings of the flags.
+        base: the model of `--checkpoint`, found by `find_base`.
+        num_ranks: the number of ranks among which `--divide_batch` divides a batch.
+        kind: the class of the config.
+    Raises: ConfigError with each fault in the config and in the settings of the flags.
     """
     return TrainingRequest(
         model_dir=options.model_dir,
@@ -131,22 +137,28 @@ def read_request(
 
 
 def read_config(options: TrainOptions, num_ranks: int, kind: type[Config]) -> Config:
-    """The config with all settings of the flags. Its file is read once.
+    """The config of the file, with the settings of the flags in their place.
 
-    With `--divide_batch` the batches are those of one rank, which a resumed run must have again.
+    With `--divide_batch` and several ranks the batch size is divided by their number: the config
+    then states the batches of one rank, and a resumed run must have the same ones.
+    Raises ConfigError with each fault in the config and in the settings of the flags.
     """
     file_settings = read_yaml(options.config)
     overrides = [*_cmvn_overrides(options, file_settings), *options.override_config]
     config = make_config(file_settings, overrides, kind)
     if not (options.divide_batch and num_ranks > 1):
         return config
-    assert isinstance(config, ExperimentConfig)
-    of_rank = divide_batch(config.dataset_conf.batch_conf, num_ranks)
-    return make_config(file_settings, [*overrides, of_rank], kind)
+    assert isinstance(config, ExperimentConfig)  # only `train` has this flag, `lm train` has not
+    batch_setting = divide_batch(config.dataset_conf.batch_conf, num_ranks)  # `key=value`
+    return make_config(file_settings, [*overrides, batch_setting], kind)
 
 
 def _cmvn_overrides(options: TrainOptions, file_settings: Settings) -> list[str]:
-    """The settings of `--cmvn`: none with a pretrained encoder, which a line of the log states."""
+    """The settings that `--cmvn` sets, as overrides of the config; none without the flag.
+
+    A pretrained encoder does not use the statistics: then there are none either, and a line of the
+    log says so.
+    """
     if options.cmvn is None:
         return []
     if written_setting(file_settings, options.override_config, "encoder") == "pretrained":
@@ -159,53 +171,57 @@ def _cmvn_overrides(options: TrainOptions, file_settings: Settings) -> list[str]
 def find_earlier_training(
     model_dir: Path, resume: str, world: World, kind: type[Config]
 ) -> EarlierTraining[Config] | None:
-    """The training to resume, by `--resume`; None: a new one begins. Every rank must call it.
+    """The training to resume, as `--resume` says; None: a new one begins.
 
-    Rank 0 removes what a killed run left incomplete in the folder, and renames damaged checkpoints.
+    Every rank must call it. Rank 0 chooses the checkpoint for all. It removes incomplete files of a
+    killed run from the folder, and with `auto` it renames damaged checkpoints.
 
+    Args:
+        resume: auto, never, or the path of a checkpoint.
+        kind: the class of the config in the train.yaml of the folder.
     Raises: CheckpointError if a model would be overwritten, or the named checkpoint is not one of
-        the folder or is damaged; ConfigError if the train.yaml of the training to resume cannot be
-        read.
+        the folder or is damaged; ConfigError if that train.yaml cannot be read.
     """
-    checkpoint = None
-    with (
-        world.first_before_others()
-    ):  # that reads whole checkpoints, maybe for longer than a collective may last
+    name: str | None = None
+    # Rank 0 reads whole checkpoints here, which may last longer than a collective may.
+    with world.first_before_others():
         if world.is_first:
-            _remove_leftovers(model_dir)
+            _remove_incomplete_files(model_dir)
             checkpoint = choose_checkpoint(model_dir, resume)
-    name = world.all_gather(None if checkpoint is None else checkpoint.name)[0]
-    if name is None:
+            name = None if checkpoint is None else checkpoint.name
+    name_of_first_rank = world.all_gather(name)[0]
+    if name_of_first_rank is None:
         return None
     config_file = model_dir / "train.yaml"
     return EarlierTraining(
-        checkpoint=model_dir / "checkpoints" / name,
+        checkpoint=model_dir / "checkpoints" / name_of_first_rank,
         config_file=config_file,
         config=load_config(config_file, (), kind),
     )
 
 
-def _remove_leftovers(model_dir: Path) -> None:
-    """Remove what a killed run has not completed."""
+def _remove_incomplete_files(model_dir: Path) -> None:
+    """Remove the checkpoints and the final.pt that a killed run was writing."""
     remove_incomplete(model_dir / "checkpoints")
     for path in model_dir.glob(".final.pt.*.tmp"):
         path.unlink()
 
 
 def choose_checkpoint(model_dir: Path, resume: str) -> Path | None:
-    """The checkpoint to resume from, by `--resume`; None if there is none.
+    """The checkpoint to resume from; None if the folder has none, so that a new training begins.
 
-    With `auto` damaged checkpoints are renamed.
-    Raises CheckpointError if a model would be overwritten, or the named checkpoint is not one of
-    the folder or is damaged.
+    `resume`: `auto` for the newest intact checkpoint, where damaged ones are renamed; `never` for a
+    new training; or the path of one of the folder's checkpoints.
+    Raises CheckpointError if a new training would overwrite a model, or the named checkpoint is
+    damaged or not one of the folder.
     """
     checkpoints = model_dir / "checkpoints"
     if resume not in ("auto", "never"):
-        return _named_checkpoint(checkpoints, Path(resume))
+        return _find_named_checkpoint(checkpoints, Path(resume))
     if resume == "never" and list_checkpoints(checkpoints):
         found = "holds checkpoints and --resume is never"
         raise CheckpointError(checkpoints, found, "use another --model_dir or remove it")
-    newest = newest_intact(checkpoints)
+    newest = newest_intact(checkpoints)  # renames damaged ones
     final = model_dir / "final.pt"
     if newest is None and final.exists():
         found = "a model without checkpoints, so it cannot be resumed"
@@ -213,14 +229,18 @@ def choose_checkpoint(model_dir: Path, resume: str) -> Path | None:
     return newest
 
 
-def _named_checkpoint(checkpoints: Path, path: Path) -> Path:
-    """The intact checkpoint of this folder that `--resume` names."""
-    known = [checkpoint.resolve() for checkpoint in list_checkpoints(checkpoints)]
-    if path.resolve() not in known:
+def _find_named_checkpoint(checkpoints: Path, path: Path) -> Path:
+    """The intact checkpoint in the folder `checkpoints` that `--resume PATH` names.
+
+    Raises CheckpointError if it is not one of this folder, or is damaged.
+    """
+    paths_of_folder = [checkpoint.resolve() for checkpoint in list_checkpoints(checkpoints)]
+    if path.resolve() not in paths_of_folder:
         found = f"not auto, never or one of {checkpoints}/step-*"
         raise CheckpointError(
             f"--resume {path}", found, "to start from its weights use --checkpoint"
         )
-    check_intact(path)  # before newer ones are set aside
+    # A damaged one is refused now, before the training renames the checkpoints after it.
+    check_intact(path)
     read_frozen(path)
     return checkpoints / path.name

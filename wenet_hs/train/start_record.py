@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The run record with which a training starts: command, machine, lists, weights."""
+"""The run record at the start of a training: command, machine, data lists, first weights."""
 
 import os
 import platform
@@ -32,15 +32,17 @@ from wenet_hs.train.start import BasePath, ListPaths, TrainingRequest
 from wenet_hs.tree.errors import ConfigError
 
 SAME_RUN = "a resumed run must be the same: give the earlier one again, or use another --model_dir"
+"""The end of a message about a setting, file or checkpoint that differs from the earlier run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """What the ranks compute on."""
+    """What all ranks of a training compute on."""
 
     processors: tuple[str, ...]
     """The kinds of processors, without repetition."""
     ranks: int
+    """The number of ranks."""
 
 
 def make_start_record(
@@ -52,29 +54,34 @@ def make_start_record(
     hardware: Hardware,
     is_resumed: bool,
 ) -> RunRecord:
-    """The record of this start; that of a resumed run keeps what is recorded of the starts before.
+    """The content of run.json at this start, which the caller writes.
+
+    The record of a resumed run keeps the earlier starts, the first weights and the warnings. This
+    start is added as the last one, and what is true of this run only begins anew.
 
     Args:
-        config: with base names, which refer to the model folder.
-        files: SHA-256 of each file of the folder by name.
-        encoder_folder: of the pretrained encoder, if the config names one.
-    Raises: ConfigError if a resumed run names other weights to start from than the first one.
+        config: the settings of the training; names of files refer to the model folder.
+        files: SHA-256 of each file of the model folder, by its name there.
+        encoder_folder: the folder of the pretrained encoder, if the config names one.
+    Raises: ConfigError if a resumed run names other weights to start from than the first run;
+        CheckpointError if the weights cannot be read.
     """
     if is_resumed:
-        before = read_run(request.model_dir)
-        record = before or RunRecord(starts=(Start(),))
-        recorded_weights = None if before is None else before.first_weights
+        recorded = read_run(request.model_dir)
+        # run.json may have been removed: then one start is assumed of which nothing is known.
+        earlier = recorded or RunRecord(starts=(Start(),))
+        recorded_weights = None if recorded is None else recorded.first_weights
         first_weights = _check_first_weights(request.base, recorded_weights, request.model_dir)
-        encoder_sha256 = record.encoder_sha256
+        encoder_sha256 = earlier.encoder_sha256
     else:
-        record = RunRecord()
+        earlier = RunRecord()
         first_weights = _describe_first_weights(request.base)
         encoder_sha256 = _encoder_sha256(config, encoder_folder, request.base)
     is_recogniser = isinstance(config, ExperimentConfig)
-    return record.model_copy(
+    return earlier.model_copy(
         update={
             "model": "recogniser" if is_recogniser else "language model",
-            "starts": (*record.starts, _describe_start(config, hardware)),
+            "starts": (*earlier.starts, _describe_start(config, hardware)),
             "lists": _describe_lists(request.lists, is_recogniser=is_recogniser),
             "first_weights": first_weights,
             "encoder_sha256": encoder_sha256,
@@ -82,22 +89,26 @@ def make_start_record(
             "head": config.head,
             "ctc_head": config.ctc_conf.head if isinstance(config, ExperimentConfig) else None,
             "seed": config.seed,
-            "resources": None,
-            "progress": _without_speed(record.progress),
+            "resources": None,  # the training measures them once its data are open
+            "progress": _without_speed(earlier.progress),
             "end": None,
         }
     )
 
 
 def _without_speed(progress: RunProgress | None) -> RunProgress | None:
-    """The progress of the starts before, without their speed and the time that was left."""
+    """The progress without its speed and the time that was left, which are of an earlier start."""
     if progress is None:
         return None
-    of_this_start = ("first_seconds_per_step", "seconds_per_step", "seconds_left", "speed")
-    return progress.model_copy(update=dict.fromkeys(of_this_start))
+    fields_of_a_start = ("first_seconds_per_step", "seconds_per_step", "seconds_left", "speed")
+    return progress.model_copy(update=dict.fromkeys(fields_of_a_start))  # each becomes None
 
 
 def _describe_start(config: TrainingConfig, hardware: Hardware) -> Start:
+    """The time, command, machine and versions of this start.
+
+    The versions are of the packages on which its results depend, also those of extensions.
+    """
     packages = ["wenet_hs", "torch"]
     is_pretrained = isinstance(config, ExperimentConfig) and isinstance(
         config.encoder_conf, PretrainedConf
@@ -118,6 +129,7 @@ def _describe_start(config: TrainingConfig, hardware: Hardware) -> Start:
 
 
 def _describe_lists(lists: ListPaths, *, is_recogniser: bool) -> DataLists:
+    """The lists of a training with their hashes; those of a language model are texts."""
     return DataLists(
         kind=lists.data_type if is_recogniser else "text",
         train=tuple(map(_describe_file, lists.train)),
@@ -126,13 +138,14 @@ def _describe_lists(lists: ListPaths, *, is_recogniser: bool) -> DataLists:
 
 
 def _describe_file(path: Path) -> DataFile:
+    """The path and hash of a list; without a hash if it is not a regular file."""
     return DataFile(path=str(path), sha256=file_sha256(path) if path.is_file() else None)
 
 
 def _describe_first_weights(base: BasePath | None) -> FirstWeights:
-    """The weights that a new training starts from.
+    """The weights that a new training starts with: those of `base`; None: random ones.
 
-    Raises CheckpointError if they cannot be read.
+    Raises CheckpointError if the weights of `base` cannot be read.
     """
     if base is None:
         return FirstWeights(kind="random")
@@ -144,10 +157,13 @@ def _check_first_weights(
     recorded: FirstWeights | None,
     model_dir: Path,
 ) -> FirstWeights | None:
-    """The weights that the first start of a resumed training began with.
+    """The weights that the first start of a resumed training began with; None: not known.
 
-    It keeps what is recorded, which is nothing if run.json was removed, and may omit --checkpoint.
-    Raises ConfigError if it names other weights.
+    Args:
+        base: the model of `--checkpoint`, which a resumed run may omit.
+        recorded: what run.json says of the first weights; None if run.json was removed.
+    Raises: ConfigError if `--checkpoint` names other weights than the recorded ones;
+        CheckpointError if its weights cannot be read.
     """
     if base is None:
         return recorded
@@ -155,7 +171,7 @@ def _check_first_weights(
     if recorded is None:
         return FirstWeights(kind="checkpoint", name=base.name)
     sha256_before = "none" if recorded.kind == "random" else recorded.sha256
-    if sha256_before not in (sha256_now, None):
+    if sha256_before is not None and sha256_before != sha256_now:
         change = f"was {sha256_before[:12]}, is now {sha256_now[:12]}"
         found = f"sha256 of checkpoint {change} ({base.path})"
         raise ConfigError(model_dir / RUN_FILE, found, SAME_RUN)
@@ -167,9 +183,9 @@ def _encoder_sha256(
     encoder_folder: Path | None,
     base: BasePath | None,
 ) -> str | None:
-    """The sum of the weights of a pretrained encoder with which a new training starts.
+    """SHA-256 of the weights of the pretrained encoder with which a new training starts.
 
-    None with --checkpoint, whose weights replace them.
+    None if the encoder is of another kind, and with `--checkpoint`, whose weights replace them.
     """
     if base is not None or not isinstance(config, ExperimentConfig):
         return None
@@ -180,18 +196,18 @@ def _encoder_sha256(
 
 
 def _git_hash() -> str:
-    """The commit of the source tree, with "-dirty" if it was changed; "unknown" for an installed
-    package.
+    """The git commit of the source tree, with "-dirty" at its end if files were changed.
+
+    It is "unknown" for an installed package, and if git is missing or fails.
     """
     source_tree = Path(__file__).parents[2]
-    if not (
-        source_tree / ".git"
-    ).exists():  # otherwise git would describe a repository around the environment
+    # An installed package may be inside a repository of the user, which git would describe.
+    if not (source_tree / ".git").exists():
         return "unknown"
+    # `--exclude *` leaves out tags, so that the answer is the hash of the commit.
     command = ["git", "-C", str(source_tree), "describe", "--always", "--dirty", "--exclude", "*"]
     try:
-        return subprocess.run(
-            command, capture_output=True, text=True, check=True, timeout=10
-        ).stdout.strip()
+        completed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return "unknown"
+    return completed.stdout.strip()

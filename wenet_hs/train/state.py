@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a training, saved to and restored from a checkpoint bit for bit, and the model on
-several ranks.
+"""The state of a training, saved and restored bit for bit, and the model on several ranks.
+
+Dimension key: R rows of a parameter, X its other dimensions.
 """
 
 import contextlib
@@ -8,7 +9,7 @@ import json
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -44,9 +45,12 @@ from wenet_hs.tree.errors import CheckpointError, one_line
 logger = logging.getLogger(__name__)
 Model = TypeVar("Model", bound=nn.Module)
 GATHER_SHARE = 0.5
-"""If the ranks together have more than this share of the rows of a sparse gradient, all rows are
-summed instead.
+"""The share of a parameter's rows up to which the ranks exchange rows of a sparse gradient.
+
+If the ranks together have more rows, exchanging all rows of the parameter is faster.
 """
+NO_GRADIENT = -1
+"""Number of rows of a sparse gradient on a rank where the parameter has no gradient at all."""
 
 
 class Replica:
@@ -54,51 +58,44 @@ class Replica:
 
     DistributedDataParallel averages the dense gradients. It always searches for parameters that a
     pass has not used (a branch of weight 0, a cluster without a target). It then never rebuilds its
-    buckets, so a resumed run sums in the same order. It has no sparse gradients of heads:
-    `_mean_over_ranks` averages them.
+    buckets, so a resumed run sums in the same order. It does not know row-sparse gradients of
+    heads: this class averages them.
     """
 
     def __init__(self, model: nn.Module, world: World) -> None:
-        self._model, self._world = model, world
+        """With several ranks every rank must call it: they get the weights of rank 0.
+
+        Batch normalization then uses the statistics of all ranks.
+        """
+        self._model = model
+        self._world = world
         self._parallel: DistributedDataParallel | None = None
+        """None with a single process."""
         self._sparse: list[nn.Parameter] = []
+        """The trained parameters with row-sparse gradients; empty with a single process."""
         if world.size == 1:
             return
         for module in model.modules():
             if isinstance(module, MaskedBatchNorm):
                 module.across_ranks = torch.compiler.disable(world.stack)  # type: ignore[no-untyped-call]
-        sparse = {
-            id(value)
-            for head in model.modules()
-            if isinstance(head, OutputHead)
-            for value in head.sparse_parameters()
-        }
-        named = [(name, value) for name, value in model.named_parameters() if id(value) in sparse]
-        self._sparse = [value for _, value in named if value.requires_grad]
-        for value in self._sparse:
-            dist.broadcast(value.data, 0)
-        wrapped = nn.Sequential(model)
-        # Nothing uses it: DistributedDataParallel would warn that it finds no unused parameter.
-        wrapped.register_parameter("unused", nn.Parameter(torch.zeros(1, device=world.device)))
-        ignored = [f"0.{name}" for name, _ in named]
-        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(wrapped, ignored)  # type: ignore[no-untyped-call]
-        # This warning is about a copy of the depthwise kernels, a few kilobytes.
-        warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
-        self._parallel = DistributedDataParallel(
-            wrapped,
-            broadcast_buffers=False,
-            find_unused_parameters=True,
-            gradient_as_bucket_view=True,
-        )
+        sparse_names = _names_of_sparse_parameters(model)
+        sparse_parameters = [model.get_parameter(name) for name in sparse_names]
+        self._sparse = [parameter for parameter in sparse_parameters if parameter.requires_grad]
+        for parameter in self._sparse:
+            dist.broadcast(parameter.data, 0)
+        self._parallel = _make_parallel(model, world, ignored_names=sparse_names)
 
     def __call__(self, batch: Batch) -> Losses:
+        """The losses of a batch of this rank."""
         losses: Losses = self._model(batch) if self._parallel is None else self._parallel(batch)
         return losses
 
     @contextlib.contextmanager
     def micro_batch(self, *, is_last: bool) -> Iterator[None]:
-        """Enclose the forward and backward pass of a micro batch; the last one averages the
-        gradients of all ranks.
+        """Enclose the forward and backward pass of one batch of a step.
+
+        The gradients of the batches of a rank add up. At the last batch (`is_last`) they are
+        replaced by the mean over the ranks, which wait for each other.
         """
         if self._parallel is None:
             yield
@@ -106,45 +103,87 @@ class Replica:
         with contextlib.nullcontext() if is_last else self._parallel.no_sync():
             yield
         if is_last and self._sparse:
-            for parameter in self._sparse:
-                if parameter.grad is not None:
-                    grad = parameter.grad
-                    parameter.grad = (grad if grad.is_sparse else grad.to_sparse(1)).coalesce()
-            own = [
-                -1 if parameter.grad is None else parameter.grad._nnz()
-                for parameter in self._sparse
-            ]
-            of_ranks = np.array(self._world.gather_numbers(own), np.int64)
-            for parameter, counts in zip(self._sparse, of_ranks.T.tolist(), strict=True):
-                parameter.grad = self._mean_over_ranks(parameter, counts)
+            self._average_sparse_gradients()
+
+    def _average_sparse_gradients(self) -> None:
+        """Replace each row-sparse gradient by its mean over the ranks; every rank must call it.
+
+        The ranks first tell each other how many rows each of their gradients has.
+        """
+        own_counts: list[int] = []
+        for parameter in self._sparse:
+            if parameter.grad is None:
+                own_counts.append(NO_GRADIENT)
+                continue
+            # A head may return a dense gradient in some steps. (1: only the rows are sparse.)
+            grad = parameter.grad if parameter.grad.is_sparse else parameter.grad.to_sparse(1)
+            parameter.grad = grad.coalesce()
+            own_counts.append(parameter.grad._nnz())
+        counts_by_rank = np.array(self._world.gather_numbers(own_counts), np.int64)
+        counts_by_parameter = counts_by_rank.T.tolist()
+        for parameter, counts in zip(self._sparse, counts_by_parameter, strict=True):
+            parameter.grad = self._mean_over_ranks(parameter, counts)
 
     def _mean_over_ranks(self, parameter: nn.Parameter, counts: list[int]) -> Tensor | None:
-        """The mean over the ranks of a row-sparse gradient, each row once; None where no rank has a
-        gradient.
+        """The mean over the ranks of a row-sparse gradient, with each row once.
 
-        counts: the rows of each rank; -1 where it has no gradient.
+        None if no rank has a gradient. Every rank must call it for the same parameter.
+
+        `counts`: the number of rows in the gradient of each rank, or NO_GRADIENT.
         """
-        grad, own, most = parameter.grad, counts[self._world.rank], max(counts)
-        if most < 0:
+        most_rows = max(counts)
+        if most_rows == NO_GRADIENT:
             return None
-        rows_R = torch.zeros(most, dtype=torch.int64, device=parameter.device)
-        values_RX = parameter.new_zeros(most, *parameter.shape[1:])
-        if grad is not None:
-            rows_R[:own], values_RX[:own] = grad.indices()[0], grad.values() / self._world.size
-        kept = torch.cat(
-            [torch.arange(max(0, count)) + rank * most for rank, count in enumerate(counts)]
-        )
-        kept = copy_to(parameter.device, kept)
-        all_rows = self._world.gather_rows(rows_R)[kept]
-        if most * self._world.size >= GATHER_SHARE * len(parameter):
-            dense, touched = (
-                torch.zeros_like(parameter).index_add_(0, rows_R, values_RX),
-                torch.unique(all_rows),
-            )
+        # A collective needs equal shapes, so each rank pads its rows with zeros to `most_rows`.
+        rows_R = torch.zeros(most_rows, dtype=torch.int64, device=parameter.device)
+        values_RX = parameter.new_zeros(most_rows, *parameter.shape[1:])
+        if parameter.grad is not None:
+            num_own_rows = counts[self._world.rank]
+            rows_R[:num_own_rows] = parameter.grad.indices()[0]
+            values_RX[:num_own_rows] = parameter.grad.values() / self._world.size
+        # After a collective, rank r has its rows from position r * most_rows on, then its padding.
+        unpadded_by_rank = [
+            torch.arange(max(0, count)) + rank * most_rows for rank, count in enumerate(counts)
+        ]
+        unpadded = copy_to(parameter.device, torch.cat(unpadded_by_rank))
+        rows_of_ranks = self._world.gather_rows(rows_R)[unpadded]
+        # The sum of all rows of the parameter costs less than the exchange of so many rows.
+        if most_rows * self._world.size >= GATHER_SHARE * len(parameter):
+            dense = torch.zeros_like(parameter).index_add_(0, rows_R, values_RX)
             dist.all_reduce(dense)
-            return sparse_rows(touched, dense[touched], parameter.shape)
-        all_values = self._world.gather_rows(values_RX)[kept]
-        return torch.sparse_coo_tensor(all_rows[None], all_values, parameter.shape).coalesce()
+            rows = torch.unique(rows_of_ranks)
+            return sparse_rows(rows, dense[rows], parameter.shape)
+        values = self._world.gather_rows(values_RX)[unpadded]
+        return torch.sparse_coo_tensor(rows_of_ranks[None], values, parameter.shape).coalesce()
+
+
+def _names_of_sparse_parameters(model: nn.Module) -> list[str]:
+    """The names of the head parameters with row-sparse gradients, in the order of the model."""
+    ids = set[int]()
+    for module in model.modules():
+        if isinstance(module, OutputHead):
+            ids.update(id(parameter) for parameter in module.sparse_parameters())
+    return [name for name, parameter in model.named_parameters() if id(parameter) in ids]
+
+
+def _make_parallel(
+    model: nn.Module, world: World, *, ignored_names: Sequence[str]
+) -> DistributedDataParallel:
+    """The model in DistributedDataParallel, which leaves out the parameters of these names."""
+    wrapped = nn.Sequential(model)
+    # DistributedDataParallel warns if it searches for unused parameters and finds none. This one is
+    # never used.
+    wrapped.register_parameter("unused", nn.Parameter(torch.zeros(1, device=world.device)))
+    ignored = [f"0.{name}" for name in ignored_names]  # 0 is the model in `wrapped`
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(wrapped, ignored)  # type: ignore[no-untyped-call]
+    # The warning is about a copy of the depthwise kernels, which are a few kilobytes.
+    warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
+    return DistributedDataParallel(
+        wrapped,
+        broadcast_buffers=False,
+        find_unused_parameters=True,  # then it never rebuilds its buckets: sums have one order
+        gradient_as_bucket_view=True,
+    )
 
 
 @dataclass
@@ -178,19 +217,20 @@ class Progress:
     validations: list[dict[str, float]] = field(default_factory=list)
     """The finite metrics of each validation so far, with its `step`."""
     interim: bool = False
-    """Whether this checkpoint was written for a signal, at a step where none was due."""
+    """Whether this checkpoint was written for a signal, at a step where no checkpoint was due."""
     validation_due: bool = False
     """Whether a signal interrupted the validation at this step; it is done before the next step."""
 
-    def measured(self) -> dict[str, float]:
+    def metrics_of_step(self) -> dict[str, float]:
         """The metrics of the validation at this step; empty if there was none."""
-        last = self.validations[-1] if self.validations else {}
-        return last if last.get("step") == self.step else {}
+        if not self.validations or self.validations[-1].get("step") != self.step:
+            return {}
+        return self.validations[-1]
 
 
 @dataclass
 class TrainState(Generic[Model]):
-    """Model, optimizer and progress."""
+    """Model, optimizer, progress, and all else that the next step depends on."""
 
     model: Model
     optimizer: Optimizer
@@ -214,159 +254,180 @@ class TrainState(Generic[Model]):
     wants_to_stop: Callable[[], bool] = lambda: False
     """Whether this process is asked to end."""
     is_asked_to_stop: bool = False
-    """Whether a rank was, at the last step."""
+    """Whether a rank was asked to end, when the ranks last told each other in a step."""
     uncounted_seconds: float = 0.0
-    """Of the last step, which `progress.seconds` does not contain yet."""
+    """The time of the last step on this rank, if `progress.seconds` does not contain it yet."""
 
     @cached_property
     def replica(self) -> Replica:
-        """The model as the loop runs it.
+        """The model as the training runs it, on one rank or on several.
 
-        Use it only after the weights of the first step are in the model.
+        It is made at the first use, which must be after the first weights are in the model.
         """
         return Replica(self.model, self.world)
 
     def _frozen_names(self) -> list[str]:
-        values = self.model.state_dict(keep_vars=True).items()
-        return [
-            name
-            for name, value in values
-            if isinstance(value, nn.Parameter) and not value.requires_grad
-        ]
+        """The names of the parameters that are not trained."""
+        # Without keep_vars the values would not say whether they are trained.
+        values = self.model.state_dict(keep_vars=True)
+        parameters = {
+            name: value for name, value in values.items() if isinstance(value, nn.Parameter)
+        }
+        return [name for name, parameter in parameters.items() if not parameter.requires_grad]
 
     def leave_out_frozen(self, folder: Path) -> None:
-        """Write the frozen weights, if any, into the folder of the checkpoints, which then leave
-        them out.
+        """Write the weights that are not trained to a file, so that checkpoints leave them out.
 
-        They are written once: a resumed run goes on with the file that its checkpoint names.
+        The file is in `folder`, the one of the checkpoints. Nothing is written if all weights are
+        trained, or if the file exists: a resumed run goes on with that of its checkpoint.
+        Raises CheckpointError if the disk is full.
         """
+        if self.frozen:
+            return
         weights = self.model.state_dict()
-        if not self.frozen and (frozen := {name: weights[name] for name in self._frozen_names()}):
-            target = folder / FROZEN
-            with report_full_disk(target, folder, count_bytes(frozen)), open_atomic(target) as file:
-                self.frozen = {"file": FROZEN, **write_hashed(file, frozen)}
+        frozen = {name: weights[name] for name in self._frozen_names()}
+        if not frozen:
+            return
+        target = folder / FROZEN
+        with report_full_disk(target, folder, count_bytes(frozen)), open_atomic(target) as file:
+            self.frozen = {"file": FROZEN, **write_hashed(file, frozen)}
 
     def checkpoint_bytes(self) -> int:
-        """The size of a checkpoint, about: its weights, and Adam's two moments of those that are
-        trained.
+        """About how many bytes a checkpoint has.
+
+        Counted are the weights in it, and two moments of Adam for each trained weight.
         """
-        frozen, trained = (
-            {*self._frozen_names()},
-            [one for one in self.model.parameters() if one.requires_grad],
-        )
-        weights = {
-            name: value for name, value in self.model.state_dict().items() if name not in frozen
-        }
-        return count_bytes(weights) + 2 * count_bytes(trained)
+        frozen_names = {*self._frozen_names()}
+        weights = self.model.state_dict()
+        saved_weights = {name: value for name, value in weights.items() if name not in frozen_names}
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        return count_bytes(saved_weights) + 2 * count_bytes(trained)
 
     def to_files(self) -> dict[str, Content]:
-        """The files of a checkpoint (name → content) on rank 0, nothing on other ranks.
+        """The files of a checkpoint, name → content, on rank 0; nothing on other ranks.
 
-        Every rank must call it.
-
+        Every rank must call it, because rank 0 saves the random states of all.
         Weights and moments are the tensors themselves: write the files before the next step.
         """
         random_state: dict[str, Any] = {"torch": torch.get_rng_state()}
         if is_gpu(self.device):
-            random_state[self.device.type] = torch.get_device_module(self.device).get_rng_state(
-                self.device
-            )
-        first, *others = self.world.all_gather(random_state)
+            device_module = torch.get_device_module(self.device)
+            random_state[self.device.type] = device_module.get_rng_state(self.device)
+        first_random_state, *other_random_states = self.world.all_gather(random_state)
         if not self.world.is_first:
             return {}
+        progress = asdict(self.progress)
+        progress["seconds"] += self.uncounted_seconds  # the next step would have added them
         record = {
-            "progress": {
-                **asdict(self.progress),
-                "seconds": self.progress.seconds + self.uncounted_seconds,
-            },
+            "progress": progress,
             "fingerprint": self.fingerprint,
             "environment": self._environment(),
             "loss_scale": self.precision.state_dict(),
         }
         weights = self.model.state_dict()
-        if self.frozen:
+        if self.frozen:  # these weights are in a file of their own
             record["frozen"] = self.frozen
             for name in self._frozen_names():
                 del weights[name]
-        carried = {"carried.pt": self.carried} if self.carried else {}
-        return {
-            **carried,
-            "model.pt": weights,
-            "optimizer.pt": self.optimizer.state_dict(),
-            "rng.pt": {**first, "ranks": others} if others else first,
-            "state.json": json.dumps(record, indent=1).encode(),
-        }
+        saved_random_state = first_random_state
+        if other_random_states:
+            saved_random_state = {**first_random_state, "ranks": other_random_states}
+        files: dict[str, Content] = {}
+        if self.carried:
+            files["carried.pt"] = self.carried
+        files["model.pt"] = weights
+        files["optimizer.pt"] = self.optimizer.state_dict()
+        files["rng.pt"] = saved_random_state
+        files["state.json"] = json.dumps(record, indent=1).encode()
+        return files
 
     def restore(self, path: Path) -> None:
         """Load the state from the checkpoint folder `path`.
 
+        Rank 0 warns if another version of torch, number of threads or kind of device may change the
+        last bits of the results.
         Raises CheckpointError if it is damaged, does not fit the model, or is of a training with
-            other units or data.
+            other settings, units or data.
         """
         check_intact(path)
         progress = read_checkpoint_progress(path)
         record = json.loads((path / "state.json").read_text("utf-8"))
-        for name, sha256 in self.fingerprint.items():
-            if record["fingerprint"].get(name) != sha256:
-                raise CheckpointError(
-                    path,
-                    f"was trained with another {name}",
-                    "use another --model_dir to start anew",
-                )
+        self._check_fingerprint(record["fingerprint"], path)
         self.progress = progress
         try:
             weights = load_dict(path / "model.pt", self.device) | read_frozen(path, self.device)
             self.model.load_state_dict(weights)
             self.frozen = record.get("frozen", {})
-            self.optimizer.load_state_dict(
-                _intern_names(load_dict(path / "optimizer.pt", self.device))
-            )
+            optimizer_state = load_dict(path / "optimizer.pt", self.device)
+            self.optimizer.load_state_dict(_intern_names(optimizer_state))
             self.precision.load_state_dict(record["loss_scale"])
             if (path / "carried.pt").exists():
                 self.carried.update(load_dict(path / "carried.pt", self.device))
             self._restore_random(load_dict(path / "rng.pt"), path)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             found = f"does not fit this training ({one_line(error)})"
-            raise CheckpointError(
-                path, found, "use an earlier checkpoint, or another --model_dir"
-            ) from error
-        now, saved = self._environment(), record["environment"]
+            to_do = "use an earlier checkpoint, or another --model_dir"
+            raise CheckpointError(path, found, to_do) from error
+        if self.world.is_first:
+            self._warn_of_other_environment(record["environment"], path)
+
+    def _check_fingerprint(self, saved: Mapping[str, str], path: Path) -> None:
+        """Raise CheckpointError if the checkpoint `path` is of other settings, units or data.
+
+        `saved`: its fingerprint.
+        """
+        for name, sha256 in self.fingerprint.items():
+            if saved.get(name) != sha256:
+                found = f"was trained with another {name}"
+                raise CheckpointError(path, found, "use another --model_dir to start anew")
+
+    def _warn_of_other_environment(self, saved: Mapping[str, str], path: Path) -> None:
+        """Warn if the environment of the checkpoint `path`, `saved`, is not the one of now."""
+        environment = self._environment()
         changes = [
-            f"{name} {saved[name]} then, {now[name]} now"
-            for name in now
-            if saved[name] != now[name]
+            f"{name} {saved[name]} then, {now} now"
+            for name, now in environment.items()
+            if saved[name] != now
         ]
-        if changes and self.world.is_first:
-            logger.warning(
-                "%s: %s; the result may differ in its last bits", path, "; ".join(changes)
-            )
+        if changes:
+            text = "; ".join(changes)
+            logger.warning("%s: %s; the result may differ in its last bits", path, text)
 
     def seed_new_rank(self) -> None:
-        """Seed torch on a rank without a saved random state, from the seed of the experiment, the
-        step and the rank.
+        """Seed torch on this rank, which has no saved random state.
+
+        The seed depends on that of the experiment, the step and the rank.
         """
         sequence = np.random.SeedSequence([self.seed, self.progress.step, self.world.rank])
-        torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0] >> 1))
+        seed_of_rank = sequence.generate_state(1, np.uint64)[0]
+        torch.manual_seed(int(seed_of_rank >> 1))  # 63 bits, which fit into an int64
 
     def _restore_random(self, saved: dict[str, Any], path: Path) -> None:
-        ranks, rank = [saved, *saved.get("ranks", [])], self.world.rank
-        if rank < len(ranks):
-            torch.set_rng_state(ranks[rank]["torch"])
-            if is_gpu(self.device) and self.device.type in ranks[rank]:
-                torch.get_device_module(self.device).set_rng_state(
-                    ranks[rank][self.device.type], self.device
-                )
+        """Restore the random state of this rank from `saved`, the rng.pt of the checkpoint `path`.
+
+        A rank that the earlier run did not have is seeded anew. Rank 0 warns if the number of ranks
+        is another one.
+        """
+        state_of_each_rank = [saved, *saved.get("ranks", [])]  # that of rank 0 is at the top level
+        if self.world.rank < len(state_of_each_rank):
+            own_state = state_of_each_rank[self.world.rank]
+            torch.set_rng_state(own_state["torch"])
+            if is_gpu(self.device) and self.device.type in own_state:
+                device_module = torch.get_device_module(self.device)
+                device_module.set_rng_state(own_state[self.device.type], self.device)
         else:
             self.seed_new_rank()
-        if len(ranks) != self.world.size and self.world.is_first:
-            logger.warning(
-                "%s: number of ranks was %d, is now %d: the order of batches is the same, batches per step and random "
-                "numbers (of new ranks: from seed, step and rank) are not",
-                *(path, len(ranks), self.world.size),
+        num_saved = len(state_of_each_rank)
+        if num_saved != self.world.size and self.world.is_first:
+            message = (
+                "%s: number of ranks was %d, is now %d: the order of batches is the same, "
+                "batches per step and random numbers "
+                "(of new ranks: from seed, step and rank) are not"
             )
+            logger.warning(message, path, num_saved, self.world.size)
 
     def _environment(self) -> dict[str, str]:
-        """What the last bits of a result depend on, besides code and data."""
+        """What the last bits of a result depend on, besides code and data, by name."""
         return {
             "torch": torch.__version__,
             "threads": str(torch.get_num_threads()),
@@ -375,25 +436,30 @@ class TrainState(Generic[Model]):
 
 
 def _intern_names(value: Any) -> Any:
-    """Equal names as one object: a pickle has each object once, and the names of later steps are
-    those in torch.
+    """A copy of nested dicts and lists in which equal keys of type str are one object.
+
+    A pickle writes an object once, and refers to it later. The keys that torch adds in later steps
+    are interned too, so the bytes of a checkpoint do not depend on whether the run was resumed.
     """
     if isinstance(value, dict):
-        return {
-            sys.intern(key) if isinstance(key, str) else key: _intern_names(one)
-            for key, one in value.items()
-        }
-    return [*map(_intern_names, value)] if isinstance(value, list) else value
+        interned: dict[Any, Any] = {}
+        for key, inner in value.items():
+            key = sys.intern(key) if isinstance(key, str) else key
+            interned[key] = _intern_names(inner)
+        return interned
+    if isinstance(value, list):
+        return [_intern_names(inner) for inner in value]
+    return value
 
 
 def read_checkpoint_progress(path: Path) -> Progress:
-    """The progress stored in a checkpoint folder, without reading the weights.
+    """The progress stored in the checkpoint folder `path`, without reading the weights.
 
-    Raises CheckpointError.
+    Raises CheckpointError if its state.json is missing or damaged.
     """
     try:
-        return Progress(**json.loads((path / "state.json").read_text("utf-8"))["progress"])
+        record = json.loads((path / "state.json").read_text("utf-8"))
+        return Progress(**record["progress"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(
-            path, "state.json cannot be read", "use an earlier checkpoint"
-        ) from error
+        found = "state.json cannot be read"
+        raise CheckpointError(path, found, "use an earlier checkpoint") from error

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training from its first step to `final.pt`, of any kind of model: steps, validations,
-checkpoints, signals.
+"""A training of any kind of model, from its first step to `final.pt`.
+
+`run_training` prepares the model folder, begins or resumes the `Task`, and runs it in a
+`TrainingLoop`: steps, validations, checkpoints, signals.
 """
 
 import hashlib
@@ -14,7 +16,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -68,52 +70,7 @@ logger = logging.getLogger(__name__)
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 """Signals that ask a training to end: of a scheduler or torchrun, Ctrl-C, SLURM's warning."""
 SAME_REQUEST_SECONDS = 1.0
-"""A launcher and its process group may both deliver one request; a later signal is a second
-request.
-"""
-
-
-class StopRequest:
-    """Records the first of `SIGNALS` while it is entered; the earlier handlers are restored at the
-    end.
-
-    After each step the training checks it, saves a checkpoint without validation, and ends with
-    `Stopped`. A validation is interrupted, and the next run does it before its first step. So the
-    resumed run ends with the same bits as an uninterrupted one. A second request ends the process
-    at once, as the signal does without a handler.
-
-    A signal that the parent ignored stays ignored. Python delivers signals to the main thread only:
-    in another thread this does nothing.
-    """
-
-    def __init__(self) -> None:
-        self.signal: signal.Signals | None = None
-        """The signal that asks this process to end."""
-        self._time = 0.0
-        self._earlier: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> "StopRequest":
-        if threading.current_thread() is threading.main_thread():
-            handlers = {number: signal.getsignal(number) for number in SIGNALS}
-            self._earlier = {
-                number: old for number, old in handlers.items() if old is not signal.SIG_IGN
-            }
-            for number in self._earlier:
-                signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for number, handler in self._earlier.items():
-            signal.signal(
-                number, signal.SIG_DFL if handler is None else handler
-            )  # None: not set by Python
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.signal is None:
-            self.signal, self._time = signal.Signals(number), time.monotonic()
-        elif time.monotonic() - self._time > SAME_REQUEST_SECONDS:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
+"""Signals within so many seconds are one request, which both a launcher and its group deliver."""
 
 
 @dataclass(frozen=True)
@@ -121,13 +78,17 @@ class DataSize:
     """The amount of the data of a training, and its memory."""
 
     lists: tuple[ListSize, ...] = ()
+    """The utterances and hours of each data list; none for a language model."""
     list_bytes: int = 0
+    """The memory of the lists on this rank."""
     feature_bytes: int = 0
+    """The memory of features that are kept for later epochs."""
 
 
 class Task(ABC):
-    """What differs between the trainings of recognisers and of language models: the batches of a
-    step.
+    """The part of a training that differs between recognisers and language models.
+
+    It has the model, the data, and the steps of an epoch.
     """
 
     config: TrainingConfig
@@ -136,79 +97,210 @@ class Task(ABC):
     """Batches of a rank per optimizer step."""
 
     def begin(self, base: BaseModel | None) -> None:  # noqa: B027  # some have nothing to do here
-        """Called once at the start of a new training, which begins with the weights of `base`, if
-        there is one.
+        """Called once at the start of a new training, to set its first weights.
+
+        `base`: the trained model that gives them; None without `--checkpoint`.
         """
 
     def resume(self) -> None:  # noqa: B027
         """Called once after a checkpoint was restored."""
 
     def prepare(self) -> None:  # noqa: B027
-        """Called once before the first step. A signal waits until it is done."""
+        """Called once before the first step. A signal has an effect only after it."""
 
     def data_size(self) -> DataSize:
         """The amount of the data and its memory."""
         return DataSize()
 
     def num_ctc_only_steps(self) -> int:
-        """The steps of a first part that trains CTC only."""
+        """How many steps at the start of the training train only CTC."""
         return 0
 
     @abstractmethod
     def num_batches(self) -> int:
-        """Batches of the current epoch, of all ranks together."""
+        """The number of batches in the current epoch, of all ranks together."""
 
     @abstractmethod
     def run_epoch(self) -> Iterator[StepStats]:
-        """The optimizer steps of the current epoch from batch `progress.batch` on, which they
-        increase.
+        """Do the optimizer steps of the current epoch, and yield the facts of each.
+
+        They begin at batch `progress.batch` of the epoch, and each step increases it.
         """
 
     def after_step(self, stats: StepStats, *, at_end: bool) -> None:  # noqa: B027
-        """Called after each step; `at_end`: of an epoch or of the training."""
+        """Called after each step; `at_end`: whether an epoch or the training ends with it."""
 
     @abstractmethod
     def validate(self, is_stopped: Callable[[], bool]) -> dict[str, float] | None:
-        """The metrics of the validation data; None if a rank got a signal before the end."""
+        """The metrics of the validation data, by name; None if the validation was interrupted.
+
+        `is_stopped`: whether this rank got a signal. The validation ends early if one of them did.
+        """
 
     def plateau_ctc(self) -> float | None:
-        """The loss of a constant CTC output on the validation list; None without CTC."""
+        """The loss of a constant CTC output on the validation list; None without CTC.
+
+        It is in nats per target. CTC has learned nothing as long as its loss is as high.
+        """
         return None
 
 
+TaskLoader = Callable[[PreparedFolder[Config], ListPaths, World], Task]
+"""A function that makes the task: from the model folder, the lists, and the device of this rank."""
+
+
+def run_training(
+    request: TrainingRequest[Config], world: World, load_task: TaskLoader[Config]
+) -> None:
+    """Train on this rank: lock and prepare the model folder, begin or resume the task, and run it.
+
+    Nothing refers to the model at the end, so it is freed before the process group ends.
+
+    `load_task`: makes the task, with a new model.
+    Raises Stopped after a signal, and an error of this package for a fault of config, data, folder,
+        checkpoint or disk.
+    """
+    model_dir = request.model_dir
+    checkpoints = model_dir / "checkpoints"
+    lock: AbstractContextManager[object] = nullcontext()
+    if world.is_first:  # the only rank that writes
+        lock = locked(model_dir, flag="--model_dir", work="training", error_class=CheckpointError)
+    with report_full_disk(model_dir, checkpoints), lock:
+        earlier = find_earlier_training(model_dir, request.resume, world, type(request.config))
+        folder = _prepare_folder(request, earlier, world)
+        recorder = None if folder.record is None else RunRecorder(model_dir, folder.record)
+        # The recorder collects warnings from now on, and records how the training ends.
+        with recorder or nullcontext():
+            if earlier is None:
+                task = _begin_task(folder, request, world, recorder, load_task)
+            else:
+                task = _resume_task(folder, request.lists, earlier, world, recorder, load_task)
+            _log_size(task, world)
+            TrainingLoop(model_dir, task, recorder).run()
+
+
+def _prepare_folder(
+    request: TrainingRequest[Config], earlier: EarlierTraining[Config] | None, world: World
+) -> PreparedFolder[Config]:
+    """Write the model folder on rank 0; check that all ranks have equal settings, files, versions.
+
+    `earlier`: the training that is resumed; None: a new one begins.
+    Raises ConfigError if the ranks differ, and if a resumed run has other settings or files.
+    """
+    config = resolve_auto(request.config, world.device, where=request.config_file, earlier=earlier)
+    processors = sorted(set(world.all_gather(processor_name(world.device))))
+    hardware = None  # this rank does not write
+    if world.is_first:
+        hardware = Hardware(processors=tuple(processors), ranks=world.size)
+    with world.first_before_others():
+        folder = prepare_folder(replace(request, config=config), earlier, hardware)
+    versions = {name: version(name) for name in ("torch", "wenet_hs")}
+    versions |= package_versions(folder.config.extensions())
+    sha256 = hashlib.sha256(folder.config.model_dump_json().encode()).hexdigest()
+    world.check_equal_across_ranks({**folder.hashes, "config": sha256, **versions})
+    return folder
+
+
+def _begin_task(
+    folder: PreparedFolder[Config],
+    request: TrainingRequest[Config],
+    world: World,
+    recorder: RunRecorder | None,
+    load_task: TaskLoader[Config],
+) -> Task:
+    """Make the task of a new training, with its first weights.
+
+    Rank 0 writes train.yaml and run.json. They say with which lists the model in the folder is
+    trained, so they are written before anything else can fail.
+    Raises an error of this package for a fault of data or checkpoint, or if the ranks differ.
+    """
+    if recorder is not None:  # on rank 0
+        dump_config(folder.config, folder.path / "train.yaml")
+        recorder.begin()
+    base = None if request.base is None else read_base_model(request.base.path)
+    task = load_task(folder, request.lists, world)
+    world.check_equal_across_ranks(task.state.fingerprint)
+    task.begin(base)
+    return task
+
+
+def _resume_task(
+    folder: PreparedFolder[Config],
+    lists: ListPaths,
+    earlier: EarlierTraining[Config],
+    world: World,
+    recorder: RunRecorder | None,
+    load_task: TaskLoader[Config],
+) -> Task:
+    """Make the task of a resumed training, in the state of its checkpoint.
+
+    Rank 0 renames newer checkpoints, and writes train.yaml. It does so only after the state is
+    restored: a resume that is refused leaves the folder as it is.
+    Raises an error of this package for a fault of data or checkpoint, or if the ranks differ.
+    """
+    task = load_task(folder, lists, world)
+    world.check_equal_across_ranks(task.state.fingerprint)
+    task.state.restore(earlier.checkpoint)
+    progress = task.state.progress
+    logger.info(
+        "resuming from %s (epoch %d, step %d)", earlier.checkpoint, progress.epoch, progress.step
+    )
+    if world.is_first:
+        set_aside_newer(earlier.checkpoint)
+    if recorder is not None:  # on rank 0
+        dump_config(folder.config, folder.path / "train.yaml")
+    task.resume()
+    return task
+
+
+def _log_size(task: Task, world: World) -> None:
+    """Log the number of parameters, and with several ranks the batches of a step."""
+    num_parameters = sum(value.numel() for value in task.state.model.parameters())
+    logger.info("the model has %s parameters", f"{num_parameters:,}")
+    if world.size > 1:
+        logger.info("%d processes; a step has %d batches of each", world.size, task.accum_grad)
+
+
 class TrainingLoop:
-    """The epochs of a training with its validations and checkpoints, until it ends or is stopped."""
+    """The epochs of a training, with validations and checkpoints, until it ends or is stopped."""
 
     def __init__(self, model_dir: Path, task: Task, recorder: RunRecorder | None = None) -> None:
-        """`recorder`: of rank 0."""
-        self.model_dir, self.task, self.stop = model_dir, task, StopRequest()
+        """`recorder`: writes run.json; None on other ranks than rank 0."""
+        self.model_dir = model_dir
+        self.task = task
+        self.stop = StopRequest()
+        self.config = task.config
+        self.state = task.state
+        self.world = task.state.world
         self._recorder = recorder
-        self.config, self.state, self.world = task.config, task.state, task.state.world
+        self._final = model_dir / "final.pt"
         self._checkpoints = model_dir / "checkpoints"
         self._finished = self._checkpoints / "finished.json"
-        stop = (
-            self.stop
-        )  # not self: a cycle of references would keep the model beyond its process group
+        # The lambda must not refer to self, which refers to the state: such a cycle of references
+        # would keep the model longer than its process group.
+        stop = self.stop
         self.state.wants_to_stop = lambda: stop.signal is not None
 
     def run(self) -> None:
-        """Train until the config ends it, then write `final.pt` and, with the last step,
-        `finished.json`.
+        """Train until the config ends it, then write `final.pt` and `finished.json`.
 
-        A run that has ended before changes nothing: `final.pt` may have been averaged since.
+        A validation that a signal interrupted is done first. A training that ended in an earlier
+        run is not changed: its `final.pt` may have been averaged since.
+        Raises Stopped after a signal, when a checkpoint is saved.
         """
-        if self.world.any(self.world.is_first and self._has_ended_before()):
+        has_ended_before = self.world.is_first and self._has_ended_before()
+        if self.world.any(has_ended_before):
             self._confirm_end()
             return
         if self._recorder is not None:
             self._recorder.use_position(self.state.progress)
             self._recorder.begin()
-        monitoring = self._monitor() if self.world.is_first else nullcontext()
+        monitor_context = self._make_monitor() if self.world.is_first else nullcontext()
         precision = matmul_precision(self.config.matmul_precision, self.state.device)
-        with monitoring as monitor, self.stop, precision:
+        with monitor_context as monitor, self.stop, precision:
             self.task.prepare()
-            if monitor is not None:
-                self._state_plan(monitor.steps)
+            if monitor is not None:  # on rank 0
+                self._report_plan(monitor.steps)
             if self.state.progress.validation_due:
                 self._save(monitor, due=True)
                 self._stop_if_asked()
@@ -218,77 +310,95 @@ class TrainingLoop:
                 self._finish()
 
     def _has_ended_before(self) -> bool:
-        """Whether an earlier run has written all files of this training."""
-        final = self.model_dir / "final.pt"
-        if not (final.exists() and self._finished.exists()):
+        """Whether an earlier run ended at this step and wrote all files of the training."""
+        if not (self._final.exists() and self._finished.exists()):
             return False
         return self._finished.read_text("utf-8") == self._ending and self._is_over()
 
     def _confirm_end(self) -> None:
-        final = self.model_dir / "final.pt"
-        logger.info("%s: trained already (%d steps)", final, self.state.progress.step)
+        """Log, and record on rank 0, that the training ended in an earlier run."""
+        logger.info("%s: trained already (%d steps)", self._final, self.state.progress.step)
         if self._recorder is not None:
             self._recorder.confirm_end()
 
-    def _state_plan(self, steps: Steps) -> None:
-        """Log and record how long the training is, and what it needs."""
-        interval = self.config.save_interval or steps.per_epoch
-        num_saves = -(-steps.planned // interval)
+    def _report_plan(self, steps: Steps) -> None:
+        """Log and record how long the training is, and what memory and disk it needs."""
+        interval = self.config.save_interval or steps.per_epoch  # None: a checkpoint per epoch
+        num_saves = math.ceil(steps.planned / interval)
         resources = self._find_resources(num_saves)
         self._log_resources(resources)
         if self._recorder is not None:
             self._recorder.record_plan(steps, resources, self._tree_kinds())
 
     def _finish(self) -> None:
-        """Write `final.pt` and `finished.json`. Warns if the learning rate never fell."""
+        """Write `final.pt` and `finished.json`, which has the number of the last step.
+
+        Warns if the training ended in the warm-up of the learning rate.
+        """
         step = self.state.progress.step
         warmup_steps = self.config.scheduler_conf.warmup_steps
         if 0 < step <= warmup_steps:
-            message = "training ended at step %d, in the warm-up of %d steps; lower scheduler_conf.warmup_steps"
+            message = (
+                "training ended at step %d, in the warm-up of %d steps; "
+                "lower scheduler_conf.warmup_steps"
+            )
             logger.warning(message, step, warmup_steps, extra={"code": "ended_in_warmup"})
         self._write_final()
         write_atomic(self._finished, self._ending)
 
     @property
     def _ending(self) -> str:
+        """The content of `finished.json` for a training that ends at the current step."""
         return json.dumps({"step": self.state.progress.step})
 
     def _is_over(self) -> bool:
-        """After `max_epoch` or `max_minutes`, at a learning rate of 0 (`warmup_cosine`), or out of
-        patience.
+        """Whether the config ends the training at the current step.
+
+        It ends after `max_epoch` epochs or `max_minutes`, after `total_steps`, at which the
+        learning rate of `warmup_cosine` is 0, or when `early_stopping` is out of patience.
         """
-        progress, config = self.state.progress, self.config
-        out_of_time = config.max_minutes is not None and progress.seconds >= 60 * config.max_minutes
+        progress = self.state.progress
+        config = self.config
+        if progress.epoch >= config.max_epoch:
+            return True
+        if config.max_minutes is not None and progress.seconds >= 60 * config.max_minutes:
+            return True
         total_steps = config.scheduler_conf.total_steps
-        out_of_steps = total_steps is not None and progress.step >= total_steps
-        stopped_early = is_out_of_patience(progress.validations, config.early_stopping)
-        return progress.epoch >= config.max_epoch or out_of_time or out_of_steps or stopped_early
+        if total_steps is not None and progress.step >= total_steps:
+            return True
+        return is_out_of_patience(progress.validations, config.early_stopping)
 
     def _is_asked_to_stop(self, *, at_step: bool = False) -> bool:
-        """Whether a rank is; after a step of several ranks, what they told each other in it."""
+        """Whether any rank has received a signal. Every rank must call it.
+
+        `at_step`: whether this is right after a step. Several ranks have then told each other in
+        the step already, which saves a collective.
+        """
         if at_step and self.world.size > 1:
             return self.state.is_asked_to_stop
         return self.world.any(self.stop.signal is not None)
 
     def _stop_if_asked(self) -> None:
-        """End here, after a checkpoint was written.
+        """Raise Stopped if a rank has received a signal. Call it after a checkpoint was written.
 
-        A training that is over only has to write `final.pt`.
+        A training that is over goes on: it only has to write `final.pt`.
 
-        The exit code is 128 plus the signal: 143, 130, 138; that of SIGTERM if only another rank
-        received a signal.
+        The exit code is 128 plus the number of the signal: 143, 130 or 138. A rank that received no
+        signal itself has that of SIGTERM.
         """
         progress = self.state.progress
-        if self._is_asked_to_stop() and (progress.validation_due or not self._is_over()):
+        has_work_left = progress.validation_due or not self._is_over()
+        if self._is_asked_to_stop() and has_work_left:
             number = self.stop.signal or signal.SIGTERM
+            checkpoint = checkpoint_path(self._checkpoints, progress.step)
             found = f"stopped by {number.name} after step {progress.step}, which is saved"
             to_do = "run the same command again to resume"
-            raise Stopped(
-                checkpoint_path(self._checkpoints, progress.step), found, to_do, 128 + number
-            )
+            raise Stopped(checkpoint, found, to_do, 128 + number)
 
-    def _monitor(self) -> Monitor:
-        steps_per_epoch = -(-self.task.num_batches() // (self.task.accum_grad * self.world.size))
+    def _make_monitor(self) -> Monitor:
+        """Make the monitor of this training, and tell it how many steps are planned; on rank 0."""
+        batches_per_step = self.task.accum_grad * self.world.size
+        steps_per_epoch = math.ceil(self.task.num_batches() / batches_per_step)
         steps = Steps(
             planned=self._count_steps(steps_per_epoch),
             per_epoch=steps_per_epoch,
@@ -307,26 +417,31 @@ class TrainingLoop:
         )
 
     def _tree_kinds(self) -> dict[str, str]:
-        """The kind of each tree in the model folder by the name of its file."""
+        """The kind of each tree in the model folder, such as `huffman`, by the name of its file."""
         paths = [self.model_dir / name for name in tree_paths(self.config).values()]
         return {path.name: load_tree(path).kind for path in paths}
 
     def _find_resources(self, num_saves: int) -> Resources:
-        """The data, and the checkpoints that are kept, of `num_saves`, against the free disk."""
-        config = self.config
+        """The size of the data and of the checkpoints that are kept, and the free disk space.
+
+        `num_saves`: how many checkpoints the whole training writes.
+        """
         data = self.task.data_size()
-        each = self.state.checkpoint_bytes()
+        checkpoint_bytes = self.state.checkpoint_bytes()
         return Resources(
             lists=data.lists,
             list_bytes=data.list_bytes,
             feature_bytes=data.feature_bytes,
-            checkpoint_bytes=each,
-            kept_bytes=kept_checkpoint_bytes(config, each, num_saves),
+            checkpoint_bytes=checkpoint_bytes,
+            kept_bytes=kept_checkpoint_bytes(self.config, checkpoint_bytes, num_saves),
             free_bytes=shutil.disk_usage(self.model_dir).free,
         )
 
     def _log_resources(self, resources: Resources) -> None:
-        """One line, which is a warning if the checkpoints do not fit on the disk."""
+        """Log one line about data and disk; a warning if the checkpoints do not fit on the disk.
+
+        Checkpoints that are already written count as space, because later ones replace them.
+        """
         written_bytes = 0
         for folder in list_checkpoints(self._checkpoints):
             written_bytes += sum(file.stat().st_size for file in folder.iterdir())
@@ -340,65 +455,95 @@ class TrainingLoop:
             logger.info("%s", text)
 
     def _count_steps(self, steps_per_epoch: int) -> int:
-        """The steps that will run without a time limit.
+        """How many steps run if no time limit ends the training: `total_steps`, or all epochs.
 
-        Warns if `max_epoch` ends the training before its schedule.
+        Warns if all of them are in the warm-up of the learning rate, and if `max_epoch` ends the
+        training before its schedule.
         """
-        config, planned = self.config, self.config.scheduler_conf.total_steps
-        of_epochs, warmup = steps_per_epoch * config.max_epoch, config.scheduler_conf.warmup_steps
-        if (steps := min(planned or of_epochs, of_epochs)) <= warmup:
-            logger.warning(
-                "%d steps will run, all in the warm-up of %d: the learning rate only rises to %.1e; "
-                "lower scheduler_conf.warmup_steps",
-                *(steps, warmup, learning_rate(steps, config)),
-                extra={"code": "all_in_warmup"},
-            )
-        if planned is None or planned <= of_epochs:
-            return planned or of_epochs
-        logger.warning(
-            "max_epoch: %d ends this training after %d steps, before scheduler_conf.total_steps: %d; the learning rate "
-            "is still %.1e there; set max_epoch: %d for all steps, or total_steps: %d for a rate that falls to 0",
-            *(config.max_epoch, of_epochs, planned, learning_rate(of_epochs, config)),
-            *(-(-planned // steps_per_epoch), of_epochs),
-            extra={"code": "ends_before_schedule"},
+        config = self.config
+        steps_of_epochs = steps_per_epoch * config.max_epoch
+        steps_of_schedule = config.scheduler_conf.total_steps
+        if steps_of_schedule is None:
+            num_steps = steps_of_epochs
+        else:
+            num_steps = min(steps_of_schedule, steps_of_epochs)
+        if num_steps <= config.scheduler_conf.warmup_steps:
+            self._warn_of_long_warmup(num_steps)
+        if steps_of_schedule is not None and steps_of_schedule > steps_of_epochs:
+            epochs_of_schedule = math.ceil(steps_of_schedule / steps_per_epoch)
+            self._warn_of_early_end(num_steps, steps_of_schedule, epochs_of_schedule)
+        return num_steps
+
+    def _warn_of_long_warmup(self, num_steps: int) -> None:
+        """Warn that all `num_steps` steps of the training are in the warm-up."""
+        warmup_steps = self.config.scheduler_conf.warmup_steps
+        highest_rate = learning_rate(num_steps, self.config)
+        text = (
+            f"{num_steps} steps will run, all in the warm-up of {warmup_steps}: "
+            f"the learning rate only rises to {highest_rate:.1e}; "
+            "lower scheduler_conf.warmup_steps"
         )
-        return of_epochs
+        logger.warning("%s", text, extra={"code": "all_in_warmup"})
+
+    def _warn_of_early_end(
+        self, num_steps: int, steps_of_schedule: int, epochs_of_schedule: int
+    ) -> None:
+        """Warn that `max_epoch` ends the training after `num_steps`, before the rate falls to 0."""
+        last_rate = learning_rate(num_steps, self.config)
+        text = (
+            f"max_epoch: {self.config.max_epoch} ends this training after {num_steps} steps, "
+            f"before scheduler_conf.total_steps: {steps_of_schedule}; "
+            f"the learning rate is still {last_rate:.1e} there; "
+            f"set max_epoch: {epochs_of_schedule} for all steps, "
+            f"or total_steps: {num_steps} for a rate that falls to 0"
+        )
+        logger.warning("%s", text, extra={"code": "ends_before_schedule"})
 
     def _run_epoch(self, monitor: Monitor | None) -> None:
-        """The rest of one epoch.
+        """Do the rest of the current epoch, with the checkpoints that are due in it.
 
-        Saves every `save_interval` steps, or at its end, and at the end of training.
+        A checkpoint is due every `save_interval` steps, or without it at the end of the epoch, and
+        at the end of the training. After a signal one is saved at once, and Stopped is raised.
+
+        `monitor`: writes the records of the steps; None on other ranks than rank 0.
         """
-        progress, interval = self.state.progress, self.config.save_interval
+        progress = self.state.progress
+        interval = self.config.save_interval
         num_batches = self.task.num_batches()
         for stats in self.task.run_epoch():
             if monitor is not None:
-                monitor.step(stats)
-            ended = progress.batch >= num_batches
-            if ended:
-                progress.epoch, progress.batch = progress.epoch + 1, 0
-            due = ended if interval is None else progress.step % interval == 0
-            last = self._is_over()
-            self.task.after_step(stats, at_end=ended or last)
-            if due or last or self._is_asked_to_stop(at_step=True):
-                self._save(monitor, due=due or last)
+                monitor.record_step(stats)
+            ends_epoch = progress.batch >= num_batches
+            if ends_epoch:
+                progress.epoch += 1
+                progress.batch = 0
+            ends_training = self._is_over()
+            is_interval_over = ends_epoch if interval is None else progress.step % interval == 0
+            is_due = is_interval_over or ends_training
+            self.task.after_step(stats, at_end=ends_epoch or ends_training)
+            if is_due or self._is_asked_to_stop(at_step=True):
+                self._save(monitor, due=is_due)
                 self._stop_if_asked()
-            if last or self._is_over():
+            # A validation of `_save` may have been the last one that `early_stopping` allows.
+            if ends_training or self._is_over():
                 return
 
     def _save(self, monitor: Monitor | None, *, due: bool) -> None:
-        """Commit a checkpoint, after a validation if one is due, and delete those that are no
-        longer needed.
+        """Save a checkpoint, after a validation if one is due; delete those no longer needed.
 
-        A signal saves a checkpoint at any step without validation. A validation that a signal
-        interrupts is left to the next run.
+        A checkpoint for a signal is not due, and has no validation. A validation that a signal
+        interrupts is left to the next run: the checkpoint then says that it is still due.
+        Every rank must call it.
+
+        `monitor`: records the validation; None on other ranks than rank 0.
         """
         progress = self.state.progress
         metrics = self.task.validate(lambda: self.stop.signal is not None) if due else None
-        progress.interim, progress.validation_due = metrics is None, due and metrics is None
+        progress.interim = metrics is None
+        progress.validation_due = due and metrics is None
         if metrics is not None:
             if monitor is not None:
-                monitor.valid(metrics)
+                monitor.record_validation(metrics)
             finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
             progress.validations.append({"step": progress.step, **finite})
         if monitor is not None:
@@ -406,133 +551,84 @@ class TrainingLoop:
         if self.world.is_first:
             self.state.leave_out_frozen(self._checkpoints)
         files = self.state.to_files()
-        with (
-            self.world.first_before_others()
-        ):  # that writes and reads, maybe for longer than a collective may last
+        # Rank 0 writes and reads checkpoints here, which may last longer than a collective may.
+        with self.world.first_before_others():
             if self.world.is_first:
                 newest = save_checkpoint(self._checkpoints, progress.step, files)
-                rotate(
-                    self._checkpoints,
-                    {newest, *checkpoints_to_keep(self._checkpoints, self.config)},
-                )
+                kept = {newest, *checkpoints_to_keep(self._checkpoints, self.config)}
+                rotate(self._checkpoints, kept)
 
     def _write_final(self) -> None:
-        """Write `final.pt`: the last weights; with `early_stopping` those of the best checkpoint."""
-        early, target = self.config.early_stopping, self.model_dir / "final.pt"
-        if early is None:
+        """Write `final.pt`: the last weights; with `early_stopping` those of the best checkpoint.
+
+        Raises CheckpointError if there is no best checkpoint, because the metric of
+        `early_stopping` was not finite in any validation.
+        """
+        conf = self.config.early_stopping
+        if conf is None:
             last = list_checkpoints(self._checkpoints)[-1:]
-            write_final(target, self.state.model.state_dict(), read_validations(last), by="last")
+            weights = self.state.model.state_dict()
+            write_final(self._final, weights, read_validations(last), by="last")
             return
-        if not any(early.metric in validation for validation in self.state.progress.validations):
+        validations = self.state.progress.validations
+        if not any(conf.metric in validation for validation in validations):
             found = (
-                f"{early.metric} was not finite in any validation, so there is no best checkpoint"
+                f"{conf.metric} was not finite in any validation, so there is no best checkpoint"
             )
-            raise CheckpointError(
-                self.model_dir, found, "train with a lower optim_conf.lr in another --model_dir"
-            )
-        best = choose_checkpoints(self.model_dir, 1, early.metric)
-        write_final(target, average_weights(best), read_validations(best), by=early.metric)
-        if is_out_of_patience(self.state.progress.validations, early):
-            logger.info("no better %s in the last %d validations", early.metric, early.patience)
-        logger.info("%s is %s, the best by %s", target, best[0].name, early.metric)
+            to_do = "train with a lower optim_conf.lr in another --model_dir"
+            raise CheckpointError(self.model_dir, found, to_do)
+        best = choose_checkpoints(self.model_dir, 1, conf.metric)
+        write_final(self._final, average_weights(best), read_validations(best), by=conf.metric)
+        if is_out_of_patience(validations, conf):
+            logger.info("no better %s in the last %d validations", conf.metric, conf.patience)
+        logger.info("%s is %s, the best by %s", self._final, best[0].name, conf.metric)
 
 
-TaskLoader = Callable[[PreparedFolder[Config], ListPaths, World], Task]
-"""Makes the task in a folder with these lists, on the device of this rank."""
+class StopRequest:
+    """While it is entered, records the first signal of `SIGNALS` instead of ending the process.
 
-
-def run_training(
-    request: TrainingRequest[Config], world: World, load_task: TaskLoader[Config]
-) -> None:
-    """Train on this rank: lock and write the folder, begin or resume the task, and run it.
-
-    The model is freed at the end, as `join_process_group` asks for.
+    After each step the training checks it, saves a checkpoint without validation, and ends with
+    `Stopped`. A validation is interrupted, and the next run does it before its first step. So the
+    resumed run ends with the same bits as an uninterrupted one. A second request ends the process
+    at once, as the signal does without a handler.
     """
-    model_dir = request.model_dir
-    checkpoints = model_dir / "checkpoints"
-    lock = locked(model_dir, flag="--model_dir", work="training", error_class=CheckpointError)
-    with report_full_disk(model_dir, checkpoints), lock if world.is_first else nullcontext():
-        earlier = find_earlier_training(model_dir, request.resume, world, type(request.config))
-        folder = _prepare_folder(request, earlier, world)
-        recorder = None if folder.record is None else RunRecorder(model_dir, folder.record)
-        with recorder or nullcontext():
-            if earlier is None:
-                task = _begin_task(folder, request, world, recorder, load_task)
-            else:
-                task = _resume_task(folder, request.lists, earlier, world, recorder, load_task)
-            _log_size(task, world)
-            TrainingLoop(model_dir, task, recorder).run()
 
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+        """The signal that asks this process to end."""
+        self._first_time = 0.0
+        """When it arrived, on the monotonic clock."""
+        self._earlier_handlers: dict[signal.Signals, Any] = {}
+        """The handlers to restore at the end; None: one that was not set by Python."""
 
-def _prepare_folder(
-    request: TrainingRequest[Config], earlier: EarlierTraining[Config] | None, world: World
-) -> PreparedFolder[Config]:
-    """Write the folder on rank 0, and check that all ranks have the same settings, files and
-    versions.
-    """
-    config = resolve_auto(request.config, world.device, where=request.config_file, earlier=earlier)
-    processors = sorted(set(world.all_gather(processor_name(world.device))))
-    hardware = Hardware(processors=tuple(processors), ranks=world.size) if world.is_first else None
-    with world.first_before_others():
-        folder = prepare_folder(replace(request, config=config), earlier, hardware)
-    versions = {name: version(name) for name in ("torch", "wenet_hs")}
-    versions |= package_versions(folder.config.extensions())
-    sha256 = hashlib.sha256(folder.config.model_dump_json().encode()).hexdigest()
-    world.check_equal_across_ranks({**folder.hashes, "config": sha256, **versions})
-    return folder
+    def __enter__(self) -> "StopRequest":
+        """Handle the signals from now on.
 
+        A signal that the parent process ignores stays ignored. Outside of the main thread, the only
+        one to which Python delivers signals, this does nothing.
+        """
+        if threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                handler = signal.getsignal(number)
+                if handler is not signal.SIG_IGN:
+                    self._earlier_handlers[number] = handler
+                    signal.signal(number, self._handle)
+        return self
 
-def _begin_task(
-    folder: PreparedFolder[Config],
-    request: TrainingRequest[Config],
-    world: World,
-    recorder: RunRecorder | None,
-    load_task: TaskLoader[Config],
-) -> Task:
-    """The task of a new training with its first weights.
+    def __exit__(self, *exception: object) -> None:
+        """Restore the handlers of before."""
+        for number, handler in self._earlier_handlers.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
-    train.yaml and run.json say with which lists the model in the folder is trained, so they are
-    written before anything can fail.
-    """
-    if recorder is not None:
-        dump_config(folder.config, folder.path / "train.yaml")
-        recorder.begin()
-    base = None if request.base is None else read_base_model(request.base.path)
-    task = load_task(folder, request.lists, world)
-    world.check_equal_across_ranks(task.state.fingerprint)
-    task.begin(base)
-    return task
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        """Record the first request to stop; end the process by the signal at a second request.
 
-
-def _resume_task(
-    folder: PreparedFolder[Config],
-    lists: ListPaths,
-    earlier: EarlierTraining[Config],
-    world: World,
-    recorder: RunRecorder | None,
-    load_task: TaskLoader[Config],
-) -> Task:
-    """The task in the state of the checkpoint.
-
-    train.yaml and run.json are written when nothing can be refused any more.
-    """
-    task = load_task(folder, lists, world)
-    world.check_equal_across_ranks(task.state.fingerprint)
-    task.state.restore(earlier.checkpoint)
-    progress = task.state.progress
-    logger.info(
-        "resuming from %s (epoch %d, step %d)", earlier.checkpoint, progress.epoch, progress.step
-    )
-    if world.is_first:
-        set_aside_newer(earlier.checkpoint)
-    if recorder is not None:
-        dump_config(folder.config, folder.path / "train.yaml")
-    task.resume()
-    return task
-
-
-def _log_size(task: Task, world: World) -> None:
-    num_parameters = sum(value.numel() for value in task.state.model.parameters())
-    logger.info("the model has %s parameters", f"{num_parameters:,}")
-    if world.size > 1:
-        logger.info("%d processes; a step has %d batches of each", world.size, task.accum_grad)
+        A signal less than SAME_REQUEST_SECONDS after the first one is the same request.
+        """
+        now = time.monotonic()
+        if self.signal is None:
+            self.signal = signal.Signals(number)
+            self._first_time = now
+        elif now - self._first_time > SAME_REQUEST_SECONDS:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
