@@ -100,8 +100,9 @@ class ClipChecker:
         """Read the cache. Raises DataError if it is damaged.
 
         Args:
-            cache: file of this class; created if it does not exist. Clips that no decoder could
-                read are checked again, because a later version may read them.
+            cache: file of this class; created when the first result is written. Its last line is
+                removed if it is incomplete. Clips that no decoder could read are checked again,
+                because a later version may read them.
             mode: `full` decodes every clip, `exists` only checks that the file exists; `none`
                 accepts a clip of known duration without looking for its file. `exists` and `none`
                 read unknown durations from the header.
@@ -113,7 +114,7 @@ class ClipChecker:
         self._incomplete: set[str] = set()
         """Keys of the utterances whose clip lacks a little of the length in its header."""
         self._known: dict[str, CheckedClip] = {}
-        """By the key of the cache, see `_make_cache_key`."""
+        """Key of the cache, as `_make_cache_key` makes it → result of the check."""
         try:
             for line in remove_incomplete_line(cache).splitlines():
                 cache_key, clip = _parse_cache_line(line)

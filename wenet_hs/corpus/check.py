@@ -359,7 +359,7 @@ def find_in_audio(sets: Sets, clips: Mapping[str, Clip], sample_rate: int) -> It
     worse. An utterance whose audio cannot be read has only this finding.
     """
     rates = _count_rates(clips)
-    # 0 if no clip can be read: then it is compared with none.
+    # 0 if no clip can be read; then no clip is compared with it.
     most_frequent_rate = max(rates, key=lambda rate: rates[rate], default=0)
     for name, u in _each(sets):
         clip = clips[u.key]
@@ -507,12 +507,13 @@ def find_same_audio(sets: Sets, clips: Mapping[str, Clip]) -> Iterator[Finding]:
         if clip.is_silent or not clip.digest:  # no digest: it cannot be read
             continue
         first = first_of_digest.setdefault(clip.digest, u)
-        if first is u:
+        if first is u:  # no earlier utterance has these samples
             continue
         has_same_text = first.txt == u.txt
         which = "same" if has_same_text else "another"
         details = f"the samples of {first.key}, {which} transcript"
-        yield Finding(name, u.key, "same audio", details=details, amount=float(not has_same_text))
+        amount = 0.0 if has_same_text else 1.0
+        yield Finding(name, u.key, "same audio", details=details, amount=amount)
 
 
 def find_overlapping(sets: Sets) -> Iterator[Finding]:

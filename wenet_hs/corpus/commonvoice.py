@@ -85,7 +85,8 @@ class CommonVoiceOptions(AudioOptions):
             raise ValueError(f"max_test {self.max_test}: must be at least 1")
         if self.dev_utterances is not None and self.dev_utterances < 0:
             raise ValueError(f"dev_utterances {self.dev_utterances}: must be at least 0")
-        if not 0.0 < self.test_fraction < 1.0 and self.split == "paper":
+        is_test_set_made = self.split == "paper"  # otherwise the fraction has no effect
+        if is_test_set_made and not 0.0 < self.test_fraction < 1.0:
             raise ValueError(
                 f"test_fraction {self.test_fraction:g}: must be between 0 and 1; the paper uses 0.1"
             )

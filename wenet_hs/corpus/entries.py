@@ -325,7 +325,8 @@ def _find_pauses(options: RecordingOptions, entries: Sequence[Entry]) -> PauseLa
     Logs the labels that may be pauses and are kept as text.
     """
     timed_labels = list[TimedLabel]()
-    if any(may_be_pause(entry.txt) for entry in entries):  # otherwise the times tell nothing
+    # The times show how the data use a label that may be a pause. Most data have no such label.
+    if any(may_be_pause(entry.txt) for entry in entries):
         timed_labels = [_make_timed_label(entry) for entry in entries]
     labels, kept_as_text = find_pause_labels(timed_labels, options.pauses, options.unit)
     if kept_as_text:

@@ -144,7 +144,10 @@ class ClipMaker:
     """Makes the samples of a request; None: `render_clip`. It must be picklable."""
 
     def __call__(self, request: ClipRequest) -> SpokenClip:
-        """The clip of one request, made in this process unless its file is complete."""
+        """The clip of one request, made in this process unless its file is complete.
+
+        A clip without a sound gets no file.
+        """
         name = clip_name(request, self.audio_format)
         path = self.corpus / request.lang / "clips" / name
         duration_s = _read_duration(path)
@@ -225,7 +228,7 @@ def render_clip(request: ClipRequest) -> NDArray[np.float32] | None:
     padding = request.padding
     noise = make_noise(request.noise, len(speech) + sum(padding), seed=request.noise_seed)
     loudness = float(np.sqrt(np.mean(np.square(speech))))
-    noise_gain = np.float32(loudness * 10 ** (-request.snr_db / 20))
+    noise_gain = np.float32(loudness * 10 ** (-request.snr_db / 20))  # the noise has unit energy
     mixture = np.pad(speech, padding) + noise * noise_gain
     return scale_to_peak(mixture, request.peak_db)
 

@@ -155,7 +155,8 @@ class PhoneSpelling:
     def _spell_phone(self, phone: str) -> tuple[str, ...]:
         """The most frequent spelling of a phone: one or two phones of the corpus.
 
-        If the corpus lacks it, signs are removed from the end, as `spell` says.
+        If the corpus lacks all spellings of the phone, its last sign is removed, and so on. If it
+        lacks the letter too, the result is the phone with all signs except the length.
         """
         if not self._counts:  # there is no corpus
             return (phone,)

@@ -104,7 +104,7 @@ def recognise(path: Path, lang: str) -> Source:
         source = rule(path, files, lang)
         if source is not None:
             return source
-    refuse_annotations(*files[:_MAX_SNIFFED])
+    refuse_annotations(*files[:_MAX_SNIFFED])  # raises if a file has another known form
     raise DataError(path, "no annotations, no table and no recordings", "choose another folder")
 
 

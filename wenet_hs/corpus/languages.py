@@ -185,11 +185,15 @@ def suggest_languages(text: str, most: int = 12) -> dict[str, str]:
     names += [name for name in all_names if f" {key}" in name]
     suggested = dict[str, str]()
     for name in names:
-        code = _OTHER_NAMES.get(name) or str(get_trie_value(trie, name))
-        is_ours = name in _OTHER_NAMES
-        shown_name = name.title() if is_ours else langcodes.get(code).display_name()
+        if name in _OTHER_NAMES:
+            code = _OTHER_NAMES[name]
+            shown_name = name.title()
+        else:
+            code = str(get_trie_value(trie, name))
+            shown_name = langcodes.get(code).display_name()  # the usual one of its English names
         suggested.setdefault(shown_name, code)
-    return dict(list(suggested.items())[:most])
+    first_names = list(suggested)[:most]
+    return {name: suggested[name] for name in first_names}
 
 
 def describe_language(code: str) -> str:

@@ -122,7 +122,10 @@ def _without(utterances: Sequence[Utterance], rejected: Sequence[Rejected]) -> l
 def _make_added(
     options: RecordingOptions, checker: ClipChecker
 ) -> tuple[list[Utterance], list[Rejected]]:
-    """The usable utterances of OUT/added.tsv with checked audio, and the rows that cannot be used."""
+    """The usable utterances of OUT/added.tsv, and the rows that cannot be used.
+
+    Their audio is checked. Keys begin with `added-`, so that they differ from those of the corpus.
+    """
     rows = read_added(options.out / ADDED)
     entries = [_read_added_row(options, number, row) for number, row in rows]
     named = make_utterances(options, entries)

@@ -168,7 +168,7 @@ def prepare(options: SyntheticOptions) -> dict[str, Any]:
             "sentences": _count_spoken(clips, sentences_of_lang[lang]),
         }
     recorded = recorded_options(options)
-    del recorded["exclude_langs"]
+    del recorded["exclude_langs"]  # an option of phones only
     statistics = options.statistics  # recorded by its name: paths are not recorded
     recorded["statistics"] = None if statistics is None else statistics.name
     facts = {
@@ -355,23 +355,22 @@ def _speak_language(
 ) -> dict[str, list[SpokenClip]]:
     """The clips of dev, test and train, also those without a sound.
 
-    Dev and test are spoken first. By their pace the number of training clips is planned that have
-    `hours` in total.
+    Dev and test are spoken first: their pace tells how many training clips are needed.
 
     Args:
         sets: the sentences of each set.
-        hours: of the training clips.
+        hours: of all training clips together.
     Raises DataError if no sentence of a set has a sound.
     """
     draw = partial(draw_sentences, seed=options.seed, lang=lang, snr_db=options.read_noise_range())
-    clips = {}
-    for name, num_rounds in (("dev", 1), ("test", options.test_repeats)):
-        num_clips = num_rounds * len(sets[name])
+    clips = dict[str, list[SpokenClip]]()
+    for name, num_repeats in (("dev", 1), ("test", options.test_repeats)):
+        num_clips = num_repeats * len(sets[name])
         requests = list(islice(draw(sets[name], test_voices), num_clips))
         clips[name] = list(maker.make(requests, f"{lang}: speak {name}"))
         espeak.check_sound(clips[name])
     audible = [clip for clip in clips["dev"] + clips["test"] if clip.duration_s is not None]
-    num_letters = sum(len(clip.request.sentence) for clip in audible)
+    num_letters = sum(len(clip.request.sentence) for clip in audible)  # not 0: there is a sound
     clips["train"] = espeak.speak_training(
         maker,
         draw(sets["train"], train_voices),
@@ -413,7 +412,7 @@ def draw_sentences(
                 noise=draw.choice(("white", "pink")),
                 snr_db=round(draw.uniform(*snr_db), 2),
                 noise_seed=draw.getrandbits(32),
-                # About as many speakers as clips, of two dozen voices.
+                # With another length of the vocal tract, a voice sounds like another speaker.
                 tract=round(draw.uniform(0.9, 1.1), 3),
             )
 

@@ -93,9 +93,9 @@ def prepare_tier_files(
     logger.info("tiers used: %s", describe_tiers(used))
     logger.info("tiers not used: %s", describe_tiers(unused))
     are_words_or_phones = options.unit == "phone" or options.join_intervals is not None
-    if not are_words_or_phones:  # words and phones recur as codes do
+    if not are_words_or_phones:  # words and phones recur too, and would be taken for codes
         report_codes(files, used)
-    if options.speaker_from in ("participant", "none"):
+    if options.speaker_from in ("participant", "none"):  # only participants can be the speakers
         _report_unnamed_participants(used)
     joined = _join_intervals(used, options)
     without_annotations = list(_reject_unused_files(files, used, options.corpus))

@@ -302,10 +302,11 @@ def _list_parts(line: str) -> list[str]:
 
 
 def _are_times(timed: Sequence[TimedLine], num_lines: int) -> bool:
-    """Whether the lines with times are enough, and their times mostly increase.
+    """Whether the lines that seem to have times show that the transcript has times.
 
-    One line that is sufficient is enough. Otherwise their share of the `num_lines` of the
-    transcript counts, and numbers of a list or of verses are no times.
+    One line with a sufficient pattern shows it. Otherwise a sufficient share of the `num_lines` of
+    the transcript must have times. These must mostly increase, and must not be the numbers of a
+    list or of verses.
     """
     if any(line.is_sufficient for line in timed):
         return True
