@@ -176,7 +176,10 @@ def prepare(options: CommonVoiceOptions) -> dict[str, Any]:
 
 
 def _check_test_fraction(test_fraction: float, *, most: int) -> None:
-    """Raise ConfigError if no language gets a test clip; `most`: the clips of the largest one."""
+    """Raise ConfigError if no language gets a test clip.
+
+    `most`: the number of clips of the language that has the most.
+    """
     if int(most * test_fraction) > 0:
         return
     found = f"no test clip, a language has at most {most} usable clips"
@@ -189,7 +192,10 @@ def _check_test_fraction(test_fraction: float, *, most: int) -> None:
 
 
 def _refuse_tables_without_rows(name: str, languages: Iterable[Language]) -> None:
-    """Raise DataError if tables of a release without rows are the reason why a set is empty."""
+    """Raise DataError if the set `name` is empty because its tables in the release have no rows.
+
+    The error names all of these tables.
+    """
     tables = [
         language.without_rows[name] for language in languages if name in language.without_rows
     ]

@@ -215,7 +215,8 @@ class CueNames:
     def add(self, labels: Sequence["Label"], path: Path) -> None:
         """Add the cues of a file. `path`: relative to the corpus.
 
-        Names are not searched in a cue if they are always text, or if the form names its speaker.
+        Names are not searched in a cue whose speaker the form names, nor in any cue if the user
+        wants names kept as text.
         """
         turns_of_labels = list[list[_Turn]]()
         for label in labels:

@@ -148,6 +148,7 @@ class RecordingOptions(AudioOptions):
     split_by: SplitBy = option(
         "auto",
         "how sets are made where the data give none: whole speakers, whole sentences, single utterances (none); auto: "
+        # A second % sign, because argparse formats the help.
         f"no common sentence and few common speakers, unless that costs more than {MAX_LOSS:.0%}% of the data "
         "(default); off: one list of all utterances, OUT/train/data.list",
     )

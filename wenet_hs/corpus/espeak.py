@@ -494,7 +494,7 @@ def _load_engine() -> Iterator[ctypes.CDLL]:
             engine.espeak_Info.restype = ctypes.c_char_p
             rate = engine.espeak_Initialize(_SYNCHRONOUS, 0, data.encode(), _DONT_EXIT)
             used_data = ctypes.c_char_p()
-            engine.espeak_Info(ctypes.byref(used_data))
+            engine.espeak_Info(ctypes.byref(used_data))  # writes the path of the data that it uses
             if rate != ENGINE_RATE or used_data.value != data.encode():
                 found = "espeak-ng cannot read its data there"
                 raise DataError(data, found, f"reinstall with {_INSTALL}")

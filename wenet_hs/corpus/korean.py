@@ -39,8 +39,8 @@ class KoreanMarks:
 def read_korean_marks(text: str, lang: str, marks: KoreanMarks) -> str:
     """The text as it is spoken; counts in `marks` what is replaced or removed.
 
-    A text is changed only if its language is Korean or it has Hangul: in other languages `n/` may
-    mean something else.
+    A text is changed only if it has a slash, and its language is Korean or it has Hangul: in other
+    languages `n/` may mean something else. Its words then have single spaces between them.
 
     Args:
         lang: code of the language; it may have a region (`ko-KR`), or be empty.

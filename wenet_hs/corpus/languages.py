@@ -55,15 +55,15 @@ def resolve_languages(written: Sequence[tuple[str | None, str]], given: str) -> 
         usual = find_language(given)
     except ValueError as error:
         raise ConfigError("--lang", str(error)) from None
-    first_where = dict[str, str]()
+    first_place_of_value = dict[str, str]()
     for value, where in written:
         if value:
-            first_where.setdefault(value, where)
-    code_of_language = {_standard(usual): usual}
+            first_place_of_value.setdefault(value, where)
+    used_code_of = {_standard(usual): usual}  # standard code of a language → the code that is used
     code_of_value = {given: usual}
-    for value, where in first_where.items():
+    for value, where in first_place_of_value.items():
         code = _find_language_of_data(value, where)
-        code_of_value[value] = code_of_language.setdefault(_standard(code), code)
+        code_of_value[value] = used_code_of.setdefault(_standard(code), code)
     replaced = [f"{value!r} is {code}" for value, code in code_of_value.items() if value != code]
     if replaced:
         logger.info("languages: %s", list_names(replaced, most=8))
@@ -131,6 +131,7 @@ def find_language(text: str) -> str:
         if code_of_name is None:
             raise ValueError(f"{text!r} is {_describe_unknown(text)}; {_REMEDY}")
         return code_of_name
+    # The text is a code, and may be a name too.
     is_written_as_name = code_of_name is not None and text.istitle()
     if is_written_as_name and code_of_name != langcodes.standardize_tag(text):
         language_of_code = langcodes.Language.get(text).display_name()

@@ -50,8 +50,8 @@ def prepare_entries(
 ) -> dict[str, Any]:
     """Write the lists of the entries. Returns the content of `stats.json`.
 
-    Files of the user in OUT are used: exclude.txt leaves utterances out, added.tsv adds some to the
-    training set.
+    Two files of the user in the output folder are read, if they exist: exclude.txt names utterances
+    to leave out, and added.tsv has utterances to add to the training set.
 
     Args:
         form: name of the form, such as `elan`.
@@ -392,8 +392,8 @@ def _add_to_training(
 
     The summary then also states what the sets have in common after the utterances are added.
     """
-    line = "%s: %d utterances are added to the training set; the others are in rejected.tsv"
-    logger.info(line, options.out / ADDED, len(added))
+    message = "%s: %d utterances are added to the training set; the others are in rejected.tsv"
+    logger.info(message, options.out / ADDED, len(added))
     if not added:
         return sets
     splits = sets.splits | {"train": [*sets.splits["train"], *added]}

@@ -126,10 +126,11 @@ def _speaker(utterance: Utterance) -> _Speaker:
 def _order_by_sentence(utterances: Sequence[Utterance], seed: int, purpose: str) -> list[Utterance]:
     """The utterances in a random order in which those of one sentence stand together.
 
-    The first ones and the rest then have few sentences in common.
+    If the first ones are taken, they have few sentences in common with the rest: only the last
+    sentence of them may be divided.
     """
     ordered = shuffled(utterances, seed, purpose)
-    ordered.sort(
+    ordered.sort(  # stable: the order within a sentence stays random
         key=lambda utterance: (rank(seed, f"{purpose} sentence", utterance.txt), utterance.txt)
     )
     return ordered

@@ -521,6 +521,7 @@ def _refuse_other_unit(path: Path, rows: Sequence[_Row], finder: MediaFinder) ->
     example = ""
     for part in parts:
         duration = _find_duration(part.audio, path.parent, finder)
+        # Times up to twice the duration may only be wrong; milliseconds would be far beyond.
         if duration is not None and part.end > 2 * duration:
             num_outside += 1
             times = f"from {part.start:g} to {part.end:g} s"

@@ -59,6 +59,7 @@ class TierOptions(RecordingOptions):
     """What names the speaker. Each form has an option for it, with its own choices."""
 
     def __post_init__(self) -> None:
+        """Raise ValueError for a pause that is not longer than 0 s, or NaN."""
         super().__post_init__()
         if self.join_intervals is not None and not self.join_intervals > 0:
             raise ValueError(
@@ -199,7 +200,7 @@ def _has_annotations(file: AnnotationFile) -> bool:
 
 
 def _report_unnamed_participants(used: Sequence[AnnotationFile]) -> None:
-    """State that speakers are unknown, if several tiers with annotations name no participant."""
+    """Log that speakers are unknown, if several used tiers with annotations name no participant."""
     unnamed_tiers = set[str]()
     for file in used:
         unnamed_tiers |= {tier.name for tier in file.tiers if tier.spans and not tier.participant}
