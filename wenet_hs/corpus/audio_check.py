@@ -346,6 +346,7 @@ def _map_in_pool(
     chunk whose results were expected next are run one by one, each in a pool of its own. An item
     that breaks its own pool gets `on_crash(item)`. After this chunk a new pool continues.
     """
+    # At least about four chunks per process, so that all processes end at about the same time.
     chunk_size = min(64, len(items) // (4 * num_workers) + 1)
     num_done = 0
     while num_done < len(items):

@@ -232,6 +232,7 @@ def check_lists(
     clips = {u.key: clip for u, clip in zip(utterances, measured, strict=True)}
     findings = [*find_in_audio(sets, clips, config.dataset_conf.resample_conf.resample_rate)]
     sets = _with_durations(sets, clips)
+    # An empty table is sufficient to divide transcripts into units.
     tokenizer = make_tokenizer(unit, UnitTable.from_units(()) if table is None else table)
     units = Counter[str]()
     for utterance in utterances:
@@ -347,7 +348,7 @@ def _share_of_clipped(loudness: NDArray[np.float32]) -> float:
     begins_run = np.convolve(is_full, np.ones(_RUN), "valid") == _RUN
     if not begins_run.any():
         return 0.0
-    # The first three samples of a run are in it: those that follow a beginning by less than 3.
+    # A sample is in a run if one begins with it, or with one of the two samples before it.
     is_in_run = np.convolve(begins_run, np.ones(_RUN)) > 0
     return float(is_in_run.mean())
 
@@ -547,7 +548,8 @@ _NO_PHONE = regex.compile(r"[\p{Lu}\p{P}]")
 def find_in_texts(sets: Sets, unit: Unit) -> Iterator[Finding]:
     """Empty transcripts, tags, digits, invisible characters, and text that is not normalised.
 
-    Digits in tags do not count, and neither do tags make a text one that is not normalised.
+    Tags are removed before digits are searched, and before the text is compared with its normalised
+    form. Spaces between phones do not matter.
     """
     for name, u in _each(sets):
         if not u.txt.strip():

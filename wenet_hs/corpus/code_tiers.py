@@ -54,8 +54,9 @@ def describe_identifiers(
 ) -> str | None:
     """A message if the wanted tiers only identify sentences whose text is in tiers below them.
 
-    This is so if one of `IDENTIFIER_RULES` holds. The message has an example and names the tiers
-    below. None: no rule holds, the wanted tiers have no annotations, or no tier below has letters.
+    This is so if one of `IDENTIFIER_RULES` holds. The message has an example of at most 40
+    characters, and names the tiers below. None: no rule holds, the wanted tiers have no
+    annotations, or no tier below has letters.
     """
     tiers = collect_texts(files, is_wanted)
     if not tiers.texts or not tiers.transcripts:
@@ -154,8 +155,9 @@ They are asked only if the tiers have texts, and at least one dependent tier has
 def report_codes(files: Sequence[AnnotationFile], used: Sequence[AnnotationFile]) -> None:
     """Warn of each used tier that seems to have codes, if no other tier depends on it.
 
-    Labels of pauses do not count, and tiers with few annotations are not tested. For tiers on which
-    others depend see `describe_identifiers`.
+    Codes are a few words that recur, or texts such as numbers. Labels of pauses do not count, and
+    tiers with few annotations are not tested. Tiers on which others depend are left to
+    `describe_identifiers`.
 
     `files`: with all tiers. `used`: the same files with only the tiers that are used.
     """

@@ -290,7 +290,8 @@ def _make_no_usable_clip_error(folder: Path, language: Language) -> DataError:
     kinds = count_kinds(language.rejected)
     listed = ", ".join(f"{kind} {count}" for kind, count in kinds.items()) or "it has none"
     to_do = f"leave {language.lang} out of --langs"
-    if list(kinds) == ["missing"]:
+    are_all_missing = list(kinds) == ["missing"]
+    if are_all_missing:
         to_do = f"unpack the clips of the release into {folder / 'clips'}, or {to_do}"
     return DataError(folder, f"no clip of this language can be used ({listed})", to_do)
 

@@ -94,7 +94,7 @@ class Entry:
         return self.start is not None or self.end is not None
 
     def reject(self, reason: str, *, is_fault: bool = True) -> Rejected:
-        """The line of rejected.tsv that says why this entry is in none of the lists."""
+        """This entry as rejected, with the reason why it is in none of the lists."""
         return Rejected(
             key=self.key or self.where,
             path=self.audio[0] if self.audio else "",

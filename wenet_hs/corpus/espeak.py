@@ -205,8 +205,9 @@ def clip_name(request: ClipRequest, audio_format: str) -> str:
 
 
 def _read_duration(path: Path) -> float | None:
-    """Seconds that the file's header declares; None for no file, or an incomplete one after a power
-    failure.
+    """Seconds that the file's header declares.
+
+    None if there is no file, or an incomplete one, as after a power failure.
     """
     try:
         return read_duration(path)

@@ -98,6 +98,7 @@ class SimulationOptions(OutputOptions):
     hours: float = option(1.0, "hours to train on, sum of all languages")
 
     def __post_init__(self) -> None:
+        """Raises ValueError for hours that are not above 0, or not finite."""
         super().__post_init__()
         if not (math.isfinite(self.hours) and self.hours > 0):
             raise ValueError(f"hours {self.hours:g}: must be above 0")

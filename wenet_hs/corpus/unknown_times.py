@@ -217,6 +217,7 @@ def _has_columns_of_times(lines: Sequence[str]) -> bool:
     """
     if len(lines) < 2:
         return False
+    # None: spaces are the delimiter.
     delimiter = next((sign for sign in "\t;," if sign in lines[0]), None)
     names = lines[0].split(delimiter)
     if delimiter is None and not all(map(find_segment_column, names)):
