@@ -221,7 +221,7 @@ def check_lists(
         num_workers: processes; 0: only this one.
         min_count: a unit that occurs less often is rare.
     """
-    utterances = [utterance for _, utterance in _each(sets)]
+    utterances = [utterance for _, utterance in _iterate_utterances(sets)]
     measured = parallel_map(
         measure,
         utterances,
@@ -231,7 +231,7 @@ def check_lists(
     )
     clips = {u.key: clip for u, clip in zip(utterances, measured, strict=True)}
     findings = [*find_in_audio(sets, clips, config.dataset_conf.resample_conf.resample_rate)]
-    sets = _with_durations(sets, clips)
+    sets = _replace_durations(sets, clips)
     # An empty table is sufficient to divide transcripts into units.
     tokenizer = make_tokenizer(unit, UnitTable.from_units(()) if table is None else table)
     units = Counter[str]()
@@ -258,17 +258,17 @@ def check_lists(
     )
 
 
-def _each(sets: Sets) -> Iterator[tuple[str, Utterance]]:
+def _iterate_utterances(sets: Sets) -> Iterator[tuple[str, Utterance]]:
     """Each utterance with the name of its set, set by set."""
     for name, utterances in sets.items():
         for utterance in utterances:
             yield name, utterance
 
 
-def _with_durations(sets: Sets, clips: Mapping[str, Clip]) -> dict[str, list[Utterance]]:
+def _replace_durations(sets: Sets, clips: Mapping[str, Clip]) -> dict[str, list[Utterance]]:
     """The sets with the durations of the audio; an utterance that cannot be read keeps its own."""
     with_durations: dict[str, list[Utterance]] = {name: [] for name in sets}
-    for name, utterance in _each(sets):
+    for name, utterance in _iterate_utterances(sets):
         clip = clips[utterance.key]
         if clip.fault is None:
             utterance = replace(utterance, duration=round(clip.duration_s, 3))
@@ -330,13 +330,13 @@ def measure(utterance: Utterance) -> Clip:
         rate=rate,
         duration_s=len(samples) / rate,
         peak=float(loudness.max()),
-        clipped=_share_of_clipped(loudness),
+        clipped=_measure_clipped_share(loudness),
         is_silent=is_silent(torch.from_numpy(samples)),
         digest=hashlib.blake2b(samples.tobytes(), digest_size=16).digest(),
     )
 
 
-def _share_of_clipped(loudness: NDArray[np.float32]) -> float:
+def _measure_clipped_share(loudness: NDArray[np.float32]) -> float:
     """The share of samples in runs of at least three at full scale, from 0 to 1.
 
     `loudness`: absolute samples (N,).
@@ -362,10 +362,10 @@ def find_in_audio(sets: Sets, clips: Mapping[str, Clip], sample_rate: int) -> It
     rates = _count_rates(clips)
     # 0 if no clip can be read; then no clip is compared with it.
     most_frequent_rate = max(rates, key=lambda rate: rates[rate], default=0)
-    for name, u in _each(sets):
+    for name, u in _iterate_utterances(sets):
         clip = clips[u.key]
         if clip.fault:
-            kind = _kind_without_audio(clip.fault)
+            kind = _find_kind_without_audio(clip.fault)
             yield Finding(name, u.key, kind, details=f"{u.wav}: {clip.fault}")
             continue
         if u.duration is not None:
@@ -390,7 +390,7 @@ def find_in_audio(sets: Sets, clips: Mapping[str, Clip], sample_rate: int) -> It
             yield Finding(name, u.key, "other sample rate", details=details, amount=-clip.rate)
 
 
-def _kind_without_audio(reason: str) -> str:
+def _find_kind_without_audio(reason: str) -> str:
     """The kind of finding, one of `NO_AUDIO`, by the reason why an utterance cannot be read."""
     if NEEDS_PYAV in reason:
         return "audio for PyAV"
@@ -408,7 +408,7 @@ def find_lengths(sets: Sets, tokenizer: Tokenizer, config: ExperimentConfig) -> 
 
     Utterances without a known duration or without text are not checked.
     """
-    with_lengths = _with_lengths(sets)
+    with_lengths = _select_with_length(sets)
     seconds = [u.duration or 0.0 for _, u in with_lengths]
     number_of_unit = dict[str, int]()
     for (name, u), num_frames in zip(
@@ -432,9 +432,9 @@ def find_lengths(sets: Sets, tokenizer: Tokenizer, config: ExperimentConfig) -> 
             yield Finding(name, u.key, "length limits", details=reason)
 
 
-def _with_lengths(sets: Sets) -> list[tuple[str, Utterance]]:
+def _select_with_length(sets: Sets) -> list[tuple[str, Utterance]]:
     """The utterances with known duration and text, each with the name of its set."""
-    return [(name, u) for name, u in _each(sets) if u.duration and u.txt.strip()]
+    return [(name, u) for name, u in _iterate_utterances(sets) if u.duration and u.txt.strip()]
 
 
 def _count_encoder_frames(seconds: Sequence[float], config: ExperimentConfig) -> list[int]:
@@ -454,7 +454,7 @@ def _count_encoder_frames(seconds: Sequence[float], config: ExperimentConfig) ->
 
 def find_speaking_rates(sets: Sets, unit: Unit) -> Iterator[Finding]:
     """Utterances that are far too long or too short for their transcripts."""
-    with_lengths = _with_lengths(sets)
+    with_lengths = _select_with_length(sets)
     set_of_key = {u.key: name for name, u in with_lengths}
     implausible = find_implausible([u for _, u in with_lengths], unit)
     for number, clip in enumerate(implausible):
@@ -470,7 +470,7 @@ def find_speaking_rates(sets: Sets, unit: Unit) -> Iterator[Finding]:
 def find_shared_sentences(sets: Sets, unit: Unit) -> Iterator[Finding]:
     """Utterances whose sentence an earlier set has too, in the same language."""
     first_of_sentence = dict[tuple[str | None, str], tuple[str, str]]()
-    for name, u in _each(sets):
+    for name, u in _iterate_utterances(sets):
         text = plain_text(u, unit).strip()
         if not text:
             continue
@@ -488,7 +488,7 @@ def find_shared_speakers(sets: Sets, made_sets: Collection[str] = ()) -> Iterato
     held out.
     """
     first_set_of = dict[str, str]()
-    for name, u in _each(sets):
+    for name, u in _iterate_utterances(sets):
         if u.speaker is None or name in made_sets:
             continue
         first_set = first_set_of.setdefault(fold_speaker(u.speaker), name)
@@ -503,7 +503,7 @@ def find_same_audio(sets: Sets, clips: Mapping[str, Clip]) -> Iterator[Finding]:
     Those with another transcript than the earlier one are worse.
     """
     first_of_digest = dict[bytes, Utterance]()
-    for name, u in _each(sets):
+    for name, u in _iterate_utterances(sets):
         clip = clips[u.key]
         if clip.is_silent or not clip.digest:  # no digest: it cannot be read
             continue
@@ -522,8 +522,8 @@ def find_overlapping(sets: Sets) -> Iterator[Finding]:
 
     Segments with equal times are left out: they are found as the same audio.
     """
-    set_of_key = {u.key: name for name, u in _each(sets)}
-    utterances = [u for _, u in _each(sets)]
+    set_of_key = {u.key: name for name, u in _iterate_utterances(sets)}
+    utterances = [u for _, u in _iterate_utterances(sets)]
     for earlier, later, start, end in find_overlaps(utterances, by_speaker=True):
         if (earlier.start, earlier.end) == (later.start, later.end):
             continue
@@ -551,7 +551,7 @@ def find_in_texts(sets: Sets, unit: Unit) -> Iterator[Finding]:
     Tags are removed before digits are searched, and before the text is compared with its normalised
     form. Spaces between phones do not matter.
     """
-    for name, u in _each(sets):
+    for name, u in _iterate_utterances(sets):
         if not u.txt.strip():
             yield Finding(name, u.key, "empty transcript")
         without_tags = TAG.sub(" ", u.txt)
@@ -593,7 +593,7 @@ def find_rare_units(
 
     `units`: the number of each unit in all lists.
     """
-    for name, u in _each(sets):
+    for name, u in _iterate_utterances(sets):
         rare = {unit: units[unit] for unit in tokenizer.split(u.txt) if units[unit] < min_count}
         if rare:
             details = ", ".join(f"{name_unit(unit)}: {num} in all" for unit, num in rare.items())
@@ -603,7 +603,7 @@ def find_rare_units(
 
 def find_unknown_units(sets: Sets, tokenizer: Tokenizer) -> Iterator[Finding]:
     """Utterances with units that the table of the training does not have."""
-    for name, u in _each(sets):
+    for name, u in _iterate_utterances(sets):
         unknown = tokenizer.count_unknown(u.txt)
         if unknown:
             details = ", ".join(map(name_unit, unknown))
@@ -618,7 +618,7 @@ def find_letters(sets: Sets, unit: Unit) -> tuple[list[Finding], list[str]]:
     they are the same signs in each.
     """
     texts_of_lang = defaultdict[str, dict[str, str]](dict)
-    for _, u in _each(sets):
+    for _, u in _iterate_utterances(sets):
         lang = "" if unit == "phone" else u.lang or ""  # "": all languages, or an unknown one
         texts_of_lang[lang][u.key] = u.txt
     wrong_letters = dict[str, list[str]]()
@@ -629,7 +629,7 @@ def find_letters(sets: Sets, unit: Unit) -> tuple[list[Finding], list[str]]:
         if remark:
             remarks.append(f"{lang or 'all'}: {remark}")
     findings = list[Finding]()
-    for name, u in _each(sets):
+    for name, u in _iterate_utterances(sets):
         if u.key in wrong_letters:
             wrong = wrong_letters[u.key]
             findings.append(

@@ -385,9 +385,9 @@ def _is_content(cell: str) -> bool:
 
 def _guess_similar(name: str, header: Sequence[str]) -> str:
     """`did you mean …? ` with the column that has the most similar name, or nothing."""
-    lower_names = _by_lower(header)
+    lower_names = _map_lower_names(header)
     similar = _find_most_similar(name.lower(), lower_names)
-    return _ask({lower_names[lower] for lower in similar})
+    return _format_suggestion({lower_names[lower] for lower in similar})
 
 
 def _guess_missing(missing: Sequence[str], unused: Sequence[str]) -> str:
@@ -397,7 +397,7 @@ def _guess_missing(missing: Sequence[str], unused: Sequence[str]) -> str:
     `_may_contain`. It may have audio or text if its name is similar to a usual one and begins with
     the same letter: `tekst`.
     """
-    lower_names = _by_lower(unused)
+    lower_names = _map_lower_names(unused)
     guesses = set[str]()
     for content in missing:
         if content in TIMES:
@@ -407,10 +407,10 @@ def _guess_missing(missing: Sequence[str], unused: Sequence[str]) -> str:
             with_same_first_letter = [lower for lower in lower_names if lower[:1] == usual[0]]
             similar = _find_most_similar(usual, with_same_first_letter)
             guesses |= {lower_names[lower] for lower in similar}
-    return _ask(guesses)
+    return _format_suggestion(guesses)
 
 
-def _by_lower(header: Sequence[str]) -> dict[str, str]:
+def _map_lower_names(header: Sequence[str]) -> dict[str, str]:
     """Name in lower case → the name as it is written. Of names that differ in case, the first."""
     return {name.strip().lower(): name for name in reversed(header)}  # the first one is set last
 
@@ -420,7 +420,7 @@ def _find_most_similar(name: str, others: Iterable[str]) -> list[str]:
     return difflib.get_close_matches(name, others, n=1, cutoff=_MIN_SIMILARITY_OF_GUESS)
 
 
-def _ask(names: Collection[str]) -> str:
+def _format_suggestion(names: Collection[str]) -> str:
     """The question whether the user meant one of the names; empty if there are none."""
     return f"did you mean {list_names(sorted(names))}? " if names else ""
 

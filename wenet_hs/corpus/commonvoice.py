@@ -145,7 +145,7 @@ def prepare(options: CommonVoiceOptions) -> dict[str, Any]:
     facts_of_lang: dict[str, dict[str, Any]] = {}
     for lang, language in languages.items():
         wanted_h = ratios[lang] * hours[lang]  # hours of training speech
-        num_test_wanted = _divide(language, wanted_h, options, checker)
+        num_test_wanted = _divide_into_sets(language, wanted_h, options, checker)
         facts_of_lang[lang] = {
             "hours_before": round(hours[lang], 6),
             "lambda": round(ratios[lang], 6),
@@ -434,7 +434,7 @@ def _read_durations(path: Path) -> dict[str, float]:
 # ---- the sets
 
 
-def _divide(
+def _divide_into_sets(
     language: Language, wanted_h: float, options: CommonVoiceOptions, checker: ClipChecker
 ) -> int:
     """Make the three sets of a language: clips checked, `wanted_h` hours in train.

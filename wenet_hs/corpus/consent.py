@@ -123,7 +123,7 @@ def _match_one(
         exact: consents by name in NFC.
         folded: consents by name as `_fold_name` gives it.
     """
-    for end in _ends_of_path(recording):
+    for end in _list_ends_of_path(recording):
         consent = exact.get(end) or folded.get(_fold_name(end))
         if consent is not None:
             return consent
@@ -137,12 +137,12 @@ def find_unmatched(consents: Mapping[str, Consent], recordings: Iterable[str]) -
     """
     known_ends = set[str]()
     for recording in recordings:
-        known_ends |= {_fold_name(end) for end in _ends_of_path(recording)}
+        known_ends |= {_fold_name(end) for end in _list_ends_of_path(recording)}
     not_allowed = [name for name, consent in consents.items() if consent.is_allowed is False]
     return [name for name in not_allowed if _fold_name(name) not in known_ends]
 
 
-def _ends_of_path(recording: str) -> list[str]:
+def _list_ends_of_path(recording: str) -> list[str]:
     """The path in NFC, and each end of it: `/a/b.wav`, `a/b.wav` and `b.wav`, the longest first."""
     written = one_field(recording)  # without tabs and line ends, as consent.tsv has it
     parts = PurePath(normalize("NFC", written)).parts

@@ -380,15 +380,15 @@ def speak(
     callback = _SynthCallback(collect)  # must live until the end of speech
     with _load_engine() as engine:
         engine.espeak_SetSynthCallback(callback)
-        _check(engine.espeak_SetVoiceByName(voice.encode()), f"voice {voice}")
+        _check_status(engine.espeak_SetVoiceByName(voice.encode()), f"voice {voice}")
         for parameter, value in parameters.items():
             is_relative = 0
             status = engine.espeak_SetParameter(parameter, value, is_relative)
-            _check(status, f"parameter {parameter} = {value}")
+            _check_status(status, f"parameter {parameter} = {value}")
         size = len(encoded) + 1  # with the zero at the end
         status = engine.espeak_Synth(encoded, size, 0, _CHARACTERS, 0, _UTF_8, None, None)
-        _check(status, f"text {text!r}")
-        _check(engine.espeak_Synchronize(), "end of speech")
+        _check_status(status, f"text {text!r}")
+        _check_status(engine.espeak_Synchronize(), "end of speech")
     samples = np.frombuffer(b"".join(chunks), dtype=np.int16)
     return samples.astype(np.float32) / np.float32(32768)  # full scale of 16 bits
 
@@ -406,7 +406,7 @@ def phonemize(texts: Sequence[str], *, voice: str) -> list[str]:
     labels = []
     with _load_engine() as engine:
         engine.espeak_TextToPhonemes.restype = ctypes.c_char_p
-        _check(engine.espeak_SetVoiceByName(voice.encode()), f"voice {voice}")
+        _check_status(engine.espeak_SetVoiceByName(voice.encode()), f"voice {voice}")
         for text in texts:
             clauses = []
             rest = ctypes.c_char_p(text.encode("utf-8"))
@@ -417,7 +417,7 @@ def phonemize(texts: Sequence[str], *, voice: str) -> list[str]:
     return labels
 
 
-def _check(status: int, what: str) -> None:
+def _check_status(status: int, what: str) -> None:
     """Raise RuntimeError if the status that a function of the engine returned is a fault: not 0."""
     if status != 0:
         raise RuntimeError(f"espeak-ng refused {what} (status {status})")

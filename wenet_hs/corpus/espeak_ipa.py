@@ -162,7 +162,7 @@ class PhoneSpelling:
             return (phone,)
         shortened = phone
         while shortened:
-            best = max(_spellings(shortened), key=lambda spelling: self._counts[spelling])
+            best = max(_list_spellings(shortened), key=lambda spelling: self._counts[spelling])
             if self._counts[best]:
                 return best
             # Without its last sign or letter, and without a tie that joined this letter.
@@ -170,7 +170,7 @@ class PhoneSpelling:
         return (phone.replace("ː", ""),)
 
 
-def _spellings(phone: str) -> list[tuple[str, ...]]:
+def _list_spellings(phone: str) -> list[tuple[str, ...]]:
     """The ways to write a phone, each of one or two phones.
 
     Some corpora write an affricate with a tie (U+0361) as `t` and `ʃ`, or as `t` with U+0320 and

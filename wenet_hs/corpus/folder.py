@@ -103,10 +103,10 @@ def _find_listings(
 
     Empty if an audio file has a text file of its own name: then the files are pairs.
     """
-    stems = {_stem(Path(path.name), path.suffix) for path in audio}
+    stems = {_cut_suffix(Path(path.name), path.suffix) for path in audio}
     suffixes = (".txt", ".tsv", ".csv", options.text_suffix.lower())
     texts = [path for path in files if path.suffix.lower() in suffixes]
-    if any(_stem(Path(path.name), path.suffix) in stems for path in texts):
+    if any(_cut_suffix(Path(path.name), path.suffix) in stems for path in texts):
         return []
     return [path for path in texts if _names_audio(path, stems)]
 
@@ -124,7 +124,7 @@ def _names_audio(text: Path, stems: Collection[str]) -> bool:
     cells = [*re.split(r"[\t,;|]", line), *line.split(maxsplit=1)[:1]]
     for cell in cells:
         name = Path(Path(cell.strip()).name)
-        if name.name in stems or (name.suffix and _stem(name, name.suffix) in stems):
+        if name.name in stems or (name.suffix and _cut_suffix(name, name.suffix) in stems):
             return True
     return False
 
@@ -258,8 +258,8 @@ def _pair(audio: Sequence[Path], texts: Sequence[Path], suffix: str) -> dict[Pat
 
 def _pair_beside(audio: Sequence[Path], texts: Sequence[Path], suffix: str) -> dict[Path, Path]:
     """Rule: files of one name in one folder are pairs: `a/x.wav` and `a/x.txt`."""
-    text_of_stem = {_stem(text, suffix): text for text in texts}
-    stem_of = {path: _stem(path, path.suffix) for path in audio}
+    text_of_stem = {_cut_suffix(text, suffix): text for text in texts}
+    stem_of = {path: _cut_suffix(path, path.suffix) for path in audio}
     return {path: text_of_stem[stem] for path, stem in stem_of.items() if stem in text_of_stem}
 
 
@@ -269,8 +269,8 @@ def _pair_by_name(audio: Sequence[Path], texts: Sequence[Path], suffix: str) -> 
     Example: `wav48/p225/x.wav` and `txt/p225/x.txt` (VCTK). If two audio files or two transcripts
     have the same name, there are no pairs.
     """
-    text_of_name = {_stem(Path(text.name), suffix): text for text in texts}
-    name_of = {path: _stem(Path(path.name), path.suffix) for path in audio}
+    text_of_name = {_cut_suffix(Path(text.name), suffix): text for text in texts}
+    name_of = {path: _cut_suffix(Path(path.name), path.suffix) for path in audio}
     if len(text_of_name) < len(texts) or len(set(name_of.values())) < len(name_of):
         return {}
     return {path: text_of_name[name] for path, name in name_of.items() if name in text_of_name}
@@ -353,7 +353,7 @@ def _report_forms(transcripts: Iterable[_TranscriptOfRecording]) -> None:
 # ---- names of files
 
 
-def _stem(path: Path, suffix: str) -> str:
+def _cut_suffix(path: Path, suffix: str) -> str:
     """The path without its suffix; in NFC, because macOS writes names in NFD.
 
     Only the length of `suffix` counts, so its letters may have another case: `x.TXT` with `.txt` is
@@ -394,7 +394,7 @@ def _find_beside(files: Sequence[Path], audio: Sequence[Path]) -> list[_FilesBes
 
     The most common suffix is the first one.
     """
-    stems = {_stem(path, path.suffix) for path in audio}
+    stems = {_cut_suffix(path, path.suffix) for path in audio}
     paths_of_suffix = defaultdict[str, list[Path]](list)
     for path in files:
         suffix = _find_suffix_beside(path, stems)
@@ -416,7 +416,7 @@ def _find_suffix_beside(path: Path, stems: Collection[str]) -> str | None:
     suffix = ""
     for part in reversed(path.suffixes):
         suffix = part + suffix
-        if _stem(path, suffix) in stems:
+        if _cut_suffix(path, suffix) in stems:
             return suffix
     return None
 

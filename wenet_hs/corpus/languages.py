@@ -59,11 +59,13 @@ def resolve_languages(written: Sequence[tuple[str | None, str]], given: str) -> 
     for value, where in written:
         if value:
             first_place_of_value.setdefault(value, where)
-    used_code_of = {_standard(usual): usual}  # standard code of a language → the code that is used
+    used_code_of = {
+        _standardize(usual): usual
+    }  # standard code of a language → the code that is used
     code_of_value = {given: usual}
     for value, where in first_place_of_value.items():
         code = _find_language_of_data(value, where)
-        code_of_value[value] = used_code_of.setdefault(_standard(code), code)
+        code_of_value[value] = used_code_of.setdefault(_standardize(code), code)
     replaced = [f"{value!r} is {code}" for value, code in code_of_value.items() if value != code]
     if replaced:
         logger.info("languages: %s", list_names(replaced, most=8))
@@ -89,7 +91,7 @@ def _find_language_of_data(value: str, where: str) -> str:
         return value
 
 
-def _standard(code: str) -> str:
+def _standardize(code: str) -> str:
     """One code for all codes of a language: `tr` for TR and tur.
 
     A code that is not valid, which only the data have, is returned in lower case.

@@ -97,7 +97,7 @@ def _measure_scripts(counts: Mapping[str, int]) -> dict[str, float]:
     """
     num_letters = Counter[str]()
     for character, count in counts.items():
-        script = _script(character)
+        script = _find_script(character)
         if script:
             num_letters[script] += count
     total = num_letters.total()
@@ -173,14 +173,14 @@ def _check_word(word: str, main_script: str) -> list[tuple[str, str]]:
     A word whose letters are all of one other script may be a foreign word. Then nothing is wrong,
     unless each letter looks like one of the main script: so it was typed by mistake.
     """
-    scripts = Counter(filter(None, map(_script, word)))
+    scripts = Counter(filter(None, map(_find_script, word)))
     right_script = main_script
     if not right_script:
         right_script = max(scripts, key=lambda script: scripts[script], default="")
     look_alike_of = {  # letter of another script → one of the right script that looks alike, or ""
         letter: _find_look_alike(letter, right_script)
         for letter in word
-        if _script(letter) not in ("", right_script)
+        if _find_script(letter) not in ("", right_script)
     }
     is_in_one_script = len(scripts) == 1
     have_all_look_alikes = all(look_alike_of.values())
@@ -188,15 +188,15 @@ def _check_word(word: str, main_script: str) -> list[tuple[str, str]]:
         return []
     wrong = list[tuple[str, str]]()
     for letter, look_alike in look_alike_of.items():
-        details = f"{word}: {name_unit(letter)} is {_script(letter)}"
+        details = f"{word}: {name_unit(letter)} is {_find_script(letter)}"
         if look_alike:
             details += f", {right_script} has {name_unit(look_alike)}"
-        wrong.append((_base(letter), details))
+        wrong.append((_remove_marks(letter), details))
     return wrong
 
 
 @lru_cache(maxsize=2**14)
-def _script(character: str) -> str:
+def _find_script(character: str) -> str:
     """The script of a letter; empty for a character that does not belong to one script.
 
     Such are signs, digits, and modifier letters. The scripts of East Asia count as one.
@@ -205,18 +205,18 @@ def _script(character: str) -> str:
     return "East Asian" if script in _EAST_ASIAN else script
 
 
-def _base(character: str) -> str:
+def _remove_marks(character: str) -> str:
     """The character without its marks: `e` of `é`."""
     return unicodedata.normalize("NFD", character)[0]
 
 
 def _find_look_alike(character: str, script: str) -> str:
     """A letter of the script that looks like the character without its marks; empty: there is none."""
-    base = _base(character)
+    base = _remove_marks(character)
     for group in _LOOK_ALIKE.split():
         if base not in group:
             continue
         for other in group:
-            if _script(other) == script:
+            if _find_script(other) == script:
                 return other
     return ""

@@ -67,10 +67,10 @@ def prepare_entries(
     usable, faulty = checker.check(named.utterances, "clips")
     added, unusable_added = _make_added(options, checker)
     excluded = reject_excluded([*usable, *added], options.out / EXCLUDED)
-    usable = _without(usable, excluded)
-    added = _without(added, excluded)
+    usable = _remove_rejected(usable, excluded)
+    added = _remove_rejected(added, excluded)
     overlapping = _find_overlapping(usable, options)
-    usable = _without(usable, overlapping)
+    usable = _remove_rejected(usable, overlapping)
 
     rejected = [*named.rejected, *faulty, *unusable_added, *excluded, *overlapping]
     write_rejected(options.out, rejected)  # written now, because the next steps may raise
@@ -110,7 +110,9 @@ def prepare_entries(
     )
 
 
-def _without(utterances: Sequence[Utterance], rejected: Sequence[Rejected]) -> list[Utterance]:
+def _remove_rejected(
+    utterances: Sequence[Utterance], rejected: Sequence[Rejected]
+) -> list[Utterance]:
     """The utterances that are not among the rejected ones."""
     rejected_keys = {clip.key for clip in rejected}
     return [utterance for utterance in utterances if utterance.key not in rejected_keys]
@@ -278,7 +280,7 @@ def _divide_into_sets(
 
     rule = "given"  # all sets are those of the data
     lost = list[Rejected]()
-    plain_splits = _with_plain_texts(splits, options.unit)
+    plain_splits = _make_texts_plain(splits, options.unit)
     if absent_names:
         share_of = {"test": options.test_share, "dev": options.dev_share}
         held_out, lost, rule = hold_out_sets(
@@ -301,7 +303,7 @@ def _divide_into_sets(
     )
 
 
-def _with_plain_texts(
+def _make_texts_plain(
     splits: Mapping[str, Sequence[Utterance]], unit: str
 ) -> dict[str, list[Utterance]]:
     """The sets with texts that can be compared, without upper case and punctuation."""
@@ -397,6 +399,6 @@ def _add_to_training(
     if not added:
         return sets
     splits = sets.splits | {"train": [*sets.splits["train"], *added]}
-    common = describe_common(_with_plain_texts(splits, options.unit))
+    common = describe_common(_make_texts_plain(splits, options.unit))
     summary = f"{sets.summary}; with the {len(added)} added: {common} in several sets"
     return replace(sets, splits=splits, summary=summary)

@@ -150,7 +150,7 @@ def hold_out_sets(
         num_groups = len({*groups.values()})
         if num_groups < num_sets:
             continue
-        splits, left_out = _divide(utterances, rule, groups, sizes, chains, seed)
+        splits, left_out = _divide_by_rule(utterances, rule, groups, sizes, chains, seed)
         if len(left_out) <= MAX_LOSS * len(utterances):
             used_rule = rule.name if rule.name == split_by else f"{split_by}: {rule.name}"
             return HeldOutSets(splits, left_out, used_rule)
@@ -159,7 +159,7 @@ def hold_out_sets(
     raise ConfigError(f"--split_by {split_by}", found, "use another way, such as none")
 
 
-def _divide(
+def _divide_by_rule(
     utterances: Sequence[Utterance],
     rule: SetRule,
     groups: Mapping[str, str],
@@ -179,7 +179,7 @@ def _divide(
     rest = [utterance for utterance in utterances if utterance.key in groups]
     without_group = [utterance for utterance in utterances if utterance.key not in groups]
     if rule is SPEAKERS_AND_SENTENCES:
-        rest = list(map(_with_a_speaker, rest))
+        rest = list(map(_fill_speaker, rest))
     splits = dict[str, list[Utterance]]()
     left_out = list[tuple[Utterance, str]]()
     num_later_sets = len(sizes)  # the sets that are filled after this one; train is one of them
@@ -203,7 +203,7 @@ def _divide(
             rest, with_common_audio = _divide_by_audio(rest, held_out, chains)
             reason = f"its audio is in the {name} set"
             left_out += [(utterance, reason) for utterance in with_common_audio]
-        # The utterances as they were before `_with_a_speaker`.
+        # The utterances as they were before `_fill_speaker`.
         splits[name] = [utterance_of_key[utterance.key] for utterance in held_out]
     train = [utterance_of_key[utterance.key] for utterance in rest]
     splits["train"] = train + without_group
@@ -211,7 +211,7 @@ def _divide(
     return splits, rejected
 
 
-def _with_a_speaker(utterance: Utterance) -> Utterance:
+def _fill_speaker(utterance: Utterance) -> Utterance:
     """The utterance, with the speaker `UNKNOWN` if it has none.
 
     So all utterances without a speaker are those of one person, who may indeed speak all of them.

@@ -122,10 +122,10 @@ def remove_pauses(text: str) -> tuple[str, Counter[str]]:
 
 def may_be_pause(text: str) -> bool:
     """Whether the text is a label of letters that may be a pause: see `find_pause_labels`."""
-    return _as_label(text) in _LETTER_LABELS
+    return _normalize_label(text) in _LETTER_LABELS
 
 
-def _as_label(text: str) -> str:
+def _normalize_label(text: str) -> str:
     """The text as labels are compared: in lower case, without spaces around it."""
     return text.strip().lower()
 
@@ -169,7 +169,7 @@ def find_pause_labels(
     if unit == "phone":
         return PauseLabels(frozenset(PHONE_LABELS)), Counter()
     timed = [label for label in labels if label.start is not None and label.end is not None]
-    counts = Counter(_as_label(label.text) for label in timed if may_be_pause(label.text))
+    counts = Counter(_normalize_label(label.text) for label in timed if may_be_pause(label.text))
     num_touching = _count_touching(timed, counts)
     min_count = max(_MIN_COUNT, _MIN_SHARE * len(timed))
     used_as_pauses = set[str]()
@@ -190,20 +190,20 @@ def _count_touching(labels: Sequence[TimedLabel], texts: Collection[str]) -> Cou
         labels: all annotations; they have times.
         texts: the texts to count, in lower case.
     """
-    candidates = [label for label in labels if _as_label(label.text) in texts]
-    others = [label for label in labels if _as_label(label.text) not in texts]
-    starts_of_others = {_time_in_recording(label.recording, label.start) for label in others}
-    ends_of_others = {_time_in_recording(label.recording, label.end) for label in others}
+    candidates = [label for label in labels if _normalize_label(label.text) in texts]
+    others = [label for label in labels if _normalize_label(label.text) not in texts]
+    starts_of_others = {_make_time_key(label.recording, label.start) for label in others}
+    ends_of_others = {_make_time_key(label.recording, label.end) for label in others}
     num_touching = Counter[str]()
     for label in candidates:
-        follows_other = _time_in_recording(label.recording, label.start) in ends_of_others
-        precedes_other = _time_in_recording(label.recording, label.end) in starts_of_others
+        follows_other = _make_time_key(label.recording, label.start) in ends_of_others
+        precedes_other = _make_time_key(label.recording, label.end) in starts_of_others
         if follows_other or precedes_other:
-            num_touching[_as_label(label.text)] += 1
+            num_touching[_normalize_label(label.text)] += 1
     return num_touching
 
 
-def _time_in_recording(recording: str, seconds: float | None) -> tuple[str, int]:
+def _make_time_key(recording: str, seconds: float | None) -> tuple[str, int]:
     """The recording and the time in whole ms: a key, so that equal times of two recordings differ."""
     assert seconds is not None  # only annotations with times are counted
     return recording, round(1000 * seconds)

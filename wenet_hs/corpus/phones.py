@@ -133,7 +133,7 @@ class PhoneRenderer:
         imitated = self.recordings[request.recording]
         num_before, _ = request.padding
         padded = np.pad(speech, request.padding)
-        wave = recording.transfer(padded, self.engine_F, imitated.speech_F)
+        wave = recording.match_spectrum(padded, self.engine_F, imitated.speech_F)
         if draw.random() < _ROOM_SHARE:
             decay_s = draw.uniform(0.1, 0.6)
             direct_db = draw.uniform(0.0, 15.0)
@@ -141,7 +141,7 @@ class PhoneRenderer:
         spoken = wave[num_before : num_before + len(speech)]
         # `noise_F` gives noise with the ratio of the recordings; the clip has another ratio.
         noise_gain = 10 ** ((imitated.snr_db - request.snr_db) / 20)
-        noise = recording.colour(imitated.noise_F, len(wave), draw) * noise_gain
+        noise = recording.make_coloured_noise(imitated.noise_F, len(wave), draw) * noise_gain
         if draw.random() < _HUM_SHARE:
             mains_hz = draw.choice((50, 60))
             hum = recording.make_hum(len(wave), mains_hz, draw)
@@ -201,7 +201,7 @@ def run_phones(options: SimulationOptions) -> dict[str, Any]:
     espeak.remove_other_clips(corpus.glob("*/clips"), clip_names)
     return write_corpus(
         options.out,
-        _split(utterances, options.seed),
+        _split_sets(utterances, options.seed),
         rejected,
         facts={
             "corpus": "synthetic phones (simulated speech)",
@@ -415,7 +415,7 @@ def find_syllables(lang: str, voice: str) -> list[str]:
     There is one per sound. All are of one script, the one with the most such syllables.
     """
     best: list[str] = []
-    for characters in _scripts():
+    for characters in _list_scripts():
         syllables = _find_syllables_of_script(characters, lang, voice)
         if len(syllables) > len(best):
             best = syllables
@@ -435,7 +435,7 @@ def _find_syllables_of_script(characters: Sequence[str], lang: str, voice: str) 
     labels = phonemize([3 * character for character in characters], voice=voice)
     usable = []
     for character, label in zip(characters, labels, strict=True):
-        num_phones = len(_shape(label, lang))  # 0: the label cannot be used
+        num_phones = len(_describe_sounds(label, lang))  # 0: the label cannot be used
         if _is_mark(character) or 0 < num_phones <= _MOST_PHONES:
             usable.append(character)
     letters = [character for character in usable if not _is_mark(character)]
@@ -443,13 +443,13 @@ def _find_syllables_of_script(characters: Sequence[str], lang: str, voice: str) 
     pair_of_sound: dict[str, str] = {}
     doubled_labels = phonemize([2 * pair for pair in pairs], voice=voice)
     for pair, label in zip(pairs, doubled_labels, strict=True):
-        if _shape(label, lang) == "CVCV":
+        if _describe_sounds(label, lang) == "CVCV":
             pair_of_sound.setdefault(label, pair)
     return list(pair_of_sound.values())
 
 
 @cache
-def _scripts() -> list[list[str]]:
+def _list_scripts() -> list[list[str]]:
     """The lower-case letters, letters without case, and marks of each script.
 
     The first word of a character's Unicode name is the script.
@@ -468,7 +468,7 @@ def _is_mark(character: str) -> bool:
     return unicodedata.category(character).startswith("M")
 
 
-def _shape(label: str, lang: str) -> str:
+def _describe_sounds(label: str, lang: str) -> str:
     """The label as C (consonant) and V (vowel) per phone; empty if it cannot be used."""
     try:
         return "".join("V" if phone[0] in VOWELS else "C" for phone in split_label(label, lang))
@@ -526,7 +526,7 @@ def _measure_engine() -> Floats:
     return recording.measure_recording(resampled).speech_F
 
 
-def _split(utterances: Sequence[Utterance], seed: int) -> dict[str, list[Utterance]]:
+def _split_sets(utterances: Sequence[Utterance], seed: int) -> dict[str, list[Utterance]]:
     """The clips of a random share of the transcripts become the dev set, at least one transcript.
 
     The clips of both sets are in the order of their keys.

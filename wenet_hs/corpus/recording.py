@@ -84,7 +84,7 @@ def measure_recording(waves: Iterable[Floats]) -> Recording:
     frames = []
     peaks_db = []
     for wave in waves:
-        power_TF = _power_spectra(wave)
+        power_TF = _compute_power_spectra(wave)
         loudness_T = power_TF.mean(axis=1)
         is_speech_T = loudness_T > loudness_T.max() * 10 ** (-_SPEECH_DB / 10)
         spoken_F = power_TF[is_speech_T].mean(axis=0)
@@ -97,19 +97,19 @@ def measure_recording(waves: Iterable[Floats]) -> Recording:
     noise_F = all_frames_TF[is_quiet_T].mean(axis=0)
     lowest_db, highest_db = np.quantile(peaks_db, (0.1, 0.9))
     return Recording(
-        speech_F=_smooth(np.mean(speech_spectra, axis=0)),
+        speech_F=_smooth_spectrum(np.mean(speech_spectra, axis=0)),
         noise_F=noise_F,
         peak_db=(float(lowest_db), float(highest_db)),
     )
 
 
-def _smooth(spectrum_F: Floats) -> Floats:
+def _smooth_spectrum(spectrum_F: Floats) -> Floats:
     """The means of `_SMOOTH` neighbouring bins (F,); the ends are continued by their values."""
     padded = np.pad(spectrum_F, _SMOOTH // 2, mode="edge")
     return np.convolve(padded, np.full(_SMOOTH, 1 / _SMOOTH), mode="valid")
 
 
-def _power_spectra(wave: Floats) -> Floats:
+def _compute_power_spectra(wave: Floats) -> Floats:
     """(T, F) power of frames of 32 ms; white noise of unit power has a mean of 1."""
     padded = np.pad(wave, (0, max(0, _FRAME - len(wave))))
     frames = np.lib.stride_tricks.sliding_window_view(padded, _FRAME)[::_SHIFT]
@@ -117,7 +117,7 @@ def _power_spectra(wave: Floats) -> Floats:
     return power
 
 
-def transfer(wave: NDArray[np.floating[Any]], source_F: Floats, target_F: Floats) -> Floats:
+def match_spectrum(wave: NDArray[np.floating[Any]], source_F: Floats, target_F: Floats) -> Floats:
     """Speech (N,) with the spectrum `source_F`, filtered so that it has the shape of `target_F`.
 
     Both are long-term power spectra. The overall level does not count: the median gain of the
@@ -126,15 +126,15 @@ def transfer(wave: NDArray[np.floating[Any]], source_F: Floats, target_F: Floats
     # 1e-12 in place of 0, which has no logarithm.
     gain_db_F = 10 * np.log10(np.maximum(target_F, 1e-12) / np.maximum(source_F, 1e-12))
     relative_db_F = np.clip(gain_db_F - np.median(gain_db_F), -_MOST_DB, _MOST_DB)
-    return _filter(wave, 10 ** (relative_db_F / 20))
+    return _apply_gain(wave, 10 ** (relative_db_F / 20))
 
 
-def colour(power_F: Floats, num_samples: int, draw: np.random.Generator) -> Floats:
-    """Noise (N,) with the power spectrum (F,)."""
-    return _filter(draw.standard_normal(num_samples), np.sqrt(power_F))
+def make_coloured_noise(power_F: Floats, num_samples: int, draw: np.random.Generator) -> Floats:
+    """Random noise (N,) with the power spectrum (F,)."""
+    return _apply_gain(draw.standard_normal(num_samples), np.sqrt(power_F))
 
 
-def _filter(wave: NDArray[np.floating[Any]], gain_F: Floats) -> Floats:
+def _apply_gain(wave: NDArray[np.floating[Any]], gain_F: Floats) -> Floats:
     """The wave (N,) with the amplitude of each frequency multiplied by a gain, without a delay.
 
     Gains between the bins are interpolated.

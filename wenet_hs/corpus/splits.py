@@ -60,25 +60,31 @@ def hold_out(
         utterances, size, seed=seed, purpose=purpose, max_loss=max_loss
     )
     position_of = {speaker: position for position, speaker in enumerate(speakers)}
-    of_speakers = [utterance for utterance in utterances if _speaker(utterance) in position_of]
+    of_speakers = [
+        utterance for utterance in utterances if _identify_speaker(utterance) in position_of
+    ]
     candidates = shuffled(of_speakers, seed, purpose)
     # By speaker, and in random order within one (the sort is stable). So only utterances of the
     # last speaker are beyond `size`.
-    candidates.sort(key=lambda utterance: position_of[_speaker(utterance)])
+    candidates.sort(key=lambda utterance: position_of[_identify_speaker(utterance)])
     held = candidates[:size]
     left_out = [
         (utterance, f"its speaker is in the {purpose} set") for utterance in candidates[size:]
     ]
-    rest = [utterance for utterance in utterances if _speaker(utterance) not in position_of]
+    rest = [
+        utterance for utterance in utterances if _identify_speaker(utterance) not in position_of
+    ]
     if shared_speaker is not None:
-        of_shared = [utterance for utterance in rest if _speaker(utterance) == shared_speaker]
+        of_shared = [
+            utterance for utterance in rest if _identify_speaker(utterance) == shared_speaker
+        ]
         by_sentence = _order_by_sentence(of_shared, seed, purpose)
         held += by_sentence[: size - len(held)]
         held_keys = {utterance.key for utterance in held}
         rest = [utterance for utterance in rest if utterance.key not in held_keys]
 
     budget = int(max_loss * len(rest))  # utterances of the rest that may be left out
-    sentences = _affordable_sentences(held, rest, budget, seed=seed, purpose=purpose)
+    sentences = _find_affordable_sentences(held, rest, budget, seed=seed, purpose=purpose)
     if not sentences:  # every sentence costs too much: both sets share sentences
         return held, rest, left_out
     reason = f"too many others read its sentence for the {purpose} set"
@@ -99,7 +105,7 @@ def _choose_speakers(
     UNKNOWN last. If one would bring them above `size`, and above a share `max_loss` of all
     utterances, this speaker is divided and the last one. Otherwise no speaker is divided (None).
     """
-    counts = Counter(_speaker(utterance) for utterance in utterances)
+    counts = Counter(_identify_speaker(utterance) for utterance in utterances)
     max_chosen = max(size, max_loss * len(utterances))
 
     def order(speaker: _Speaker) -> tuple[bool, int, bytes, _Speaker]:
@@ -118,7 +124,7 @@ def _choose_speakers(
     return chosen, None
 
 
-def _speaker(utterance: Utterance) -> _Speaker:
+def _identify_speaker(utterance: Utterance) -> _Speaker:
     """The speaker of an utterance; one of its own if it names none."""
     return (True, utterance.speaker) if utterance.speaker is not None else (False, utterance.key)
 
@@ -136,7 +142,7 @@ def _order_by_sentence(utterances: Sequence[Utterance], seed: int, purpose: str)
     return ordered
 
 
-def _affordable_sentences(
+def _find_affordable_sentences(
     held: Sequence[Utterance], rest: Sequence[Utterance], budget: int, *, seed: int, purpose: str
 ) -> set[str]:
     """The sentences of `held` that the fewest utterances of the rest have.

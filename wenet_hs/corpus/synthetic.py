@@ -255,7 +255,7 @@ def _read_sentence_folder(folder: Path, langs: Sequence[str]) -> dict[str, Sente
             to_do = f"write its sentences, one per line, or drop the language (found: {listed})"
             raise DataError(path, "no such file", to_do)
     return {
-        lang: _clean(lang, path, enumerate(read_lines(path), start=1))
+        lang: _clean_sentences(lang, path, enumerate(read_lines(path), start=1))
         for lang, path in path_of.items()
     }
 
@@ -272,10 +272,10 @@ def _read_sentence_file(path: Path, langs: Sequence[str]) -> dict[str, Sentences
             to_do = "write lang<TAB>sentence on each line, or give a folder with one <lang>.txt per language"
             raise DataError(f"{path}:{number}", f"no tab in {line[:40]!r}", to_do)
         lines_of[lang.strip()].append((number, text))
-    return {lang: _clean(lang, path, lines_of[lang]) for lang in langs}
+    return {lang: _clean_sentences(lang, path, lines_of[lang]) for lang in langs}
 
 
-def _clean(lang: str, path: Path, numbered_lines: Iterable[tuple[int, str]]) -> Sentences:
+def _clean_sentences(lang: str, path: Path, numbered_lines: Iterable[tuple[int, str]]) -> Sentences:
     """The sentences of one language, in NFC, with single spaces in place of control characters.
 
     Rejected are lines without a letter, which is a fault; also empty lines, and sentences that

@@ -570,8 +570,8 @@ def _find_doubtful_lines(path: Path, rows: Sequence[_Row], unused: Sequence[str]
     whole_files = [row for row in rows if _is_whole_file(row)]
     texts_of_audio = defaultdict[tuple[str, str], set[str]](set)
     for row in whole_files:
-        texts_of_audio[_audio_and_channel(row)].add(row.values["text"])
-    doubtful = [row for row in whole_files if len(texts_of_audio[_audio_and_channel(row)]) > 1]
+        texts_of_audio[_make_audio_key(row)].add(row.values["text"])
+    doubtful = [row for row in whole_files if len(texts_of_audio[_make_audio_key(row)]) > 1]
     if len(doubtful) > _MAX_REPEATED * len(whole_files):
         raise _make_times_error(path, doubtful, unused)
     return {row.line for row in doubtful}
@@ -583,7 +583,7 @@ def _is_whole_file(row: _Row) -> bool:
     return "audio" in row.values and "text" in row.values and not has_times
 
 
-def _audio_and_channel(row: _Row) -> tuple[str, str]:
+def _make_audio_key(row: _Row) -> tuple[str, str]:
     return row.values["audio"], row.values.get("channel", "")
 
 

@@ -414,7 +414,7 @@ def _read_json_lines(text: str) -> list[TableRow]:
 def _parse_object(line: str) -> dict[str, Any] | str:
     """The object of a line, or why there is none."""
     try:
-        value = json.loads(line, object_hook=_clean)
+        value = json.loads(line, object_hook=_clean_object)
     except (RecursionError, ValueError) as error:  # lists in lists in lists …
         return f"not JSON: {error}"
     return value if isinstance(value, dict) else _NO_OBJECT
@@ -439,14 +439,14 @@ def _read_json_value(text: str) -> list[TableRow]:
 
     Raises ValueError or RecursionError if the text is not JSON.
     """
-    content = json.loads(text, object_hook=_clean)
+    content = json.loads(text, object_hook=_clean_object)
     rows = list[TableRow]()
     for number, record in enumerate(_list_records(content), start=1):
         rows.append(TableRow(number, record if isinstance(record, dict) else _NO_OBJECT))
     return rows
 
 
-def _clean(record: dict[str, Any]) -> Any:
+def _clean_object(record: dict[str, Any]) -> Any:
     """An object of JSON with names in one form of Unicode, or the path of an object that is audio.
 
     Hugging Face writes audio as an object with a `path` and with `bytes`, an `array` or a

@@ -89,7 +89,7 @@ def prepare(options: UclaOptions) -> dict[str, Any]:
                 utterances.append(row)
     checker = options.make_checker()
     usable, unusable = checker.check(utterances, "clips")
-    splits = _split(usable, options)
+    splits = _split_sets(usable, options)
     return write_corpus(
         options.out,
         splits,
@@ -192,7 +192,7 @@ def _find_audio(name: str, candidates: Sequence[Path]) -> Path | None:
     return next(filter(Path.is_file, candidates), None)
 
 
-def _split(usable: Sequence[Utterance], options: UclaOptions) -> dict[str, list[Utterance]]:
+def _split_sets(usable: Sequence[Utterance], options: UclaOptions) -> dict[str, list[Utterance]]:
     """The three sets; each in the order of the keys.
 
     Test: all of the test languages. Dev: all of the dev languages, or if there are none a random
