@@ -68,7 +68,7 @@ def resolve_channels(
             num_channels = num_channels_of.get(path, _UNREADABLE)
             names = names_of_path.get(path, set())
             resolved.append(_resolve_name(name.lower(), num_channels, names, first_number))
-        else:
+        else:  # a number from 0, or None
             resolved.append(name)
     _report_channels([name for name, _ in written], resolved)
     return resolved

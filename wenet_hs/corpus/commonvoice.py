@@ -409,7 +409,11 @@ def _make_key(name: str, lang: str) -> str:
 
 
 def _read_durations(path: Path) -> dict[str, float]:
-    """Seconds per clip, where the release gives them; an invalid value counts as not given."""
+    """File name of each clip → its seconds, if the release gives them.
+
+    Invalid values and rows that cannot be read are left out. Raises DataError for a table with
+    other columns.
+    """
     if not path.is_file():
         return {}
     header, rows = _read_tsv(path)

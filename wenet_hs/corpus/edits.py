@@ -233,7 +233,10 @@ def join_names(names: Iterable[str | None]) -> dict[str, str]:
 
 
 def reject_excluded(utterances: Sequence[Utterance], path: Path) -> list[Rejected]:
-    """The utterances whose key is in the file, as lines of rejected.tsv; logs their number."""
+    """The utterances whose key is in the file, as rejected; there are none if it does not exist.
+
+    Their number is logged, and the number of keys that no utterance has.
+    """
     if not path.is_file():
         return []
     keys = {line.strip() for line in read_lines(path)} - {""}

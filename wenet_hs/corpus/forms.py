@@ -188,7 +188,11 @@ def _summarise_transcripts(rows: Iterable[Entry | Rejected], lang: str) -> Choic
 def _read_tiers(
     files: Iterable[Path], read: Callable[[Path], AnnotationFile], lang: str
 ) -> tuple[list[Choice], list[str]]:
-    """The tiers of all files, those of one name as one choice, and the faults of unreadable files."""
+    """The tiers of all files, and the faults of files that cannot be read.
+
+    Tiers of one name are one choice. Its type, and whether it is possible, are those of the last
+    file; its participant is the last one that is named.
+    """
     choice_of_name = dict[str, Choice]()
     faults = list[str]()
     for file in files:

@@ -128,7 +128,7 @@ def _find_copies(
     # The largest folders first: so an original is known before its copies.
     by_size = sorted(keys_of, key=lambda folder: len(keys_of[folder]), reverse=True)
     for number, folder in enumerate(by_size):
-        for larger in by_size[:number]:
+        for larger in by_size[:number]:  # or equally large, and earlier
             is_comparable = not only_sets or _are_one_set(larger, folder)
             is_copy = bool(keys_of[folder]) and keys_of[folder] <= keys_of[larger]
             if is_comparable and is_copy and larger not in original_of:

@@ -194,7 +194,8 @@ def _read_timit(file: _TranscriptFile) -> TimedTranscript | None:
     rate = read_sample_rate(file.audio)
     audio_s = read_duration(file.audio)
     last_s = labels[-1].end / rate
-    # Half of the audio may be silence without a label. Converted audio may be 0.1 s shorter.
+    # After the last label, up to half of the audio may be silence. Converted audio may have become
+    # 0.1 s shorter.
     is_in_audio = 0.5 * audio_s <= last_s <= audio_s + 0.1
     if not is_in_audio and has_sign_of_timit:
         found = f"ends with sample {labels[-1].end}, its audio has {audio_s * rate:.0f}"

@@ -15,7 +15,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
 from os.path import commonpath
 from pathlib import Path
 from statistics import median
@@ -122,7 +122,7 @@ def write_corpus(
     total = _count(splits, rejected, unit)
     _refuse_many_faults(out, total, max_rejected)
     _write_lists(out, splits)
-    utterances = [utterance for of_set in splits.values() for utterance in of_set]
+    utterances = list(chain.from_iterable(splits.values()))
     num_implausible = _write_implausible(out, utterances, unit)
     counts_of_lang = {
         lang: {**facts_of_lang, **_count_lang(lang, splits, rejected, unit)}

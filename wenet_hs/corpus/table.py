@@ -591,7 +591,7 @@ def _make_times_error(path: Path, doubtful: Sequence[_Row], unused: Sequence[str
     """The error for many rows without times. It names the columns that may have the times."""
     likely_times = _find_likely_times(doubtful, unused)
     if likely_times is None:
-        start, end = "…", "…"
+        start, end = "…", "…"  # the user puts the names there
         advice = "name the columns of times"
     else:
         start, end = likely_times
