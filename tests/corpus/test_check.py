@@ -225,6 +225,7 @@ RUSSIAN = "мир и труд для всех людей на земле"
         ("es [risa] <unk> (ruido) así", {"tags": ["[risa] <unk> (ruido)"]}),
         ("Hola, tú", {"not normalised": ["H ,; normalised: hola tú"]}),
         ("hola  tú", {"not normalised": ["white space; normalised: hola tú"]}),
+        ("'mo lu'a", {"not normalised": ["'; normalised: mo lu'a"]}),
         ("a\ue000b", {"invisible characters": ["U+E000"], "not normalised": ["\ue000; normalised: a b"]}),
         ("a\u00adb", {"invisible characters": ["U+00AD"], "not normalised": ["\xad; normalised: ab"]}),
         (f"{RUSSIAN} мiр", {LETTERS: ["мiр: i U+0069 is Latin, Cyrillic has і U+0456"]}),
@@ -258,6 +259,14 @@ def test_letters_that_the_language_is_written_with_are_one_remark() -> None:
     scripts = "letters of several scripts: 91% Latin, 8% Greek"
     usual = "ε U+03B5 in 38%, ω U+03C9 in 19% of the transcripts, which is right if the language is written so"
     assert remarks == [f"all: {scripts}; {usual}"]
+
+
+def test_letters_of_utterances_without_a_language_are_a_group_beside_those_with_one() -> None:
+    mixed = [f"wa yεl tw{'ωέ'[n % 2]}" for n in range(8)] + ["mwana la ngá"] * 12
+    utterances = [Utterance(key=str(n), wav="", txt=text) for n, text in enumerate(mixed)]
+    with_language = Utterance(key="es", wav="", txt="hola", lang="es")
+    _, remarks = find_letters({"train": [*utterances, with_language]}, "char")
+    assert [remark.partition(":")[0] for remark in remarks] == ["no language"]
 
 
 def test_phones_have_their_own_letters() -> None:

@@ -182,9 +182,11 @@ def _name_sets(paths: Sequence[Path]) -> list[str]:
 
 
 def read_made_sets(paths: Sequence[Path]) -> dict[str, str]:
-    """The sets that `prepare` held out itself, by name → what it printed about them.
+    """Name of each set that `prepare` held out itself → the line about all sets of its folder.
 
-    The stats.json beside the folder of a data.list says so; a file of another program is ignored.
+    Both are in the stats.json beside the folder of a data.list: `made_sets` are the names of these
+    sets, and `sets` is what `prepare` printed about all of them, such as "no common speaker". A
+    stats.json of another program is ignored.
     """
     made_sets = dict[str, str]()
     for name, path in zip(_name_sets(paths), paths, strict=True):
@@ -195,7 +197,8 @@ def read_made_sets(paths: Sequence[Path]) -> dict[str, str]:
         with suppress(ValueError):  # no JSON: the file is of another program
             stats = json.loads(stats_file.read_text("utf-8"))
             if isinstance(stats, dict) and folder.name in stats.get("made_sets", ()):
-                made_sets[name] = f"{stats_file}: {stats['sets']}"
+                printed_line = stats["sets"]  # `prepare` writes it whenever it writes `made_sets`
+                made_sets[name] = f"{stats_file}: {printed_line}"
     return made_sets
 
 
@@ -230,6 +233,8 @@ def check_lists(
         on_crash=lambda _: Clip(fault=CRASHED),
     )
     clips = {u.key: clip for u, clip in zip(utterances, measured, strict=True)}
+    # `find_in_audio` compares the durations of the lists with those of the audio. All other checks
+    # use those of the audio, where it can be read.
     findings = [*find_in_audio(sets, clips, config.dataset_conf.resample_conf.resample_rate)]
     sets = _replace_durations(sets, clips)
     # An empty table is sufficient to divide transcripts into units.
@@ -408,16 +413,13 @@ def find_lengths(sets: Sets, tokenizer: Tokenizer, config: ExperimentConfig) -> 
 
     Utterances without a known duration or without text are not checked.
     """
-    with_lengths = _select_with_length(sets)
-    seconds = [u.duration or 0.0 for _, u in with_lengths]
+    measured = _select_with_length(sets)
+    nums_frames = _count_encoder_frames([utterance.duration_s for utterance in measured], config)
     number_of_unit = dict[str, int]()
-    for (name, u), num_frames in zip(
-        with_lengths, _count_encoder_frames(seconds, config), strict=True
-    ):
+    for (name, u, duration_s), num_frames in zip(measured, nums_frames, strict=True):
         # Numbers in place of the table's ids: units that the table lacks are counted too.
         units = tokenizer.split(u.txt)
         ids = [number_of_unit.setdefault(unit, len(number_of_unit)) for unit in units]
-        duration_s = u.duration or 0.0
         num_needed = ctc_frames_needed(ids)
         if num_frames < num_needed:
             details = (
@@ -432,17 +434,29 @@ def find_lengths(sets: Sets, tokenizer: Tokenizer, config: ExperimentConfig) -> 
             yield Finding(name, u.key, "length limits", details=reason)
 
 
-def _select_with_length(sets: Sets) -> list[tuple[str, Utterance]]:
+class _UtteranceWithLength(NamedTuple):
+    """An utterance with text and a known duration."""
+
+    set: str
+    utterance: Utterance
+    duration_s: float
+
+
+def _select_with_length(sets: Sets) -> list[_UtteranceWithLength]:
     """The utterances with known duration and text, each with the name of its set."""
-    return [(name, u) for name, u in _iterate_utterances(sets) if u.duration and u.txt.strip()]
+    selected = list[_UtteranceWithLength]()
+    for name, u in _iterate_utterances(sets):
+        if u.duration and u.txt.strip():
+            selected.append(_UtteranceWithLength(name, u, u.duration))
+    return selected
 
 
 def _count_encoder_frames(seconds: Sequence[float], config: ExperimentConfig) -> list[int]:
     """The frames that the encoder gives for so many seconds of audio each."""
-    subsampling = Subsampling()
+    subsampling = Subsampling()  # without convolutions: each feature frame is an encoder frame
     if isinstance(config.encoder_conf, PretrainedConf):
-        # Such encoders give 50 frames per second, without subsampling. This is not measured,
-        # because the files of the encoder need not be here.
+        # Such encoders give 50 frames per second, which no layer follows that reduces them. This is
+        # not measured, because the files of the encoder need not be here.
         nums_features = [int(50 * duration_s) for duration_s in seconds]
     else:
         # Only the lengths are computed, so the layers of the encoder are not built.
@@ -454,9 +468,9 @@ def _count_encoder_frames(seconds: Sequence[float], config: ExperimentConfig) ->
 
 def find_speaking_rates(sets: Sets, unit: Unit) -> Iterator[Finding]:
     """Utterances that are far too long or too short for their transcripts."""
-    with_lengths = _select_with_length(sets)
-    set_of_key = {u.key: name for name, u in with_lengths}
-    implausible = find_implausible([u for _, u in with_lengths], unit)
+    measured = _select_with_length(sets)
+    set_of_key = {u.key: name for name, u, _ in measured}
+    implausible = find_implausible([u for _, u, _ in measured], unit)
     for number, clip in enumerate(implausible):
         key = clip.utterance.key
         details = f"{clip.seconds_per_unit:.3f} s per unit, the median is {clip.usual_s:.3f} s"
@@ -542,14 +556,14 @@ def find_overlapping(sets: Sets) -> Iterator[Finding]:
 _INVISIBLE = regex.compile(r"(?V1)[[\p{Cc}\p{Cf}\p{Co}\p{Cn}\uFFFD]--[\u200C\u200D]]")
 """Characters without a picture; the joiners of Indic and Persian scripts are letters."""
 _NO_PHONE = regex.compile(r"[\p{Lu}\p{P}]")
-"""What is in no transcript of phones: upper case and punctuation."""
+"""What no transcript of phones contains: upper case and punctuation."""
 
 
 def find_in_texts(sets: Sets, unit: Unit) -> Iterator[Finding]:
     """Empty transcripts, tags, digits, invisible characters, and text that is not normalised.
 
     Tags are removed before digits are searched, and before the text is compared with its normalised
-    form. Spaces between phones do not matter.
+    form.
     """
     for name, u in _iterate_utterances(sets):
         if not u.txt.strip():
@@ -564,26 +578,35 @@ def find_in_texts(sets: Sets, unit: Unit) -> Iterator[Finding]:
             if pieces:
                 different = " ".join(dict.fromkeys(pieces))
                 yield Finding(name, u.key, kind, details=different, amount=len(pieces))
-        if unit == "phone":
-            normal = _NO_PHONE.sub("", without_tags)
-        else:
-            normal = normalize(without_tags, u.lang)
-        has_other_words = normal.split() != without_tags.split()
-        has_other_spaces = unit == "char" and u.txt != " ".join(u.txt.split())
-        if has_other_words or has_other_spaces:
-            removed = [
-                character
-                for character in _visible_characters(without_tags)
-                if character not in normal
-            ]
-            what_is_wrong = " ".join(removed) or "white space"
-            details = f"{what_is_wrong}; normalised: {' '.join(normal.split())}"
-            yield Finding(name, u.key, "not normalised", details=details, amount=len(removed))
+        yield from _find_not_normalized(name, u, without_tags, unit)
 
 
-def _visible_characters(text: str) -> list[str]:
-    """The different characters of a text without white space, in their order."""
-    return [character for character in dict.fromkeys(text) if not character.isspace()]
+def _find_not_normalized(
+    set_name: str, utterance: Utterance, without_tags: str, unit: Unit
+) -> Iterator[Finding]:
+    """The finding for a text that differs from its normalised form; none if it is equal.
+
+    Spaces between phones do not matter. Example of the details: `M ,; normalised: mo lu` for
+    `Mo, lu`.
+
+    `without_tags`: the text of the utterance without its tags.
+    """
+    if unit == "phone":
+        normal = _NO_PHONE.sub("", without_tags)
+    else:
+        normal = normalize(without_tags, utterance.lang)
+    has_other_words = normal.split() != without_tags.split()
+    has_other_spaces = unit == "char" and utterance.txt != " ".join(utterance.txt.split())
+    if not has_other_words and not has_other_spaces:
+        return
+    wrong = [character for character in dict.fromkeys(without_tags) if character not in normal]
+    if has_other_words and not "".join(wrong).strip():
+        # Signs that are letters in another place of the text: the first one of `'mo lu'a`.
+        wrong = list(Counter(without_tags) - Counter(normal))
+    visible = [character for character in wrong if not character.isspace()]
+    what_is_wrong = " ".join(visible) or "white space"
+    details = f"{what_is_wrong}; normalised: {' '.join(normal.split())}"
+    yield Finding(set_name, utterance.key, "not normalised", details=details, amount=len(visible))
 
 
 def find_rare_units(
@@ -612,22 +635,24 @@ def find_unknown_units(sets: Sets, tokenizer: Tokenizer) -> Iterator[Finding]:
 
 
 def find_letters(sets: Sets, unit: Unit) -> tuple[list[Finding], list[str]]:
-    """Wrong letters, and a remark on all transcripts of each language that has something to say.
+    """Wrong letters, and a remark on all transcripts of a language, where there is one to make.
 
-    Letters are compared within a language. Phones are compared in all languages together, because
-    they are the same signs in each.
+    Letters are compared within a language; utterances without a language are a group of their own.
+    Phones are compared in all languages together, because they are the same signs in each.
     """
-    texts_of_lang = defaultdict[str, dict[str, str]](dict)
+    texts_of_group = defaultdict[str, dict[str, str]](dict)
+    has_language = any(u.lang for _, u in _iterate_utterances(sets))
+    without_language = "no language" if has_language else "all"
     for _, u in _iterate_utterances(sets):
-        lang = "" if unit == "phone" else u.lang or ""  # "": all languages, or an unknown one
-        texts_of_lang[lang][u.key] = u.txt
+        group = "all" if unit == "phone" else u.lang or without_language
+        texts_of_group[group][u.key] = u.txt
     wrong_letters = dict[str, list[str]]()
     remarks = list[str]()
-    for lang, texts in texts_of_lang.items():
-        wrong_of_lang, remark = check_letters(texts, unit)
-        wrong_letters |= wrong_of_lang
+    for group, texts in texts_of_group.items():
+        wrong_of_group, remark = check_letters(texts, unit)
+        wrong_letters |= wrong_of_group
         if remark:
-            remarks.append(f"{lang or 'all'}: {remark}")
+            remarks.append(f"{group}: {remark}")
     findings = list[Finding]()
     for name, u in _iterate_utterances(sets):
         if u.key in wrong_letters:

@@ -120,7 +120,9 @@ def _split_name(name: str) -> tuple[str, ...]:
         ipa = pattern.sub(replacement, ipa)
     phones = _PHONE.findall(ipa)
     has_other_signs = "".join(phones) != ipa
-    if has_other_signs or np.isnan(phone_features(phones)[0]).any():
+    features, _, _ = phone_features(phones)
+    has_unknown_phone = np.isnan(features).any()  # the features of an unknown phone are NaN
+    if has_other_signs or has_unknown_phone:
         raise ValueError(f"unknown phone: {name!r}")
     return tuple(phones)
 
