@@ -58,9 +58,17 @@ class CheckedClip(NamedTuple):
     reason: str | None = None
     """Why the clip cannot be used, or None."""
     is_incomplete: bool = False
-    """Whether it lacks a little of the length in its header, and is used nevertheless."""
-    is_of_file: bool = True
-    """Whether the result depends only on the file. Then it is cached, and not checked again."""
+    """Whether it is used although its file ends a little before the length that its header states."""
+    is_cacheable: bool = True
+    """Whether the result depends only on the content of the file. Then it is not checked again.
+
+    A missing file may be restored, and a crash may be one of this computer.
+    """
+
+    @property
+    def is_undecodable(self) -> bool:
+        """Whether no decoder could read the file. `NOT_AUDIO` is a part of the reason then."""
+        return self.reason is not None and NOT_AUDIO in self.reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,8 +109,7 @@ class ClipChecker:
 
         Args:
             cache: file of this class; created when the first result is written. Its last line is
-                removed if it is incomplete. Clips that no decoder could read are checked again,
-                because a later version may read them.
+                removed if it is incomplete. Results of undecodable files are not used.
             mode: `full` decodes every clip, `exists` only checks that the file exists; `none`
                 accepts a clip of known duration without looking for its file. `exists` and `none`
                 read unknown durations from the header.
@@ -112,13 +119,13 @@ class ClipChecker:
         self._mode = mode
         self._num_workers = num_workers
         self._incomplete: set[str] = set()
-        """Keys of the utterances whose clip lacks a little of the length in its header."""
+        """Keys of the utterances whose file ends before the length that its header states."""
         self._known: dict[str, CheckedClip] = {}
         """Key of the cache, as `_make_cache_key` makes it → result of the check."""
         try:
             for line in remove_incomplete_line(cache).splitlines():
                 cache_key, clip = _parse_cache_line(line)
-                if clip.reason is None or NOT_AUDIO not in clip.reason:
+                if not clip.is_undecodable:  # a later version may have a decoder for it
                     self._known[cache_key] = clip
         except (ValueError, TypeError) as error:
             found = f"damaged ({error})"
@@ -183,21 +190,21 @@ class ClipChecker:
             utterances,
             num_workers=self._num_workers,
             description=description,
-            on_crash=lambda _: CheckedClip(None, CRASHED, is_of_file=False),
+            on_crash=lambda _: CheckedClip(None, CRASHED, is_cacheable=False),
         )
         results = dict[str, CheckedClip]()
         self._cache.parent.mkdir(parents=True, exist_ok=True)
         with self._cache.open("a", encoding="utf-8") as cache:
             for utterance, clip in zip(utterances, checked_clips, strict=True):
                 results[utterance.key] = clip
-                if clip.is_of_file:
+                if clip.is_cacheable:
                     cache_key = cache_key_of[utterance.key]
                     self._known[cache_key] = clip
                     cache.write(_format_cache_line(cache_key, clip) + "\n")
         return results
 
     def count_incomplete(self, splits: Mapping[str, Sequence[Utterance]]) -> int:
-        """The number of utterances whose clip lacks a little of the length in its header.
+        """The number of utterances whose file ends a little before the length in its header.
 
         Only the mode `full` finds such clips; with other modes the number is 0.
         """
@@ -247,13 +254,13 @@ def _check_one(mode: CheckMode, utterance: Utterance) -> CheckedClip:
     """
     # `os.path.isfile` is False, not an error, for a name that no disk can hold.
     if not os.path.isfile(utterance.wav):  # noqa: PTH113
-        return CheckedClip(None, _MISSING, is_of_file=False)
+        return CheckedClip(None, _MISSING, is_cacheable=False)
     if mode == "full":
         return check_clip(utterance)
     try:
         return CheckedClip(utterance.duration or round(segment_duration(utterance), 3))
     except AudioError as error:
-        return CheckedClip(None, f"unreadable: {error}", is_of_file=error.is_of_file)
+        return CheckedClip(None, f"unreadable: {error}", is_cacheable=error.is_of_file)
 
 
 def check_clip(utterance: Utterance) -> CheckedClip:
@@ -261,11 +268,14 @@ def check_clip(utterance: Utterance) -> CheckedClip:
 
     If the corpus states a duration, the length of the samples is compared with it. The result then
     has the duration of the corpus, otherwise that of the samples, rounded to milliseconds.
+
+    A file may end `missing_s` seconds before the length that its header states. Where this is so
+    little that it can be read, the clip is used, and is incomplete.
     """
     try:
         waveform, rate, missing_s = read_segment(utterance)
     except AudioError as error:
-        return CheckedClip(None, error.found, is_of_file=error.is_of_file)
+        return CheckedClip(None, error.found, is_cacheable=error.is_of_file)
     duration_s = len(waveform) / rate
     reason = _find_fault(waveform, duration_s, utterance.duration)
     if reason is not None:
@@ -342,35 +352,49 @@ def _map_in_pool(
 ) -> Iterator[Outcome]:
     """Yield `function(item)` for each item, in order, computed by a pool of processes.
 
-    Processes get chunks of items. A process that ends breaks the whole pool. Then the items of the
-    chunk whose results were expected next are run one by one, each in a pool of its own. An item
-    that breaks its own pool gets `on_crash(item)`. After this chunk a new pool continues.
+    Processes get chunks of items. A process that ends breaks the whole pool, which does not tell
+    the item that it ran. So the items after the last result, as many as a chunk has, are run one by
+    one, each in a process of its own, and then a new pool continues. An item that also ends its own
+    process gets `on_crash(item)`.
     """
     # At least about four chunks per process, so that all processes end at about the same time.
     chunk_size = min(64, len(items) // (4 * num_workers) + 1)
     num_done = 0
     while num_done < len(items):
-        # Forking takes milliseconds, but is only safe on Linux.
-        context = get_context("fork" if sys.platform == "linux" else "spawn")
         num_chunks = math.ceil((len(items) - num_done) / chunk_size)
         num_processes = min(num_workers, num_chunks)
-        pool = ProcessPoolExecutor(num_processes, mp_context=context, initializer=_start_worker)
+        pool = _make_pool(num_processes)
         run_item = partial(_run_limited, function)
         try:
             for result in pool.map(run_item, items[num_done:], chunksize=chunk_size):
                 yield result
                 num_done += 1
         except BrokenProcessPool:
-            if len(items) == 1:  # the pool of this item only
-                yield on_crash(items[0])
-                return
             # Any of the running chunks may have ended its process, so the next one is only a guess.
             next_chunk = items[num_done : num_done + chunk_size]
             for item in next_chunk:
-                yield from _map_in_pool(function, [item], 1, on_crash)
+                yield _run_alone(function, item, on_crash)
             num_done += len(next_chunk)
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _run_alone(
+    function: Callable[[Item], Outcome], item: Item, on_crash: Callable[[Item], Outcome]
+) -> Outcome:
+    """`function(item)`, computed by a new process, or `on_crash(item)` if it ends this process."""
+    with _make_pool(num_processes=1) as pool:
+        try:
+            return pool.submit(_run_limited, function, item).result()
+        except BrokenProcessPool:
+            return on_crash(item)
+
+
+def _make_pool(num_processes: int) -> ProcessPoolExecutor:
+    """A pool of new processes."""
+    # Forking takes milliseconds, but is only safe on Linux.
+    context = get_context("fork" if sys.platform == "linux" else "spawn")
+    return ProcessPoolExecutor(num_processes, mp_context=context, initializer=_start_worker)
 
 
 def _start_worker() -> None:

@@ -64,12 +64,16 @@ def resolve_channels(
     first_number = _find_first_number(names_of_path, num_channels_of)
     resolved = list[int | None | UnusableChannel]()
     for name, path in written:
-        if isinstance(name, str):
-            num_channels = num_channels_of.get(path, _UNREADABLE)
-            names = names_of_path.get(path, set())
-            resolved.append(_resolve_name(name.lower(), num_channels, names, first_number))
-        else:  # a number from 0, or None
+        if not isinstance(name, str):  # a number from 0, or None
             resolved.append(name)
+        elif path not in names_of_path:  # all names of this file are names of all channels together
+            resolved.append(None)
+        else:
+            resolved.append(
+                _resolve_name(
+                    name.lower(), num_channels_of[path], names_of_path[path], first_number
+                )
+            )
     _report_channels([name for name, _ in written], resolved)
     return resolved
 
@@ -117,11 +121,13 @@ def _resolve_name(
 ) -> int | None | UnusableChannel:
     """The channel with this name, from 0; None: the mean of all.
 
-    Audio with one channel needs no name, so any single name of it is accepted.
+    Audio with one channel needs no name, so any single name of it is accepted. Several names show
+    that the data mean audio with more channels. The same holds for a file that cannot be read, whose
+    fault is stated when the clips are checked.
 
     Args:
         name: in lower case.
-        num_channels: of the audio file; 0: it cannot be read, which the check of the clips states.
+        num_channels: of the audio file; 0: it cannot be read.
         names: all names of channels of this file.
         first_number: the number of the first channel, 0 or 1; None: not known.
     """

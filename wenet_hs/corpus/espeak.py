@@ -61,6 +61,7 @@ _INSTALL = "`pip install 'wenet_hs[synthetic]'`"
 
 # Constants of the header speak_lib.h of espeak-ng.
 _SYNCHRONOUS = 2  # AUDIO_OUTPUT_SYNCHRONOUS: samples go to a callback
+_DEFAULT_BUFFER = 0  # length of the sound buffer: 0 is the usual one
 _DONT_EXIT = 0x8000  # espeakINITIALIZE_DONT_EXIT: a fault of the data does not end the process
 _RATE, _VOLUME, _PITCH, _RANGE = 1, 2, 3, 4  # espeak_PARAMETER
 _IPA = 2  # phoneme mode of espeak_TextToPhonemes; bits 8 to 23 are the separator
@@ -282,6 +283,7 @@ def _draw_pink_noise(num_samples: int, draw: np.random.Generator) -> NDArray[np.
 
     Its spectrum is drawn; the bin of 0 Hz stays 0.
     """
+    # A multiple of `_FFT_STEP` is fast. It is also even, as the number of bins needs.
     fft_length = math.ceil(num_samples / _FFT_STEP) * _FFT_STEP
     num_bins = fft_length // 2
     real, imaginary = draw.standard_normal((2, num_bins), dtype=np.float32)
@@ -323,7 +325,8 @@ def speak_training(
         requests: must not end.
         pace: expected seconds per letter, which sets the number of requests per round.
         num_sentences: number of different sentences.
-    Raises DataError if so many clips were made and none of them has a sound: it would never end.
+    Raises DataError if none of the clips has a sound after as many as there are sentences: without
+        sound the target is never reached.
     """
     clips: list[SpokenClip] = []
     total_s = 0.0
@@ -339,7 +342,7 @@ def speak_training(
                 clips.append(clip)
                 total_s += clip.duration_s or 0.0
         if len(clips) >= num_sentences:
-            check_sound(clips)
+            check_sound(clips)  # raises the error
     return clips
 
 
@@ -386,7 +389,9 @@ def speak(
             status = engine.espeak_SetParameter(parameter, value, is_relative)
             _check_status(status, f"parameter {parameter} = {value}")
         size = len(encoded) + 1  # with the zero at the end
-        status = engine.espeak_Synth(encoded, size, 0, _CHARACTERS, 0, _UTF_8, None, None)
+        begin = 0  # character at which the engine begins to speak
+        no_end = 0
+        status = engine.espeak_Synth(encoded, size, begin, _CHARACTERS, no_end, _UTF_8, None, None)
         _check_status(status, f"text {text!r}")
         _check_status(engine.espeak_Synchronize(), "end of speech")
     samples = np.frombuffer(b"".join(chunks), dtype=np.int16)
@@ -493,7 +498,10 @@ def _load_engine() -> Iterator[ctypes.CDLL]:
         engine = ctypes.CDLL(library)
         try:
             engine.espeak_Info.restype = ctypes.c_char_p
-            rate = engine.espeak_Initialize(_SYNCHRONOUS, 0, data.encode(), _DONT_EXIT)
+            # Returns the sample rate, or -1 if it cannot start.
+            rate = engine.espeak_Initialize(
+                _SYNCHRONOUS, _DEFAULT_BUFFER, data.encode(), _DONT_EXIT
+            )
             used_data = ctypes.c_char_p()
             engine.espeak_Info(ctypes.byref(used_data))  # writes the path of the data that it uses
             if rate != ENGINE_RATE or used_data.value != data.encode():
@@ -502,7 +510,7 @@ def _load_engine() -> Iterator[ctypes.CDLL]:
             engine.espeak_ng_SetRandSeed(ctypes.c_long(1))
             ctypes.CDLL(None).srand(1)  # the C library's random numbers, which some variants use
             yield engine
-        finally:
+        finally:  # also for an engine that could not start
             engine.espeak_Terminate()
             _ctypes.dlclose(engine._handle)
 

@@ -32,7 +32,8 @@ MIN_MINUTES = min(result.minutes for result in RESULTS)
 def describe_results(hours: float) -> str:
     """The nearest result with simulated speech, and the nearest one with real speech, in one line.
 
-    Nearest is the result whose minutes have the smallest ratio to `hours` of training speech.
+    Nearest is the result whose amount of speech differs from `hours` by the smallest factor: for 120
+    minutes that with 60 minutes (2 times), and not that with 300 (2.5 times).
     """
     minutes = 60 * hours
     descriptions = list[str]()

@@ -17,7 +17,7 @@ from wenet_hs.tree.errors import list_names
 
 logger = logging.getLogger(__name__)
 
-_ROUNDED_S = 1e-6
+_ROUNDING_TOLERANCE_S = 1e-6
 """A pause may be shorter than the shortest one by this, because times are rounded."""
 _MIN_INTERVALS = 10
 """With fewer intervals, a tier is not tested for words or phones."""
@@ -39,9 +39,10 @@ def join_tiers(
 ) -> list[Sequence[Span]]:
     """The annotations of each tier, joined to utterances between pauses.
 
-    Labels of pauses are left out, and their length counts. An utterance also ends at labels of
-    speech or noise that is not to be used. Intervals of punctuation belong to the utterance around
-    them, unless they last as long as a pause. The counts are logged.
+    Labels of pauses are left out, and the time of these intervals is a part of the pause. An
+    utterance also ends at labels of speech or noise that is not to be used. Intervals of punctuation
+    belong to the utterance around them, unless they last as long as a pause. The numbers of
+    intervals, utterances and labels that are left out are logged.
 
     Args:
         tiers: the annotations of each tier, in the order of their times.
@@ -145,8 +146,9 @@ class _Joiner:
         is_open = False  # whether the next interval may belong to the last utterance
         for begin, end, text in spans:
             if self._is_pause(text) or self._is_silent_sign(begin, end, text):
+                # The utterance stays open: the gap to the next word decides whether it goes on.
                 self._count(text)
-            elif self._is_end(text):
+            elif self._ends_utterance(text):
                 self._count(text)
                 is_open = False
             elif begin is None or end is None:
@@ -166,7 +168,7 @@ class _Joiner:
     def _follows_without_pause(self, utterance: _JoinedIntervals, begin: float) -> bool:
         """Whether the time from the end of the utterance to `begin` is shorter than a pause."""
         assert utterance.end is not None  # an open utterance has times
-        return begin - utterance.end < self.pause_s - _ROUNDED_S
+        return begin - utterance.end < self.pause_s - _ROUNDING_TOLERANCE_S
 
     def _is_pause(self, text: str) -> bool:
         """Whether a text is a label of a pause. An empty label is one too."""
@@ -179,13 +181,14 @@ class _Joiner:
         """
         if begin is None or end is None or self._is_word(text):
             return False
-        return end - begin >= self.pause_s - _ROUNDED_S
+        return end - begin >= self.pause_s - _ROUNDING_TOLERANCE_S
 
-    def _is_end(self, text: str) -> bool:
-        """Whether a text, which is not empty, is a label of speech or noise that is not to be used.
+    def _ends_utterance(self, text: str) -> bool:
+        """Whether a text is a label of speech or noise that is not to be used.
 
-        Such labels are `spn`, and a sign of noise, also repeated: `***`. In transcripts of phones
-        the signs are phones, such as `@` of SAMPA.
+        Such labels are `spn`, and a sign of noise, also repeated: `***`. The utterance before it
+        ends there, however short it is. In transcripts of phones the signs of noise are phones,
+        such as `@` of SAMPA. The text must not be empty.
         """
         label = text.strip().lower()
         if label in UNKNOWN or is_ignored(label):
@@ -197,8 +200,10 @@ class _Joiner:
     def _is_word(self, text: str) -> bool:
         """Whether a text is more than punctuation.
 
-        In transcripts of phones signs are phones, such as `?` of SAMPA.
+        Any text of phones is, because a sign can be a phone there, such as `?` of SAMPA.
         """
         if self.unit == "phone" or any(map(str.isalnum, text)):
             return True
-        return normalize(text, None) != ""  # it keeps marks too, such as those of vowels
+        # An interval may have only a combining sign, such as a vowel of Hindi. That is no
+        # alphanumeric character, but normalisation by the rules of no language (None) keeps it.
+        return normalize(text, None) != ""

@@ -39,8 +39,11 @@ class KoreanMarks:
 def read_korean_marks(text: str, lang: str, marks: KoreanMarks) -> str:
     """The text as it is spoken; counts in `marks` what is replaced or removed.
 
+    Example: `b/ (70%)/(칠십 퍼센트) n/` becomes `칠십 퍼센트`. Of two spellings with a slash between
+    them the second one is kept, and letters of noise such as `n/` are removed.
+
     A text is changed only if it has a slash, and its language is Korean or it has Hangul: in other
-    languages `n/` may mean something else. Its words then have single spaces between them.
+    languages `n/` may mean something else. A text that is changed has single spaces between words.
 
     Args:
         lang: code of the language; it may have a region (`ko-KR`), or be empty.
@@ -53,5 +56,5 @@ def read_korean_marks(text: str, lang: str, marks: KoreanMarks) -> str:
     marks.spellings.update(match.group() for match in _SPELLINGS.finditer(text))
     text = _SPELLINGS.sub(r"\g<spoken>", text)
     for match in _NOISES.finditer(text):
-        marks.noises.update(match.captures("noise"))
+        marks.noises.update(match.captures("noise"))  # `b/` and `n/` of one match `b/n/`
     return " ".join(_NOISES.sub(" ", text).split())
