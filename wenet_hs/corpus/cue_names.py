@@ -173,7 +173,10 @@ class _CueFile:
         return {turn.name for turn in chain.from_iterable(self.turns) if turn.name is not None}
 
     def list_first_names(self, names: Collection[str]) -> list[str]:
-        """Of each cue the first name that is one of `names`; cues without such a name are left out."""
+        """The first of these names in each cue, one per cue; none for a cue without such a name.
+
+        A name that several cues have occurs several times.
+        """
         first_names = list[str]()
         for turns in self.turns:
             for turn in turns:
@@ -185,7 +188,7 @@ class _CueFile:
 
 @dataclass
 class CueNames:
-    """Finds the names at the beginning of cues. Add all files, then split them, then report.
+    """Finds the names at the beginning of cues. Add all files, then assign speakers, then report.
 
     If most cues with a text begin with the names of people, these become the speakers.
     """
@@ -193,16 +196,16 @@ class CueNames:
     keep_names: bool = False
     """Names before a colon are always text."""
     take_names: bool = False
-    """Names before a colon are speakers also where few cues have one."""
+    """Names before a colon are always speakers, also where few cues have one."""
     _files: list[_CueFile] = field(default_factory=list)
     _texts_of_name: dict[str, set[str]] = field(default_factory=dict)
     """What may be a name → the different texts after it, in all files."""
     _num_turns_of_name: Counter[str] = field(default_factory=Counter)
     """What may be a name → how often it occurs, in all files."""
     _num_cues: int = 0
-    """Cues with a text in all files that were split."""
-    _num_cues_with_speakers: int = 0
-    """Cues with a text in files whose names were taken for speakers."""
+    """Cues with a text in all files."""
+    _num_cues_in_named_files: int = 0
+    """Cues with a text, with or without a name, in files whose names were taken for speakers."""
     _num_named_cues: int = 0
     """Cues with a name that was taken for a speaker."""
     _speakers: Counter[str] = field(default_factory=Counter)
@@ -210,7 +213,7 @@ class CueNames:
     _kept: Counter[str] = field(default_factory=Counter)
     """Names that were kept as text → number of cues."""
     _general: dict[str, str] = field(default_factory=dict)
-    """General names of speakers → an example with the name of a file."""
+    """General name of a speaker → one of its names with that of a file: `A_rec1_Speaker 1`."""
 
     def add(self, labels: Sequence["Label"], path: Path) -> None:
         """Add the cues of a file. `path`: relative to the corpus.
@@ -228,30 +231,32 @@ class CueNames:
                 self._num_turns_of_name[turn.name] += 1
         self._files.append(_CueFile(path, labels, turns_of_labels))
 
-    def split(self) -> list[list["Label"]]:
+    def assign_speakers(self) -> list[list["Label"]]:
         """The labels of each file with their speakers, in the order in which the files were added.
 
-        General names of speakers get the name of the file. What `report` states is counted.
+        What `report` states is counted.
         """
-        return [self._split_file(file) for file in self._files]
+        return [self._assign_speakers_of_file(file) for file in self._files]
 
-    def _split_file(self, file: _CueFile) -> list["Label"]:
+    def _assign_speakers_of_file(self, file: _CueFile) -> list["Label"]:
         """The labels of a file, with their speakers.
 
         If the names before colons are those of people, these names are removed from the texts and
-        become the speakers. Otherwise they are kept as text, and counted for the report.
+        become the speakers. Otherwise they are kept as text. With `take_names` they always become
+        the speakers. General names of speakers, such as `Speaker 1`, then get the name of the file.
+        Cues and names are counted for the report.
         """
         self._num_cues += file.num_with_text
         candidates = set(filter(self._may_be_name, file.names))
         names = candidates if self.take_names else self._choose_names(file, candidates)
         labels = file.labels
         if names:
-            self._num_cues_with_speakers += file.num_with_text
+            self._num_cues_in_named_files += file.num_with_text
             pairs = zip(labels, file.turns, strict=True)
             labels = [self._name_speaker(label, turns, names) for label, turns in pairs]
         else:
             self._kept.update(file.list_first_names(candidates))
-        return [self._qualify(label, file.path) for label in labels]
+        return [self._qualify_general_name(label, file.path) for label in labels]
 
     def _may_be_name(self, name: str) -> bool:
         """Whether a text before a colon may be a name.
@@ -266,16 +271,18 @@ class CueNames:
     def _choose_names(self, file: _CueFile, candidates: Collection[str]) -> Collection[str]:
         """The candidates that are names of people in a file; none if its cues are text.
 
-        They are names if most cues with a text have one, and if they are few and recur, as people
-        do. Names with small letters, such as `ana p`, count only if each cue has a name.
+        Candidates that are written as names decide: most cues with a text must have one, and they
+        must be few and recur, as people do. The other candidates, such as `ana p` in small letters,
+        are names too if each cue with a text has a candidate.
         """
-        like_names = [name for name in candidates if _is_like_name(name)]
-        names_of_cues = file.list_first_names(like_names)
-        have_most_cues_names = len(names_of_cues) > file.num_with_text / 2
-        if not have_most_cues_names or not self._are_people(names_of_cues):
+        written_as_names = [name for name in candidates if _is_like_name(name)]
+        names_of_cues = file.list_first_names(written_as_names)  # one per cue that has a name
+        most_cues_have_name = len(names_of_cues) > file.num_with_text / 2
+        if not most_cues_have_name or not self._are_people(names_of_cues):
             return ()
-        has_each_cue_a_name = len(file.list_first_names(candidates)) == file.num_with_text
-        return candidates if has_each_cue_a_name else like_names
+        num_with_candidate = len(file.list_first_names(candidates))
+        each_cue_has_candidate = num_with_candidate == file.num_with_text
+        return candidates if each_cue_has_candidate else written_as_names
 
     def _are_people(self, names_of_cues: Sequence[str]) -> bool:
         """Whether the names at the beginning of cues, one per cue, are those of people.
@@ -317,8 +324,11 @@ class CueNames:
         text = " ".join(part.text for part in parts if part.text)
         return label._replace(text=text, speaker=names_of_label[0] if is_one_person else None)
 
-    def _qualify(self, label: "Label", path: Path) -> "Label":
-        """The label, with the name of the file in the name of its speaker if that is general."""
+    def _qualify_general_name(self, label: "Label", path: Path) -> "Label":
+        """The label, with the name of the file in the name of its speaker if that is general.
+
+        `Speaker 1` becomes `A_rec1_Speaker 1`; another name stays as it is.
+        """
         if label.speaker is None or not is_general_name(label.speaker):
             return label
         qualified = qualify_name(label.speaker, path)
@@ -326,13 +336,16 @@ class CueNames:
         return label._replace(speaker=qualified)
 
     def report(self) -> None:
-        """Log which names were taken for speakers, kept as text, and got the name of the file."""
+        """Log which names were taken for speakers, kept as text, and got the name of the file.
+
+        A single name that was kept is not logged: a colon in one cue says nothing.
+        """
         if self._speakers:
             logger.info(
                 "%d of %d cues begin with a name and a colon, which is the speaker and no text: %s; "
                 "--keep_names keeps it",
                 self._num_named_cues,
-                self._num_cues_with_speakers,
+                self._num_cues_in_named_files,
                 _list_counts(self._speakers),
             )
         if self._kept.total() > 1:
@@ -344,10 +357,11 @@ class CueNames:
                 _list_counts(self._kept),
             )
         if self._general:
+            first_example = next(iter(self._general.values()))
             logger.info(
                 "%s may be other people in each file; speakers have the file in their name, such as %r",
                 list_names([repr(name) for name in self._general]),
-                next(iter(self._general.values())),
+                first_example,
             )
 
 
@@ -363,30 +377,32 @@ def _find_turns(text: str) -> list[_Turn]:
     """What each speaker says in a cue.
 
     A cue that begins with a mark is divided at all marks that are written like this one, with or
-    without a space after them: `- mo lu - ke` are two turns, `- mo -lu` is one.
+    without a space after them: `- mo lu - ke` are two turns, `- mo -lu` is one, and so is a cue
+    without a mark at its beginning. A turn keeps its mark and its name, as in `- Ana: mo lu`.
     """
     text = " ".join(text.split())
     mark = _MARK.match(text)
     if mark is None:
-        return [_find_name(text)]
+        return [_read_turn(text)]
     after_mark = r"\s" if mark["space"] else r"\S"  # another mark may be a part of the text
     parts = re.split(rf"\s+(?={re.escape(mark['mark'])}{after_mark})", text)
-    return [_find_name(part) for part in parts]
+    return [_read_turn(part) for part in parts]
 
 
-def _find_name(text: str) -> _Turn:
+def _read_turn(text: str) -> _Turn:
     """The turn of a text, with what stands before and after its first colon.
 
-    Brackets around all of the name are removed.
+    The name is without the mark before it and without brackets around all of it: `Ana` for
+    `- [Ana]: mo lu`. Without a colon there is no name, and all of the turn is its text.
     """
     match = _NAME.match(text)
     if match is None:
-        return _Turn(None, text, text)
+        return _Turn(name=None, text=text, whole=text)
     name = match["name"]
     is_in_brackets = re.fullmatch(r"\[.*\]|\([^()]*\)", name) is not None
     if is_in_brackets:
         name = name[1:-1].strip()
-    return _Turn(name, match["text"], text)
+    return _Turn(name=name, text=match["text"], whole=text)
 
 
 @dataclass(frozen=True)
@@ -405,13 +421,16 @@ def _divide_at_names(turn: _Turn, names: Collection[str]) -> list[_Part]:
     turn does not begin with one of the names, the text before the first name is a part without a
     name. Example: `Ana: mo Ben: lu` has the parts `mo` of Ana and `lu` of Ben.
     """
-    begins_with_name = turn.name in names
     any_name = "|".join(map(re.escape, names))
-    # One of the names and a colon, perhaps after a mark, and perhaps in brackets.
-    name_inside = rf"(?:^|(?<=\s))(?:(?:[-–—]|>{{1,3}}) ?)?[\[(]?({any_name})[\])]?{_COLON}"
+    begin_of_word = r"(?:^|(?<=\s))"
+    optional_mark = r"(?:(?:[-–—]|>{1,3}) ?)?"
+    name_in_optional_brackets = rf"[\[(]?({any_name})[\])]?"
+    name_and_colon = begin_of_word + optional_mark + name_in_optional_brackets + _COLON
+    begins_with_name = turn.name in names
+    # Another name before the first colon belongs to the text, so all of the turn is divided.
     text_to_divide = turn.text if begins_with_name else turn.whole
-    # The text before the first name, then alternately a name and the text after it.
-    first_text, *names_and_texts = re.split(name_inside, text_to_divide)
+    # `re.split` gives the text before the first name, then each name and the text after it.
+    first_text, *names_and_texts = re.split(name_and_colon, text_to_divide)
     pairs = zip(names_and_texts[::2], names_and_texts[1::2], strict=True)
     parts = [_Part(name, text.strip()) for name, text in pairs]
     if begins_with_name:

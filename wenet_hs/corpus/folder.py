@@ -213,7 +213,7 @@ def _read_pairs(
             continue
         transcripts.append(transcript)
         cue_names.add(transcript.labels, transcript.text)
-    for transcript, labels in zip(transcripts, cue_names.split(), strict=True):
+    for transcript, labels in zip(transcripts, cue_names.assign_speakers(), strict=True):
         split = _find_set_folder(corpus, transcript.audio)
         yield from _make_entries(transcript, labels, speakers.get(transcript.audio), split)
 

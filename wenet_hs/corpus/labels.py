@@ -103,10 +103,14 @@ def read_labels(path: Path, text: str, audio: Path) -> TimedTranscript | None:
     Raises DataError for times in a form that is not read, or if the rate of the audio is needed and
         cannot be read.
     """
-    text = "\n".join(text.splitlines())
-    form = check_form(path, text, "prepare folder")
-    numbered = enumerate(text.split("\n"), start=1)
-    lines = [TextLine(number, line.strip(" ")) for number, line in numbered if line.strip()]
+    written_lines = text.splitlines()
+    text = "\n".join(written_lines)
+    form = check_form(path, text, reader="prepare folder")
+    lines = list[TextLine]()
+    for number, written_line in enumerate(written_lines, start=1):
+        if written_line.strip():
+            # Tabs stay: they separate the cells of some forms, and the last cell may be empty.
+            lines.append(TextLine(number, written_line.strip(" ")))
     file = _TranscriptFile(path, text, lines, form, audio)
     for read in _READERS:
         transcript = read(file)
@@ -173,12 +177,13 @@ def _read_timit(file: _TranscriptFile) -> TimedTranscript | None:
     Example: `0 3050 h#`, `3050 4559 sh`. The result is one label from the first to the last sample.
     In .wrd the pauses between words are marked.
 
-    In a file of another suffix, the numbers may be a part of the text. There it is also necessary
-    that the lines touch each other, or that the first line begins with sample 0: TIMIT has whole
-    sentences in one such line.
+    The suffix .phn or .wrd, or several lines that touch each other, show that the file is TIMIT. A
+    file without such a sign may also be a text with numbers. It is TIMIT only if the first line
+    begins with sample 0, and the last number is in the audio: TIMIT has whole sentences in one such
+    line.
 
-    Raises DataError if a .phn or .wrd has other lines. Also if the last number is not in the audio,
-        and the suffix or several lines that touch show that the file is TIMIT.
+    Raises DataError if a .phn or .wrd has other lines. Also if a file with a sign of TIMIT has a
+        last number that is not in the audio.
     """
     is_named_timit = file.path.suffix.lower() in (".phn", ".wrd")
     labels = _read_sample_labels(file.lines)
@@ -197,12 +202,12 @@ def _read_timit(file: _TranscriptFile) -> TimedTranscript | None:
     # After the last label, up to half of the audio may be silence. Converted audio may have become
     # 0.1 s shorter.
     is_in_audio = 0.5 * audio_s <= last_s <= audio_s + 0.1
-    if not is_in_audio and has_sign_of_timit:
+    if not is_in_audio:
+        if not has_sign_of_timit:
+            return None
         found = f"ends with sample {labels[-1].end}, its audio has {audio_s * rate:.0f}"
         to_do = f"restore the audio, or if these are other times: {TO_TABLE}"
         raise DataError(file.path, found, to_do)
-    if not is_in_audio:
-        return None
     texts = [label.text for label in labels]
     if file.path.suffix.lower() == ".wrd":
         texts = list(map(_mark_pause, texts))
@@ -251,7 +256,7 @@ def _read_empty_webvtt(file: _TranscriptFile) -> TimedTranscript | None:
     """
     if not _WEBVTT.match(file.text) or "-->" in file.text:
         return None
-    blocks = re.split(r"\n{2,}", file.text.strip())[1:]  # below the first line
+    _, *blocks = re.split(r"\n{2,}", file.text.strip())  # the first block has the line WEBVTT
     others = [block for block in blocks if not re.match(r"(?:NOTE|STYLE|REGION)\b", block)]
     if others:
         raise DataError(
@@ -259,7 +264,7 @@ def _read_empty_webvtt(file: _TranscriptFile) -> TimedTranscript | None:
             f"WebVTT whose text has no times, {others[0][:40]!r}",
             "remove the line WEBVTT if it is one transcript, or write the times of the cues",
         )
-    return TimedTranscript("WebVTT", [Label(1, start=None, end=None, text="")])
+    return TimedTranscript("WebVTT", [Label(line=1, start=None, end=None, text="")])
 
 
 def _read_subtitles(file: _TranscriptFile) -> TimedTranscript | None:
@@ -271,50 +276,76 @@ def _read_subtitles(file: _TranscriptFile) -> TimedTranscript | None:
     if not heads or len(heads) != len(_ARROW.findall(file.text)):
         return None
     form = "WebVTT" if file.text.lstrip().startswith("WEBVTT") else "SRT"
-    return TimedTranscript(form, list(_read_cues(file.text, heads, form)))
+    return TimedTranscript(form, list(_read_cues(file.text, heads, form=form)))
 
 
 def _read_sbv(file: _TranscriptFile) -> TimedTranscript | None:
     """Rule: the known form of the file is SBV, captions of YouTube.
 
-    It is SRT without numbers, and with a comma for the arrow: `0:00:01.000,0:00:02.500`.
+    It is SRT without numbers, with a comma for the arrow (`0:00:01.000,0:00:02.500`), and with
+    `[br]` where a caption has a new line. So it is rewritten as SRT, and the cues are read from
+    that.
     """
     if file.form is not SBV:
         return None
     as_srt = SBV_TIMES.sub(r"\1 --> \2", file.text).replace("[br]", " ")
-    return TimedTranscript("SBV", list(_read_cues(as_srt, list(_CUE.finditer(as_srt)), "SRT")))
+    heads = list(_CUE.finditer(as_srt))
+    labels = list(_read_cues(as_srt, heads, form="SRT"))
+    return TimedTranscript("SBV", labels)
 
 
 def _read_cues(text: str, heads: Sequence[re.Match[str]], form: str) -> Iterator[Label]:
     """The cues of subtitles, one label per cue, without markup.
 
-    YouTube's rolling captions show each line twice: as the last line of a cue, and as the first one
-    of the next. Its second occurrence is left out, and so are cues without any other line.
+    Rolling captions show each line twice: as the last line of a cue, and as the first one of the
+    next. Its second occurrence is left out, and so are cues without any other line.
 
     Args:
-        heads: identifier and times of each cue, in order. Its text ends at the head of the next.
+        text: all of the file.
+        heads: identifier and times of each cue in `text`, in order. The text of a cue ends at the
+            head of the next.
         form: `SRT`, or `WebVTT`, in which an empty line ends a cue, because notes may follow it.
     """
-    is_rolling = _WORD_TIME.search(text) is not None and "align:start position:0%" in text
+    is_rolling = _is_rolling(text)
     line_before = ""
     ends = [*(head.start() for head in heads[1:]), len(text)]
     for head, end in zip(heads, ends, strict=True):
-        body = text[head.end() + 1 : end]  # without the end of the line of times
-        if form == "WebVTT":  # what is before the first empty line, which may be the first line
-            body = re.split(r"^\n|\n\n", body, maxsplit=1)[0]
+        begin = head.end() + 1  # behind the line of times and its `\n`
+        body = text[begin:end]
+        if form == "WebVTT":
+            body = _cut_at_empty_line(body)
         lines = [_remove_markup(line) for line in body.split("\n")]
         if is_rolling:
             lines = [line for line in lines if line and line != line_before]
             if not lines:
                 continue
             line_before = lines[-1]
+        num_lines_before = text.count("\n", 0, head.start("start"))
         yield Label(
-            line=text.count("\n", 0, head.start("start")) + 1,
+            line=num_lines_before + 1,
             start=read_seconds(head["start"]),
             end=read_seconds(head["end"]),
             text=" ".join(filter(None, lines)),
             speaker=_find_voice(body),
         )
+
+
+def _is_rolling(text: str) -> bool:
+    """Whether subtitles are YouTube's rolling captions.
+
+    Only these have times of words inside the cues, and these settings of the cues.
+    """
+    return _WORD_TIME.search(text) is not None and "align:start position:0%" in text
+
+
+def _cut_at_empty_line(body: str) -> str:
+    """The lines before the first empty line: `mo lu` of `mo lu`, an empty line and `NOTE end`.
+
+    The result is empty if the first line is.
+    """
+    if body.startswith("\n"):
+        return ""
+    return body.partition("\n\n")[0]
 
 
 def _remove_markup(line: str) -> str:
@@ -345,9 +376,8 @@ class _SegmentRow:
 def _read_segment_table(file: _TranscriptFile) -> TimedTranscript | None:
     """Rule: the known form of the file is a table of segments, as Whisper writes it.
 
-    Example: `start`, tab, `end`, tab, `text`; below it `140`, tab, `940`, tab, `mo lu`.
-    The unit of the times is that in the name of the column of starts. Without one, whole numbers
-    are milliseconds if the texts could be spoken in that time. The form of the result names it.
+    Example: `start`, tab, `end`, tab, `text`; below it `140`, tab, `940`, tab, `mo lu`. Times are
+    in seconds or milliseconds, see `_is_in_milliseconds`. The form of the result names the unit.
 
     Raises DataError for a row with another number of cells, and for a cell that is no time.
     """
@@ -355,10 +385,7 @@ def _read_segment_table(file: _TranscriptFile) -> TimedTranscript | None:
         return None
     content = file.text.strip("\n")
     segments = _split_segments(file.path, content)
-    header = re.split(r"[\t,;]", content.partition("\n")[0])
-    starts = [name for name in header if find_segment_column(name) == "start"]
-    unit = find_unit_of_name(starts[0]) if starts else None
-    is_in_ms = unit == "ms" or (unit is None and _are_milliseconds(segments))
+    is_in_ms = _is_in_milliseconds(content, segments)
     labels = list[Label]()
     for segment in segments:
         try:
@@ -407,7 +434,26 @@ def _split_segments(path: Path, text: str) -> list[_SegmentRow]:
     return segments
 
 
-def _are_milliseconds(segments: Sequence[_SegmentRow]) -> bool:
+def _is_in_milliseconds(content: str, segments: Sequence[_SegmentRow]) -> bool:
+    """Whether the times of a table are milliseconds, and not seconds.
+
+    The unit in the name of the column of starts decides, such as `start_ms`. If it names none, whole
+    numbers are milliseconds if the texts could be spoken in that time.
+
+    Args:
+        content: the table, whose first line may have the names of the columns.
+        segments: its rows.
+    """
+    first_line = content.partition("\n")[0]
+    names = re.split(r"[\t,;]", first_line)
+    starts = [name for name in names if find_segment_column(name) == "start"]
+    unit = find_unit_of_name(starts[0]) if starts else None
+    if unit is None:
+        return _may_be_milliseconds(segments)
+    return unit == "ms"
+
+
+def _may_be_milliseconds(segments: Sequence[_SegmentRow]) -> bool:
     """Whether times are whole numbers that can be milliseconds, as Whisper writes them.
 
     They cannot be milliseconds if the texts would then have more than `_MAX_LETTERS_PER_S` letters
