@@ -12,7 +12,7 @@ from pathlib import Path
 
 from wenet_hs.data.containers import RAW_SUFFIXES
 from wenet_hs.data.media import ALL_SUFFIXES
-from wenet_hs.text.normalize import normalize_phones
+from wenet_hs.text.normalize import normalize_spelling
 from wenet_hs.tree.errors import ConfigError, DataError, list_names
 
 _LAST_TEXTS = ("normalized_text", "words", "annotation")
@@ -147,7 +147,8 @@ _OTHER_UNITS = {"frame", "frames", "sample", "samples", "ff", "min", "mins", "mi
 def find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, str]:
     """The columns that are used: content → name of its column, in the order of `COLUMNS`.
 
-    A duration is used only beside a start: otherwise it is the length of the file.
+    A duration is used only beside a start: otherwise it is the length of the file. A column `length`
+    is a duration only if there is no end, or if the user says so.
 
     Args:
         path: the table, for messages.
@@ -166,15 +167,20 @@ def find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, st
     columns = {content: names[0] for content, names in candidates.items() if names}
     _refuse_other_units(path, columns)
     missing = _find_missing(columns)
-    if "start" not in columns:  # then a duration is the length of the file
-        columns.pop("duration", None)
+    is_duration_of_file = "duration" in columns and "start" not in columns
+    if is_duration_of_file:
+        del columns["duration"]  # also before the error, which then counts it as an unused column
     if missing:
         raise _make_missing_error(path, header, missing, columns)
     return columns
 
 
 def _guess_columns(header: Sequence[str]) -> dict[str, list[str]]:
-    """Content → the columns that can have it by their usual names, the most usual first."""
+    """Content → the columns that can have it by their usual names, the most usual first.
+
+    Two names depend on other columns: `offset` is an end beside `onset`, and columns such as
+    `normalized_text` are transcripts only if no other column is.
+    """
     candidates = {
         content: _find_named(header, content, usual_names)
         for content, usual_names in COLUMNS.items()
@@ -188,7 +194,8 @@ def _guess_columns(header: Sequence[str]) -> dict[str, list[str]]:
 def _begins_with_onset(starts: Sequence[str]) -> bool:
     """Whether the first column of starts is named `onset`. Then `offset` is the name of the end.
 
-    Without `onset`, `offset` is the name of a start, as in NeMo's manifests: `offset, duration`.
+    Without `onset`, `offset` is the name of a start, as in NeMo's manifests: `offset, duration`. So
+    `COLUMNS` has it for starts only.
     """
     return bool(starts) and _join_words(starts[0]) == "onset"
 
@@ -262,8 +269,7 @@ def is_in_milliseconds(name: str) -> bool:
 
 def has_other_unit(name: str) -> bool:
     """Whether the name has the word of a unit that is not read, such as `start_frame`."""
-    words = _join_words(name).split("_")
-    return not _OTHER_UNITS.isdisjoint(words)
+    return not _OTHER_UNITS.isdisjoint(_split_into_words(name))
 
 
 def _find_named(header: Sequence[str], content: str, usual_names: Iterable[str]) -> list[str]:
@@ -297,6 +303,11 @@ def _join_words(name: str) -> str:
     return re.sub(r"[\W_]+", "_", separated).strip("_").lower()
 
 
+def _split_into_words(name: str) -> list[str]:
+    """The words of a name in lower case: `file` and `name` of `fileName`."""
+    return _join_words(name).split("_")
+
+
 # ---- the user's choice
 
 
@@ -311,8 +322,9 @@ def _read_choice(path: Path, header: Sequence[str], chosen: str) -> dict[str, st
     """
     choice = dict[str, str]()
     spaces_before_next_pair = r"\s+(?=[^\s=]*=)"
-    for pair in re.split(spaces_before_next_pair, normalize_phones(chosen)):
-        if not pair:
+    # The header has names of this spelling too.
+    for pair in re.split(spaces_before_next_pair, normalize_spelling(chosen)):
+        if not pair:  # nothing was chosen
             continue
         content, equals, name = pair.partition("=")
         if content not in COLUMNS or not equals:
@@ -320,6 +332,7 @@ def _read_choice(path: Path, header: Sequence[str], chosen: str) -> dict[str, st
             raise ConfigError(f"--columns {pair!r}", fault)
         if name and name not in header:
             fault = f"{path.name} has the columns: {list_names(header, most=20)}"
+            # Ends with a separator, or is empty, so it stands before the fault.
             hint = _find_unquoted(content, name, header) or _guess_similar(name, header)
             raise ConfigError(f"--columns {pair!r}", f"{hint}{fault}")
         choice[content] = name
@@ -350,30 +363,35 @@ def _make_missing_error(
 ) -> DataError:
     """The error for contents without a column, with guesses and the flags that name the columns.
 
-    If the first line seems to be a row, it says so in place of the guesses. If only times are
-    missing, it also says how to use whole files.
+    Example for a table with the columns audio, text, start and word_stop:
+    `no column of end or duration; did you mean word_stop? name them: --columns "end=…" (or
+    "duration=…"), of: audio, text, start, word_stop; or use whole files: --columns "start="`.
+
+    If the first line seems to be a row, the error says so in place of the guess. It tells how to
+    use whole files only if nothing but times is missing.
 
     Args:
         missing: the contents without a column.
         columns: content → name of the columns that were found.
     """
-    is_end_missing = "end" in missing  # a duration would do as well
     contents = ["end or duration" if content == "end" else content for content in missing]
-    if any(map(_is_content, header)):  # the first line is a row
+    is_first_line_row = any(map(_is_content, header))
+    if is_first_line_row:
         hint = (
             "if the first line has no names, write them, or put the audio beside it "
             "or give --audio_dir; otherwise "
         )
     else:
         unused = [name for name in header if name not in columns.values()]
-        hint = _guess_missing([*missing, "duration"] if is_end_missing else missing, unused)
+        hint = _guess_missing(missing, unused)
     flag = " ".join(f"{content}=…" for content in missing)
-    alternative = ' (or "duration=…")' if is_end_missing else ""
+    alternative = ' (or "duration=…")' if "end" in missing else ""
     to_do = f'{hint}name them: --columns "{flag}"{alternative}, of: {list_names(header, most=20)}'
     are_only_times_missing = "audio" not in missing and "text" not in missing
     present_time = next((content for content in ("start", "end") if content in columns), None)
     if present_time is not None and are_only_times_missing:
-        to_do += f'; or use whole files: --columns "{present_time}="'  # which ignores this column
+        # The flag ignores the column of this time: without times, each row is a whole file.
+        to_do += f'; or use whole files: --columns "{present_time}="'
     return DataError(f"{path}:1", f"no column of {', '.join(contents)}", to_do)
 
 
@@ -385,9 +403,9 @@ def _is_content(cell: str) -> bool:
 
 def _guess_similar(name: str, header: Sequence[str]) -> str:
     """`did you mean …? ` with the column that has the most similar name, or nothing."""
-    lower_names = _map_lower_names(header)
-    similar = _find_most_similar(name.lower(), lower_names)
-    return _format_suggestion({lower_names[lower] for lower in similar})
+    name_of_lower = _map_lower_names(header)
+    similar = _find_most_similar(name.lower(), name_of_lower)
+    return _format_suggestion({name_of_lower[lower] for lower in similar})
 
 
 def _guess_missing(missing: Sequence[str], unused: Sequence[str]) -> str:
@@ -396,17 +414,19 @@ def _guess_missing(missing: Sequence[str], unused: Sequence[str]) -> str:
     A column may have times if a word of its name is a usual name, or nearly one: see
     `_may_contain`. It may have audio or text if its name is similar to a usual one and begins with
     the same letter: `tekst`.
+
+    `missing`: contents, such as `text` and `end`. If an end is missing, a duration would do as well.
     """
-    lower_names = _map_lower_names(unused)
+    name_of_lower = _map_lower_names(unused)
     guesses = set[str]()
-    for content in missing:
+    for content in [*missing, "duration"] if "end" in missing else missing:
         if content in TIMES:
-            guesses |= {name for name in lower_names.values() if _may_contain(name, content)}
+            guesses |= {name for name in name_of_lower.values() if _may_contain(name, content)}
             continue
         for usual in COLUMNS[content]:
-            with_same_first_letter = [lower for lower in lower_names if lower[:1] == usual[0]]
+            with_same_first_letter = [lower for lower in name_of_lower if lower[:1] == usual[0]]
             similar = _find_most_similar(usual, with_same_first_letter)
-            guesses |= {lower_names[lower] for lower in similar}
+            guesses |= {name_of_lower[lower] for lower in similar}
     return _format_suggestion(guesses)
 
 
@@ -491,14 +511,15 @@ def suggest_columns(unused: Sequence[str], known: Collection[str]) -> list[str]:
 def _may_contain(name: str, content: str) -> bool:
     """Whether a word of the name of a column is a usual name of the content, or nearly one.
 
-    Not if another word of the name says that the column only states a fact about the content
-    (`speaker_age`), that its unit is not read (`start_frame`), or that it is the start or end of
-    something else (`start_date`).
+    Example: `main_speeker` may contain the speaker. Another word of the name may say that it does
+    not, see the examples below.
     """
-    words = _join_words(name).split("_")
-    if has_other_unit(name) or _FACTS.intersection(words):
+    words = _split_into_words(name)
+    if has_other_unit(name):  # `start_frame`
         return False
-    if content in TIMES and _NO_TIMES.intersection(words):
+    if _FACTS.intersection(words):  # `speaker_age`
+        return False
+    if content in TIMES and _NO_TIMES.intersection(words):  # `start_date`
         return False
     usual_names = COLUMNS[content]
     return any(_is_nearly_a(word, usual_names) for word in words)

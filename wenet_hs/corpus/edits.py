@@ -18,7 +18,7 @@ from wenet_hs.base.files import file_sha256, one_field, read_lines
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.data.media import fold_name
 from wenet_hs.manifest.data_list import Utterance
-from wenet_hs.text.normalize import normalize_phones
+from wenet_hs.text.normalize import normalize_spelling
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import DataError, list_names
 
@@ -28,8 +28,9 @@ EXCLUDED = "exclude.txt"
 """A file in the output folder: keys of utterances to leave out, one per line."""
 ADDED = "added.tsv"
 """A file in the output folder of `prepare`: utterances to train with too, one per line."""
-COLUMNS = ("audio", "text", "start", "end", "speaker", "lang", "channel")
-_NEEDED = COLUMNS[:2]
+_NEEDED = ("audio", "text")
+_OPTIONAL = ("start", "end", "speaker", "lang", "channel")
+COLUMNS = (*_NEEDED, *_OPTIONAL)
 
 
 # ---- added.tsv
@@ -68,7 +69,7 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
     if are_known and are_different and has_needed:
         return
     found = f"has the columns {' '.join(header)}"
-    to_do = f"write audio and text, and any of {' '.join(COLUMNS[2:])}"
+    to_do = f"write audio and text, and any of {' '.join(_OPTIONAL)}"
     raise DataError(f"{path}:1", one_field(found)[:200], to_do)
 
 
@@ -208,7 +209,8 @@ def fold_speaker(name: str) -> str:
 
 
 def join_names(names: Iterable[str | None]) -> dict[str, str]:
-    """Each name → the spelling that is used for this person: the first one, in NFC.
+    """Each name → the spelling that is used for this person: the first one, as `normalize_spelling`
+    gives it.
 
     Names are of one person if they differ only in case, spaces or the form of Unicode. (macOS
     writes names in another form than NFC.) None and empty names are left out. Names that are
@@ -218,7 +220,7 @@ def join_names(names: Iterable[str | None]) -> dict[str, str]:
     spelling_of = dict[str, str]()
     joined = set[str]()
     for name in filter(None, names):
-        normal = normalize_phones(name)
+        normal = normalize_spelling(name)
         spelling = first_spelling.setdefault(fold_speaker(normal), normal)
         spelling_of[name] = spelling
         if normal != spelling:

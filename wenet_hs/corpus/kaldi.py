@@ -39,9 +39,10 @@ _DECODERS = (
 )
 """Commands that only decode a file. They may also resample it, and take one or all channels.
 
-The path is in one of the groups `double`, `single` and `plain`. The group `channel` is the channel
-that the command takes, counted from 1. If a group `mix` or `mean` matches, the command takes the
-mean of all channels.
+The path is in one of the groups `double`, `single` and `plain`: between double quotation marks,
+between single ones, or without any. The group `channel` is the channel that the command takes,
+counted from 1. The groups `mix` (` -c 1`, ` -ac 1`) and `mean` (` channels 1`) are two ways to say
+that the command takes the mean of all channels.
 """
 
 
@@ -140,28 +141,43 @@ def _find_copies(
 def _choose_folders(corpus: Path, only_sets: bool) -> list[Path]:
     """The subfolders that are data folders and are used; the others get a warning.
 
-    With `only_sets`, those whose name is that of a set are used. Otherwise all are used, except
-    those that are named as no set and have no transcripts.
-
+    Args:
+        only_sets: whether only folders are used whose name is that of a set.
     Raises DataError if there is no data folder, or no set with `only_sets`.
     """
     folders = sorted(path.parent for path in corpus.glob("*/wav.scp"))
     if not folders:
         raise _make_no_data_folder_error(corpus)
-    others = [folder for folder in folders if find_split(folder.name) is None]
-    if not only_sets:
-        without_text = [folder for folder in others if not (folder / "text").is_file()]
-        if len(without_text) == len(folders):
-            return folders  # `read_kaldi` raises the error for the first one
-        _report_not_used(without_text, "no transcripts, it has no file text")
-        return [folder for folder in folders if folder not in without_text]
-    if len(others) == len(folders):
+    return _choose_sets(corpus, folders) if only_sets else _choose_all(folders)
+
+
+def _choose_sets(corpus: Path, folders: Sequence[Path]) -> list[Path]:
+    """The folders whose name is that of a set. Raises DataError if there is none."""
+    sets = [folder for folder in folders if find_split(folder.name) is not None]
+    others = [folder for folder in folders if folder not in sets]
+    if not sets:
         names = list_names([folder.name for folder in others])
         found = f"no folder is named as a set (train, dev or test): {names}"
         to_do = f"use all of them with --ignore_sets, or one of them: --corpus {others[0]}"
         raise DataError(corpus, found, to_do)
     _report_not_used(others, "not named as a set (train, dev or test); --ignore_sets uses it")
-    return [folder for folder in folders if folder not in others]
+    return sets
+
+
+def _choose_all(folders: Sequence[Path]) -> list[Path]:
+    """All folders but those that have no transcripts, and whose name is not that of a set.
+
+    If that leaves no folder, all are chosen: then `read_kaldi` raises the error for the first one.
+    """
+    without_text = [
+        folder
+        for folder in folders
+        if find_split(folder.name) is None and not (folder / "text").is_file()
+    ]
+    if len(without_text) == len(folders):
+        return list(folders)
+    _report_not_used(without_text, "no transcripts, it has no file text")
+    return [folder for folder in folders if folder not in without_text]
 
 
 def _make_no_data_folder_error(corpus: Path) -> DataError:
@@ -230,8 +246,9 @@ class _WavScpAudio(NamedTuple):
 
     path: str
     channel: str
-    """The channel that a command takes: `ch1`, or `mono` for the mean of all; "": it takes none, or
-    the audio is a file.
+    """The channel that a command takes: `ch1`, or `mono` for the mean of all.
+
+    "": the command takes all channels as they are, or the audio is a file without a command.
     """
 
 
@@ -251,47 +268,24 @@ class _KaldiFolder:
     def make_entry(self, key: str, txt: str, split: str | None) -> Entry | Rejected:
         """The entry of a line of the file text, or the reason why the line cannot be used.
 
-        The channel is that of the command in wav.scp, otherwise that of the segment, otherwise that
-        of the recording. A command gives audio with one channel. So its segment may name only the
-        channel 0.
-
         Args:
             key: first word of the line.
             txt: the rest of the line.
             split: name of the set, or None.
         """
-        segment = _PartOfRecording(recording=key)
-        if self.segments:
-            if key not in self.segments:
-                return Rejected(
-                    key=key, path="", reason=f"missing: {key} is not in segments", lang=""
-                )
-            line = self.segments[key]
-            try:
-                segment = _read_segment(line)
-            except ValueError:
-                expected = "expected `recording start end [channel]`"
-                return Rejected(
-                    key=key, path="", reason=f"segments: {expected}, found {line!r}", lang=""
-                )
-        if segment.recording not in self.recordings:
-            return Rejected(
-                key=key, path="", reason=f"missing: {segment.recording} is not in wav.scp", lang=""
-            )
-        path, channel_of_command = self.recordings[segment.recording]
-        if channel_of_command and segment.channel not in (None, 0):
+        segment = self._find_segment(key)
+        if isinstance(segment, Rejected):
+            return segment
+        audio = self.recordings[segment.recording]
+        is_of_one_channel = audio.channel != ""  # the command gives only the channel that it takes
+        if is_of_one_channel and segment.channel not in (None, 0):
             reason = (
                 f"outside the audio: channel {segment.channel} of a command that gives only one"
             )
-            return Rejected(key=key, path=path, reason=reason, lang="")
-        channel: int | str | None = segment.channel
-        if channel_of_command:
-            channel = channel_of_command
-        elif segment.channel is None:
-            channel = self.channels.get(segment.recording)
+            return Rejected(key=key, path=audio.path, reason=reason, lang="")
         return Entry(
             where=f"{self.folder.name}/text: {key}",
-            audio=_list_paths(path),
+            audio=_list_paths(audio.path),
             folder=self.folder,
             txt=txt,
             key=key,
@@ -299,9 +293,44 @@ class _KaldiFolder:
             speaker=self.speakers.get(key) or None,
             start=segment.start,
             end=segment.end,
-            channel=channel,
+            channel=self._find_channel(segment),
             split=split,
         )
+
+    def _find_segment(self, key: str) -> "_PartOfRecording | Rejected":
+        """The part of a recording in wav.scp that the utterance is; all of it without segments.
+
+        Or the reason why there is none: a file lacks its line, or the line of segments is wrong.
+        """
+        segment = _PartOfRecording(recording=key)
+        if self.segments:
+            if key not in self.segments:
+                return _reject_without_path(key, f"missing: {key} is not in segments")
+            line = self.segments[key]
+            try:
+                segment = _read_segment(line)
+            except ValueError:
+                expected = "expected `recording start end [channel]`"
+                return _reject_without_path(key, f"segments: {expected}, found {line!r}")
+        if segment.recording not in self.recordings:
+            return _reject_without_path(key, f"missing: {segment.recording} is not in wav.scp")
+        return segment
+
+    def _find_channel(self, segment: "_PartOfRecording") -> int | str | None:
+        """The channel by the first that names one: the command in wav.scp, the segment, and
+        reco2file_and_channel; None: none of them does.
+        """
+        channel_of_command = self.recordings[segment.recording].channel
+        if channel_of_command:
+            return channel_of_command
+        if segment.channel is not None:
+            return segment.channel
+        return self.channels.get(segment.recording)
+
+
+def _reject_without_path(key: str, reason: str) -> Rejected:
+    """An utterance whose audio is not known, as rejected."""
+    return Rejected(key=key, path="", reason=reason, lang="")
 
 
 def _list_paths(path: str) -> tuple[str, ...]:
@@ -361,7 +390,7 @@ def _read_recordings(path: Path, lines: Mapping[str, str]) -> dict[str, _WavScpA
     num_commands = 0
     for name, value in lines.items():
         decoded_file = _find_decoded_file(value)
-        if decoded_file is None:
+        if decoded_file is None:  # a file, or a value of `_UNSUPPORTED`, which is refused below
             recordings[name] = _WavScpAudio(path=value, channel="")
         else:
             recordings[name] = decoded_file
@@ -396,13 +425,23 @@ def _find_decoded_file(command: str) -> _WavScpAudio | None:
 
 
 def _read_decoder(match: re.Match[str]) -> _WavScpAudio:
-    """The file and the channel in a command, by the names of the groups in `_DECODERS`."""
+    """The file and the channel in a command, by the names of the groups in `_DECODERS`.
+
+    Example: `x.sph` and `ch2` of `sph2pipe -c 2 x.sph`. The channel is `mono` if the command takes
+    the mean of all, and "" if it takes all as they are.
+    """
     groups = {name: value for name, value in match.groupdict().items() if value}
-    path = groups.get("double") or groups.get("single") or groups["plain"]
-    if "channel" in groups:
-        return _WavScpAudio(path, f"ch{groups['channel']}")
+    in_double_quotes = groups.get("double")
+    in_single_quotes = groups.get("single")
+    path = in_double_quotes or in_single_quotes or groups["plain"]
     takes_mean = "mix" in groups or "mean" in groups
-    return _WavScpAudio(path, "mono" if takes_mean else "")
+    if "channel" in groups:
+        channel = f"ch{groups['channel']}"
+    elif takes_mean:
+        channel = "mono"
+    else:
+        channel = ""
+    return _WavScpAudio(path, channel)
 
 
 def _report_unused(folder: Path, lines_of: Mapping[str, Mapping[str, str]]) -> None:

@@ -159,12 +159,21 @@ def remove_punctuation(text: str, lang: str | None) -> str:
     return kept_text
 
 
+def normalize_spelling(text: str) -> str:
+    """The text in NFC, with one space between words and none around them. Nothing else changes.
+
+    It serves names and what the user writes on the command line, because some programs and macOS
+    write letters with marks in another form of Unicode.
+    """
+    return " ".join(unicodedata.normalize("NFC", text).split())
+
+
 def normalize_phones(text: str) -> str:
     """A phonetic transcript in NFC, with one space between phones.
 
     Not NFKC, which makes ʰ ʷ ʲ plain letters.
     """
-    return " ".join(unicodedata.normalize("NFC", text).split())
+    return normalize_spelling(text)
 
 
 def normalize_counted(
