@@ -19,7 +19,6 @@ from prepared import parse_prepare, read_lists
 from wenet_hs.bin.prepare import print_statistics
 from wenet_hs.corpus import audio_check, commonvoice
 from wenet_hs.corpus.commonvoice import (
-    Language,
     find_language_folders,
     read_release_table,
 )
@@ -46,14 +45,13 @@ def test_columns_are_found_by_their_names(tmp_path: Path, header: tuple[str, ...
         [Row("common_voice_ca_7.mp3", "L’aigua, «bona»!", "anna", 2.0)],
         header,
     )
-    language = Language("ca")
-    utterances = read_release_table(tmp_path / "validated.tsv", language)
+    rows = read_release_table(tmp_path / "validated.tsv", "ca")
     clip = tmp_path / "clips" / "common_voice_ca_7.mp3"
     expected = Utterance(
         key=clip.stem, wav=str(clip), txt="l'aigua bona", lang="ca", speaker="anna"
     )
-    assert (utterances, language.rejected) == ([expected], [])
-    assert language.removed == {",": 1, "«": 1, "»": 1, "!": 1}
+    assert (rows.usable, rows.rejected) == ([expected], [])
+    assert rows.removed == {",": 1, "«": 1, "»": 1, "!": 1}
 
 
 def test_a_sentence_ends_at_the_tab_or_line_end_only(tmp_path: Path) -> None:
@@ -68,7 +66,7 @@ def test_a_sentence_ends_at_the_tab_or_line_end_only(tmp_path: Path) -> None:
             f"a\tc{number}.mp3\t{sentence}".encode() for number, sentence in enumerate(sentences)
         ]
         path = write_bytes(tmp_path, bom + HEADER.replace(b"\n", end) + end.join(rows))
-        assert [u.txt for u in read_release_table(path, Language("ca"))] == list(sentences.values())
+        assert [u.txt for u in read_release_table(path, "ca").usable] == list(sentences.values())
 
 
 def test_an_unusable_row_has_a_reason(tmp_path: Path) -> None:
@@ -92,17 +90,14 @@ def test_an_unusable_row_has_a_reason(tmp_path: Path) -> None:
         b"\tc8.mp3\thola": None,
         b"a\tc9\tadeu": None,
     }
-    language = Language("ca")
-    utterances = read_release_table(
-        write_bytes(tmp_path, HEADER + b"\n".join(rows) + b"\n"), language
-    )
-    assert [(u.key, u.speaker) for u in utterances] == [
+    table = read_release_table(write_bytes(tmp_path, HEADER + b"\n".join(rows) + b"\n"), "ca")
+    assert [(u.key, u.speaker) for u in table.usable] == [
         ("ca_c0", "a"),
         ("ca_c8", None),
         ("ca_c9", "a"),
     ]
-    assert utterances[-1].wav.endswith("clips/c9.mp3")
-    assert [(clip.key, clip.reason) for clip in language.rejected] == [
+    assert table.usable[-1].wav.endswith("clips/c9.mp3")
+    assert [(clip.key, clip.reason) for clip in table.rejected] == [
         reason for reason in rows.values() if reason
     ]
 
@@ -111,7 +106,7 @@ def test_durations_are_milliseconds(tmp_path: Path) -> None:
     path = write_bytes(tmp_path, HEADER + b"".join(b"a\tc%d.mp3\thola\n" % n for n in range(5)))
     rows = "clip\tduration[ms]\nc0.mp3\t1234\nc1.mp3\t-5\nc2.mp3\tno\nc3.mp3\tnan\nc4.mp3\n"
     path.with_name("clip_durations.tsv").write_text(rows)
-    assert [u.duration for u in read_release_table(path, Language("ca"))] == [
+    assert [u.duration for u in read_release_table(path, "ca").usable] == [
         1.234,
         None,
         None,
@@ -125,18 +120,18 @@ def test_faulty_tables_are_named(tmp_path: Path) -> None:
         DataError,
         match=r"no\.tsv: cannot be read \(No such file or directory\); check that --corpus",
     ):
-        read_release_table(tmp_path / "no.tsv", Language("ca"))
+        read_release_table(tmp_path / "no.tsv", "ca")
     path = write_bytes(tmp_path, b"client_id\tpath\ttext\n")
     with pytest.raises(
         DataError,
         match=r"validated.tsv:1: no column 'sentence' \(has: client_id, path, text\); check",
     ):
-        read_release_table(path, Language("ca"))
+        read_release_table(path, "ca")
     path.with_name("clip_durations.tsv").write_text("name,s\n")
     with pytest.raises(
         DataError, match=r"tsv:1: expected columns clip and duration\[ms\], found name,s; restore"
     ):
-        read_release_table(path, Language("ca"))
+        read_release_table(path, "ca")
 
 
 def test_missing_languages_are_all_named(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ once, so they leave out most clips; `split="released"` takes them nevertheless.
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from wenet_hs.base.files import describe_binary
 from wenet_hs.base.options import REQUIRED, option, recorded_options
@@ -108,7 +108,10 @@ class Language:
     """Characters that the normaliser removed from the transcripts."""
 
     def reject(self, utterance: Utterance, reason: str, *, is_fault: bool = True) -> None:
-        """Add an utterance to the rejected clips, with the reason."""
+        """Add an utterance to the rejected clips, with the reason.
+
+        `is_fault`: whether the clip is faulty; False for a good clip that no set needs.
+        """
         self.rejected.append(
             Rejected(
                 key=utterance.key,
@@ -136,19 +139,16 @@ def prepare(options: CommonVoiceOptions) -> dict[str, Any]:
         nums_clips = [len(language.splits["train"]) for language in languages.values()]
         _check_test_fraction(options.test_fraction, most=max(nums_clips))
     hours = {lang: hours_of(language.splits["train"]) for lang, language in languages.items()}
-    ratio = options.ratio
-    if options.hours is not None:
-        ratio = ratio_for(sum(hours.values()), options.hours)
-    ratios = sampling_ratios(hours, alpha=options.alpha, ratio=ratio)
+    ratio_of_lang = _find_sampling_ratios(hours, options)
     splits: dict[str, list[Utterance]] = {name: [] for name in SPLITS}
     rejected: list[Rejected] = []
     facts_of_lang: dict[str, dict[str, Any]] = {}
     for lang, language in languages.items():
-        wanted_h = ratios[lang] * hours[lang]  # hours of training speech
+        wanted_h = ratio_of_lang[lang] * hours[lang]  # hours of training speech
         num_test_wanted = _divide_into_sets(language, wanted_h, options, checker)
         facts_of_lang[lang] = {
             "hours_before": round(hours[lang], 6),
-            "lambda": round(ratios[lang], 6),
+            "lambda": round(ratio_of_lang[lang], 6),  # λ of the paper
             "hours_wanted": round(wanted_h, 6),
             "test_wanted": num_test_wanted,
             "removed_characters": most_frequent(language.removed, _MOST_REMOVED),
@@ -156,8 +156,11 @@ def prepare(options: CommonVoiceOptions) -> dict[str, Any]:
         for name, utterances in language.splits.items():
             splits[name] += sorted(utterances, key=lambda utterance: utterance.key)
         rejected += language.rejected
-    if options.dev_utterances == 0 and not splits["dev"]:  # the user wants no dev set
+    is_no_dev_set_wanted = options.dev_utterances == 0
+    if is_no_dev_set_wanted and not splits["dev"]:
         del splits["dev"]
+    # All other sets must have utterances: `write_corpus` refuses an empty one. If it is empty because
+    # of the release, the error here names the tables.
     for name, utterances in splits.items():
         if not utterances:
             _refuse_tables_without_rows(name, languages.values())
@@ -173,6 +176,20 @@ def prepare(options: CommonVoiceOptions) -> dict[str, Any]:
         langs=facts_of_lang,
         max_rejected=options.max_rejected,
     )
+
+
+def _find_sampling_ratios(
+    hours: Mapping[str, float], options: CommonVoiceOptions
+) -> dict[str, float]:
+    """Language → the share of its hours to train on, λ in the paper.
+
+    All languages together have --hours of training speech, or the share --ratio of all hours. Raises
+    ConfigError for impossible hours. `hours`: language → hours that it has.
+    """
+    ratio_of_all = options.ratio
+    if options.hours is not None:
+        ratio_of_all = ratio_for(sum(hours.values()), options.hours)
+    return sampling_ratios(hours, alpha=options.alpha, ratio=ratio_of_all)
 
 
 def _check_test_fraction(test_fraction: float, *, most: int) -> None:
@@ -258,23 +275,25 @@ def _read_language(folder: Path, lang: str, split: str, checker: ClipChecker) ->
     table_of_set = {"train": "validated"}
     if split == "released":
         table_of_set = {name: name for name in ("test", "dev", "train")}
+    names_of_tables = ", ".join(sorted(table_of_set.values()))
     language = Language(lang)
     used_keys: set[str] = set()
     for name, table in table_of_set.items():
         path = folder / f"{table}.tsv"
         if split == "released" and not path.exists() and (folder / "validated.tsv").is_file():
             raise DataError(path, "no such file", "divide validated.tsv with --split paper")
-        num_rejected_before = len(language.rejected)
-        rows = read_release_table(path, language)
-        has_rejected_rows = len(language.rejected) > num_rejected_before
-        if not rows and not has_rejected_rows:
+        rows = read_release_table(path, lang)
+        language.rejected += rows.rejected
+        language.removed += rows.removed
+        if not rows.usable and not rows.rejected:
             language.without_rows[name] = path
-        utterances, rejected = checker.check(rows, f"{lang}: durations", mode="none")
+        # The mode `none` only reads the durations that the release does not give.
+        utterances, rejected = checker.check(rows.usable, f"{lang}: durations", mode="none")
         language.rejected += rejected
         for utterance in utterances:
             if utterance.key in used_keys:
-                tables = ", ".join(sorted(table_of_set))
-                language.reject(utterance, f"repeated: this clip is in two of {tables}")
+                reason = f"repeated: this clip is in two of {names_of_tables}"
+                language.reject(utterance, reason)
             else:
                 language.splits[name].append(utterance)
         used_keys.update(utterance.key for utterance in language.splits[name])
@@ -296,12 +315,24 @@ def _make_no_usable_clip_error(folder: Path, language: Language) -> DataError:
     return DataError(folder, f"no clip of this language can be used ({listed})", to_do)
 
 
-def read_release_table(path: Path, language: Language) -> list[Utterance]:
-    """The rows of one table with normalised transcripts.
+class ReleaseTable(NamedTuple):
+    """The rows of one table of a release."""
 
-    Unusable rows are added to the rejected clips of the language with a reason, removed characters
-    to its count. Durations are None if the release does not give them. Raises DataError when the
-    table is missing, or lacks a column.
+    usable: list[Utterance]
+    """With normalised transcripts. Durations are None if the release does not give them."""
+    rejected: list[Rejected]
+    removed: Counter[str]
+    """Characters that the normaliser removed from the transcripts."""
+
+
+def read_release_table(path: Path, lang: str) -> ReleaseTable:
+    """The rows of one table in a language, without a look at the audio.
+
+    A row cannot be used if it is no row of
+    the table, if `_find_row_fault` finds a fault, or if an earlier row has its clip. A rejected row
+    is named by its line if it has no name of a clip, or one that another row has.
+
+    Raises DataError when the table is missing, or lacks a column.
     """
     clips = path.parent / "clips"
     durations = _read_durations(path.parent / "clip_durations.tsv")
@@ -311,40 +342,38 @@ def read_release_table(path: Path, language: Language) -> list[Utterance]:
         found = f"no column {missing[0]!r} (has: {', '.join(header)})"
         raise DataError(f"{path}:1", found, "check that --corpus is a Common Voice release")
     utterances: dict[str, Utterance] = {}
-    lang = language.lang
+    rejected: list[Rejected] = []
+    removed = Counter[str]()
     for number, row in enumerate(rows, start=2):
         where = f"{lang}:{path.name}:{number}"
-        if isinstance(row, str):  # why the row cannot be read
-            language.rejected.append(Rejected(key=where, path="", reason=row, lang=lang))
+        if isinstance(row, str):
+            rejected.append(Rejected(key=where, path="", reason=row, lang=lang))
             continue
         client_id, name, sentence = (row[header.index(column)] for column in COLUMNS)
         if name and "." not in name:  # the first releases omit the suffix
             name += ".mp3"
         wav = str(clips / name) if name else ""
-        text, removed = normalize_counted(sentence, lang)
-        language.removed += removed
+        text, removed_of_row = normalize_counted(sentence, lang)
+        removed += removed_of_row
         key = _make_key(name, lang)
         is_repeated = key in utterances
         reason = _find_row_fault(name, sentence, text)
         if reason is None and is_repeated:
             reason = "repeated: this clip is on an earlier line"
-        if reason is not None:
-            # The clip is named by its line if it has no name, or one that another clip has.
+        if reason is None:
+            utterances[key] = Utterance(
+                key=key,
+                wav=wav,
+                txt=text,
+                lang=lang,
+                duration=durations.get(name),
+                speaker=client_id or None,
+            )
+        else:
             has_own_name = bool(name) and not is_repeated
             name_of_rejected = key if has_own_name else where
-            language.rejected.append(
-                Rejected(key=name_of_rejected, path=wav, reason=reason, lang=lang)
-            )
-            continue
-        utterances[key] = Utterance(
-            key=key,
-            wav=wav,
-            txt=text,
-            lang=lang,
-            duration=durations.get(name),
-            speaker=client_id or None,
-        )
-    return [*utterances.values()]
+            rejected.append(Rejected(key=name_of_rejected, path=wav, reason=reason, lang=lang))
+    return ReleaseTable([*utterances.values()], rejected, removed)
 
 
 def _read_tsv(path: Path) -> tuple[list[str], Iterator[list[str] | str]]:
@@ -441,21 +470,23 @@ def _read_durations(path: Path) -> dict[str, float]:
 def _divide_into_sets(
     language: Language, wanted_h: float, options: CommonVoiceOptions, checker: ClipChecker
 ) -> int:
-    """Make the three sets of a language: clips checked, `wanted_h` hours in train.
+    """Make the three sets of a language from its clips in `train`; changes `language`.
 
-    The sets of a release stay as they are, apart from these hours. Changes `language`.
+    The clips of test and dev are moved out of `train`, unless the release gives these sets. Then
+    clips are checked, faulty ones are rejected, and `train` is cut to `wanted_h` hours. Fewer test
+    clips than wanted are a warning.
 
-    Returns: how many test clips were wanted. Fewer are a warning.
+    Returns: how many test clips were wanted.
     """
     splits = language.splits
     num_test_wanted = len(splits["test"])
     if options.split == "paper":
-        num_pool = len(splits["train"])
-        num_test_wanted = min(int(num_pool * options.test_fraction), options.max_test)
+        num_clips = len(splits["train"])  # before any are held out
+        num_test_wanted = min(int(num_clips * options.test_fraction), options.max_test)
         _hold_out(language, "test", num_test_wanted, options.seed, max_loss=_MAX_LOSS_TEST)
         num_dev = options.dev_utterances
         if num_dev is None:
-            num_dev = _choose_dev_size(splits["train"], wanted_h)
+            num_dev = _choose_dev_size(splits["train"], wanted_h)  # without the test clips
         _hold_out(language, "dev", num_dev, options.seed, max_loss=_MAX_LOSS_DEV)
     for name in ("test", "dev"):
         splits[name], rejected = checker.check(splits[name], f"{language.lang}: {name} clips")
@@ -485,7 +516,10 @@ def _choose_dev_size(pool: Sequence[Utterance], wanted_h: float) -> int:
 def _hold_out(language: Language, name: str, size: int, seed: int, *, max_loss: float) -> None:
     """Move at most `size` utterances from `train` to the set `name`; see `hold_out`.
 
-    Others are rejected, because they would put a speaker or sentence of this set into `train`.
+    Utterances that would put a speaker or sentence of this set into `train` are removed from `train`
+    too, and rejected.
+
+    `max_loss`: the greatest share of `train` that may be removed in each of its steps.
     """
     held, rest, left_out = hold_out(
         language.splits["train"], size, seed=seed, purpose=name, max_loss=max_loss
@@ -501,24 +535,19 @@ def _take_hours(
 ) -> list[Utterance]:
     """The first usable utterances with `wanted_h` hours in total, to the nearest utterance.
 
-    Clips are checked in batches that would fill the hours. In place of faulty clips the next ones
-    are taken. Faulty clips, and all clips after the hours are reached, are rejected.
+    Clips are checked in batches that would fill the hours if no clip were faulty. After each batch
+    the hours of the usable clips are known, and the next batch is to fill what is still missing. It
+    is empty when the hours are reached, or there are no more clips. Faulty clips, and all clips
+    after the hours are reached, are rejected.
     """
     taken: list[Utterance] = []
     position = 0
     while True:
         missing_s = (wanted_h - hours_of(taken)) * 3600.0
-        batch = list[Utterance]()
-        while position < len(ordered):
-            utterance = ordered[position]
-            duration_s = utterance.duration or 0.0
-            if missing_s < duration_s / 2:  # without it the sum is nearer to the hours
-                break
-            batch.append(utterance)
-            missing_s -= duration_s
-            position += 1
+        batch = _choose_next_batch(ordered[position:], missing_s)
         if not batch:
             break
+        position += len(batch)
         usable, rejected = checker.check(batch, f"{language.lang}: train clips")
         taken += usable
         language.rejected += rejected
@@ -526,3 +555,19 @@ def _take_hours(
     for utterance in ordered[position:]:
         language.reject(utterance, reason, is_fault=False)
     return taken
+
+
+def _choose_next_batch(ordered: Sequence[Utterance], missing_s: float) -> list[Utterance]:
+    """The first utterances with `missing_s` seconds in total, to the nearest utterance.
+
+    An utterance belongs to them if at least half of it is missing: otherwise the sum without it is
+    nearer. An unknown duration counts as 0.
+    """
+    batch = list[Utterance]()
+    for utterance in ordered:
+        duration_s = utterance.duration or 0.0
+        if missing_s < duration_s / 2:
+            break
+        batch.append(utterance)
+        missing_s -= duration_s
+    return batch

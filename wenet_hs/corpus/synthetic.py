@@ -482,8 +482,10 @@ def _read_language(
             Rejected(key=clip.name, path=path, reason=reason, lang=sentences.lang)
         )
     for name in SPLITS:
-        utterances = read_release_table(folder / f"{name}.tsv", language)
-        language.splits[name] = sorted(utterances, key=lambda utterance: utterance.key)
+        rows = read_release_table(folder / f"{name}.tsv", language.lang)
+        language.rejected += rows.rejected
+        language.removed += rows.removed
+        language.splits[name] = sorted(rows.usable, key=lambda utterance: utterance.key)
     return language
 
 
