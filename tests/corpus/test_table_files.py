@@ -334,6 +334,6 @@ def test_a_folder_with_audio_inside_of_tables_says_what_they_are(tmp_path: Path)
     (tmp_path / "corpus" / "data-0.arrow").write_bytes(b"ARROW1\x00")
     with pytest.raises(
         DataError,
-        match="no audio file, but data-0.arrow: a dataset in Arrow; .*, which the table names",
+        match="no audio file, but data-0.arrow: a dataset in Arrow; .*, and name them in the table",
     ):
         prepare(tmp_path, f"folder --corpus {tmp_path / 'corpus'}")

@@ -203,8 +203,10 @@ class _LocatedEntry:
     """An entry that can be used, with its audio file and its text for training."""
 
     entry: Entry
+    """With the text as it is spoken, not normalised."""
     path: Path
     txt: str
+    """The text for training, normalised."""
 
 
 def make_utterances(
@@ -298,26 +300,40 @@ def _locate_entries(
         if isinstance(written_entry, Rejected):
             rejected.append(replace(written_entry, lang=lang))
             continue
-        transcript = reader.read(written_entry.txt, lang, is_part=written_entry.is_part)
         has_set = _has_set(written_entry) and not options.ignore_sets
         split = written_entry.split if has_set else None
-        entry = replace(written_entry, lang=lang, split=split, txt=transcript.spoken)
-        if isinstance(transcript, UnusableText):
-            rejected.append(entry.reject(transcript.reason, is_fault=transcript.is_fault))
-            continue
-        fault = _find_fault(entry)
-        if fault is not None:
-            rejected.append(entry.reject(fault))
-            continue
-        path_or_reason = finder.find(entry.audio, entry.folder)
-        if isinstance(path_or_reason, Path):
-            located = _LocatedEntry(entry, path=path_or_reason, txt=transcript.normalized)
-            located_entries.append(located)
+        entry = replace(written_entry, lang=lang, split=split)
+        located_or_rejected = _locate_entry(entry, reader, finder)
+        if isinstance(located_or_rejected, Rejected):
+            rejected.append(located_or_rejected)
         else:
-            rejected.append(entry.reject(path_or_reason))
+            located_entries.append(located_or_rejected)
     report_left_out(reader.left_out)
     usable, doubtful = _resolve_audio(located_entries, finder)
     return usable, rejected + doubtful
+
+
+def _locate_entry(
+    entry: Entry, reader: TranscriptReader, finder: MediaFinder
+) -> _LocatedEntry | Rejected:
+    """The entry with its audio file, or the first reason why it cannot be used.
+
+    Either has the text as it is spoken, without pauses and Korean marks, so that the user sees that
+    text in messages and in rejected.tsv. The text for training is that text, normalised.
+
+    `entry`: with the code of its language, and with a set only if it is to be used.
+    """
+    transcript = reader.read(entry.txt, entry.lang or "", is_part=entry.is_part)
+    entry = replace(entry, txt=transcript.spoken)
+    if isinstance(transcript, UnusableText):
+        return entry.reject(transcript.reason, is_fault=transcript.is_fault)
+    fault = _find_fault(entry)
+    if fault is not None:
+        return entry.reject(fault)
+    path_or_reason = finder.find(entry.audio, entry.folder)
+    if not isinstance(path_or_reason, Path):
+        return entry.reject(path_or_reason)
+    return _LocatedEntry(entry, path=path_or_reason, txt=transcript.normalized)
 
 
 def _find_pauses(options: RecordingOptions, entries: Sequence[Entry]) -> PauseLabels:
@@ -344,7 +360,8 @@ def _make_timed_label(entry: Entry) -> TimedLabel:
 def _report_possible_pauses(labels: PauseLabels, kept_as_text: Counter[str]) -> None:
     """Log labels that stay in the lists as text, and the flag that leaves them out.
 
-    The flag replaces all labels, so it names those that are left out anyway too.
+    --pauses replaces the default labels of letters. So the suggested flag repeats those that are
+    pauses now, and adds the ones that are kept as text.
     """
     counts = list_names([f"{text!r} ({num})" for text, num in kept_as_text.most_common()])
     all_labels = " ".join([*sorted(labels.letters), *kept_as_text])
@@ -421,14 +438,16 @@ def _make_keys(located_entries: Sequence[_LocatedEntry]) -> list[str]:
     """The name of each utterance, which does not depend on the form of the data.
 
     It is the key that the data give. Otherwise it is made of the name of the recording, the channel
-    and the times. If several speakers would get the same name so, it also has the speaker's name.
-    Names of recordings are unique: those of files with one name have the folders too.
+    and the times, such as `talk-ch1-0001500-0002750`. If that is the same for utterances of several
+    speakers, the speaker's name is added. Files that share a name are named with their folders.
+
+    Names are in NFC and have `_` in place of spaces.
     """
     recording_names = name_recordings({located.path for located in located_entries})
-    base_keys = [
-        located.entry.key or recording_names[located.path] + _describe_part(located.entry)
-        for located in located_entries
-    ]
+    base_keys = list[str]()
+    for located in located_entries:
+        made_key = recording_names[located.path] + _describe_part(located.entry)
+        base_keys.append(located.entry.key or made_key)
     speakers_of_key = defaultdict[str, set[str | None]](set)
     for base_key, located in zip(base_keys, located_entries, strict=True):
         speakers_of_key[base_key].add(located.entry.speaker)

@@ -17,7 +17,7 @@ import logging
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -39,8 +39,8 @@ from wenet_hs.tree.errors import DataError, list_names
 
 logger = logging.getLogger(__name__)
 
-_READER = "prepare folder"
-"""This command, as in `Form.readers`."""
+_COMMAND = "prepare folder"
+"""This command, by the name that `Form.readers` has for it."""
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".rar", ".7z")
 
 
@@ -121,10 +121,14 @@ def _names_audio(text: Path, stems: Collection[str]) -> bool:
             line = file.readline(4096).decode("utf-8-sig", "ignore").strip()
     except OSError:  # stated when the file is read as a transcript
         return False
-    cells = [*re.split(r"[\t,;|]", line), *line.split(maxsplit=1)[:1]]
+    first_word = line.split(maxsplit=1)[:1]  # no word if the line is empty
+    cells = re.split(r"[\t,;|]", line) + first_word
     for cell in cells:
-        name = Path(Path(cell.strip()).name)
-        if name.name in stems or (name.suffix and _cut_suffix(name, name.suffix) in stems):
+        file_name = Path(cell.strip()).name
+        suffix = Path(file_name).suffix
+        is_stem = file_name in stems
+        is_stem_with_suffix = suffix != "" and _cut_suffix(Path(file_name), suffix) in stems
+        if is_stem or is_stem_with_suffix:
             return True
     return False
 
@@ -139,26 +143,30 @@ def _read_tables(
     """
     corpus = options.corpus
     finder = options.make_finder()
+    # `finder` gives real paths too, so the audio file of a row is found in these tables by its path.
     set_of_audio = {real_path(path): _find_set_folder(corpus, path) for path in audio}
     names = name_speakers(audio, corpus, options.speaker_from)
     speaker_of_audio = {real_path(path): name for path, name in names.items()}
     named_audio = set[Path]()
     for table in tables:
+        set_of_table = _find_set_folder(corpus, table)
         for row in read_entries(table, options, finder):
-            if isinstance(row, Entry):
-                path_or_reason = finder.find(row.audio, row.folder)
-                split = None
-                speaker = None
-                if isinstance(path_or_reason, Path):
-                    named_audio.add(path_or_reason)
-                    split = set_of_audio.get(path_or_reason)
-                    speaker = speaker_of_audio.get(path_or_reason)
-                row = replace(
-                    row,
-                    split=row.split or split or _find_set_folder(corpus, table),
-                    speaker=row.speaker or speaker,
-                )
-            yield row
+            if isinstance(row, Rejected):
+                yield row
+                continue
+            path_or_reason = finder.find(row.audio, row.folder)
+            if isinstance(path_or_reason, Path):
+                named_audio.add(path_or_reason)
+                split_by_audio = set_of_audio.get(path_or_reason)
+                speaker_by_audio = speaker_of_audio.get(path_or_reason)
+            else:  # `prepare_entries` rejects the row later
+                split_by_audio = None
+                speaker_by_audio = None
+            yield replace(
+                row,
+                split=row.split or split_by_audio or set_of_table,
+                speaker=row.speaker or speaker_by_audio,
+            )
     for path in audio:
         if real_path(path) not in named_audio:
             yield _reject_file(path, corpus, "no transcript: no table names it")
@@ -188,40 +196,32 @@ def _read_pairs(
     if not audio:
         raise _make_no_audio_error(corpus, files)
     texts = [path for path in files if path.name.lower().endswith(suffix.lower())]
-    if not texts:
+    chosen_audio, other_forms = _choose_forms(audio, corpus)
+    text_of = _pair(chosen_audio, texts, suffix)
+    # The files may be x.transcript.vtt, and --text_suffix .vtt.
+    is_suffix_incomplete = not text_of and bool(_find_beside(texts, audio))
+    if not texts or is_suffix_incomplete:
         raise _make_transcript_error(options, files, audio)
-    audio, other_forms = _choose_forms(audio, corpus)
+    transcripts = _read_transcripts(chosen_audio, text_of, options)
+    if transcripts.faults and not transcripts.usable:
+        raise _make_unreadable_error(transcripts.faults)
+
     yield from other_forms
-    speakers = name_speakers(audio, corpus, options.speaker_from)
-    text_of = _pair(audio, texts, suffix)
-    if not text_of and _find_beside(texts, audio):
-        # The suffix is incomplete: the files are x.transcript.vtt, and --text_suffix is .vtt.
-        raise _make_transcript_error(options, files, audio)
-
-    transcripts = list[_TranscriptOfRecording]()
-    faults = list[str]()
+    yield from transcripts.rejected
     cue_names = CueNames(options.keep_names, options.take_names)
-    for path in audio:
-        if path not in text_of:
-            yield _reject_file(path, corpus, f"no transcript: no {path.stem}{suffix} beside it")
-            continue
-        try:
-            transcript = _read_transcript(text_of[path], path, options)
-        except DataError as error:
-            faults.append(str(error))
-            yield _reject_unreadable(text_of[path], path, corpus, error)
-            continue
-        transcripts.append(transcript)
+    for transcript in transcripts.usable:
         cue_names.add(transcript.labels, transcript.text)
-    for transcript, labels in zip(transcripts, cue_names.assign_speakers(), strict=True):
+    speakers = name_speakers(chosen_audio, corpus, options.speaker_from)
+    all_labels = cue_names.assign_speakers()
+    for transcript, labels in zip(transcripts.usable, all_labels, strict=True):
+        # The speaker of a file, by --speaker_from, precedes those that its labels name.
+        speaker = speakers.get(transcript.audio)
         split = _find_set_folder(corpus, transcript.audio)
-        yield from _make_entries(transcript, labels, speakers.get(transcript.audio), split)
+        yield from _make_entries(transcript, labels, speaker, split)
 
-    if faults and not transcripts:
-        raise _make_unreadable_error(faults)
-    for fault in faults:
+    for fault in transcripts.faults:
         logger.warning("%s", fault)
-    _report_forms(transcripts)
+    _report_forms(transcripts.usable)
     cue_names.report()
     for text in sorted({*texts} - {*text_of.values()}):
         yield _reject_file(text, corpus, "no audio: none of its name beside it")
@@ -284,9 +284,42 @@ class _TranscriptOfRecording:
     """Path of the transcript in the corpus."""
     audio: Path
     note: str
-    """What the user is told about its form; may be empty."""
+    """What the user is told about transcripts of its form, after "3 transcripts"; may be empty.
+
+    Example: `are SRT, whose times are used`.
+    """
     labels: list[Label]
     """One per utterance. A transcript without times is one label without times."""
+
+
+@dataclass(frozen=True)
+class _Transcripts:
+    """The transcripts of some audio files."""
+
+    usable: list[_TranscriptOfRecording]
+    rejected: list[Rejected]
+    """Audio files without a transcript that can be read, in their order."""
+    faults: list[str]
+    """Messages about transcripts that cannot be read."""
+
+
+def _read_transcripts(
+    audio: Sequence[Path], text_of: Mapping[Path, Path], options: RecordingFolderOptions
+) -> _Transcripts:
+    """The transcripts of all audio files. `text_of`: audio file → its transcript."""
+    transcripts = _Transcripts(usable=[], rejected=[], faults=[])
+    for path in audio:
+        if path not in text_of:
+            reason = f"no transcript: no {path.stem}{options.text_suffix} beside it"
+            transcripts.rejected.append(_reject_file(path, options.corpus, reason))
+            continue
+        text = text_of[path]
+        try:
+            transcripts.usable.append(_read_transcript(text, path, options))
+        except DataError as error:
+            transcripts.faults.append(str(error))
+            transcripts.rejected.append(_reject_unreadable(text, path, options.corpus, error))
+    return transcripts
 
 
 def _read_transcript(
@@ -294,10 +327,13 @@ def _read_transcript(
 ) -> _TranscriptOfRecording:
     """The content of a transcript: its labels with times if it has a known form, or else its text.
 
-    The lines of a text are joined. Raises DataError for times in another form, phones of TIMIT
-    without --unit phone, and content that is no text.
+    The lines of a text are joined, and the text is one label of line 0. The note of the result says
+    which form it has, or that lines were joined.
+
+    Raises DataError for times in another form, phones of TIMIT without --unit phone, and content
+    that is no text.
     """
-    content, _ = decode_text(text, options.encoding, _READER)
+    content, _ = decode_text(text, options.encoding, _COMMAND)
     if text.suffix.lower() == ".phn" and options.unit != "phone":
         raise DataError(text, "phones of TIMIT", "give --unit phone")
     timed = read_labels(text, content, audio)
@@ -341,7 +377,10 @@ def _make_entries(
 
 
 def _report_forms(transcripts: Iterable[_TranscriptOfRecording]) -> None:
-    """Log each note about the form of transcripts, with the number of transcripts and the first."""
+    """Log each note about the form of transcripts, with the number of transcripts and the first.
+
+    Example: `3 transcripts are SRT, whose times are used, such as a/x.srt`.
+    """
     with_note = defaultdict[str, list[Path]](list)
     for transcript in transcripts:
         if transcript.note:
@@ -386,7 +425,7 @@ class _FilesBeside:
     @property
     def is_read_here(self) -> bool:
         """Whether `prepare folder` reads their form."""
-        return self.form is not None and _READER in self.form.readers
+        return self.form is not None and _COMMAND in self.form.readers
 
 
 def _find_beside(files: Sequence[Path], audio: Sequence[Path]) -> list[_FilesBeside]:
@@ -474,13 +513,18 @@ def _explain_no_folder(corpus: Path, _files: Sequence[Path]) -> DataError | None
 
 
 def _explain_packed_audio(corpus: Path, files: Sequence[Path]) -> DataError | None:
-    """Rule: the audio may be inside of tables: data of Hugging Face in .arrow or .parquet."""
+    """Rule: the audio may be inside of tables: data of Hugging Face in .arrow or .parquet.
+
+    Then the user has to write it to files. None: there are no such tables.
+    """
     packed = [path for path in files if path.suffix in (".arrow", ".parquet")]
     if not packed:
         return None
     kind = describe_binary(packed[0].read_bytes()[:512])
     found = f"no audio file, but {packed[0].name}: {kind}"
-    return DataError(corpus, found, "audio inside of it goes to files, which the table names")
+    return DataError(
+        corpus, found, "write the audio inside of it to files, and name them in the table"
+    )
 
 
 def _explain_archives(corpus: Path, files: Sequence[Path]) -> DataError | None:

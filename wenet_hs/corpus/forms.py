@@ -17,7 +17,6 @@ from wenet_hs.annotation.tiers import AnnotationFile
 from wenet_hs.corpus import folder, kaldi
 from wenet_hs.corpus.columns import find_columns, is_usual_name
 from wenet_hs.corpus.entries import Entry
-from wenet_hs.corpus.languages import UNDETERMINED
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.corpus.praat import read_praat
 from wenet_hs.corpus.table_files import read_table_file
@@ -62,15 +61,18 @@ class Choice:
     removed: Counter[str] = field(default_factory=Counter)
     """The characters that normalisation would remove."""
 
-    def add(self, text: str, lang: str) -> None:
+    def add(self, text: str, lang: str | None) -> None:
         """Count a text, its letters and the characters that normalisation would remove.
 
         The first texts are kept as examples, each once; long ones are cut.
+
+        `lang`: decides how the text would be normalised; None: removed characters are not counted.
         """
         self.count += 1
         self.num_letters += sum(map(str.isalpha, text))
-        _, removed = normalize_counted(text, lang)
-        self.removed.update(removed)
+        if lang is not None:
+            _, removed = normalize_counted(text, lang)
+            self.removed.update(removed)
         has_room = len(self.examples) < _MAX_EXAMPLES
         if has_room and text.strip() and text not in self.examples:
             is_short = len(text) <= _MAX_LETTERS
@@ -169,7 +171,9 @@ def _read_audio_folder(path: Path, files: Sequence[Path], lang: str) -> Source |
     """
     if not any(file.suffix.lower() in ALL_SUFFIXES for file in files):
         return None
-    rows, _ = folder.read_folder(folder.RecordingFolderOptions(corpus=path, out=path, lang=lang))
+    # `out` must be given, but the folder is only read: nothing is written.
+    options = folder.RecordingFolderOptions(corpus=path, out=path, lang=lang)
+    rows, _layout = folder.read_folder(options)
     return Source(path, "folder", [_summarise_transcripts(rows, lang)], num_files=len(files))
 
 
@@ -242,7 +246,7 @@ def _read_columns(path: Path, lang: str) -> Source:
     faults = list[str]()
     content_of = dict[str, str]()
     try:
-        columns_by_content = find_columns(path, table.header, "")  # "": without --columns
+        columns_by_content = find_columns(path, table.header, chosen="")  # without --columns
         content_of = {name: content for content, name in columns_by_content.items()}
     except DataError as error:
         faults.append(str(error))
@@ -251,13 +255,10 @@ def _read_columns(path: Path, lang: str) -> Source:
         for name in table.header
     ]
     for _, row in table.rows:
-        if not isinstance(row, dict):
+        if not isinstance(row, dict):  # the reason why the row cannot be read
             continue
         for column in columns:
             text = str(row.get(column.name) or "")
             if text:
-                column.add(text, lang if column.is_likely else UNDETERMINED)
-    for column in columns:
-        if not column.is_likely:
-            column.removed = Counter()
+                column.add(text, lang if column.is_likely else None)
     return Source(path, "corpus", columns, faults, columns=table.header)
