@@ -340,7 +340,8 @@ def read_seconds(text: str) -> float:
 def _parse_seconds(text: str) -> float:
     """The seconds of a number, mm:ss or h:mm:ss.
 
-    A number may be negative: the check of the times names it. Raises ValueError for another text,
+    A number may be negative, and the caller has to refuse it if it is the time of a clip. Raises
+    ValueError for another text,
     for a negative clock, and for a clock with 60 seconds or more; OverflowError for minutes or
     hours that are too large for a float.
     """
@@ -366,8 +367,8 @@ def _choose_columns(path: Path, table: Table, options: ColumnOptions) -> _Chosen
     """The columns that are used. Both these and the unused ones are logged.
 
     A column of ids is not used if many clips share their id with another clip. It is logged as one
-    that was found, and then as one that is not used, with the reason. It is not in `unused`, because
-    it cannot have times. Raises as `_find_table_columns` does.
+    that was found, and then as one that is not used, with the reason. It is then neither in `names`
+    nor in `unused`. Raises as `_find_table_columns` does.
     """
     names = _find_table_columns(path, table, options)
     in_ms = [content for content in TIMES if is_in_milliseconds(names.get(content, ""))]
