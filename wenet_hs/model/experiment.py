@@ -255,9 +255,9 @@ def check_same_model(
 ) -> None:
     """Refuses weights of a model with other units, trees or inputs, by the files next to them.
 
-    Equal shapes do not show this. Weights in the model folder itself are not checked. Files next to
-    the weights that cannot be read are no reason to refuse them: a warning names the first one, and
-    nothing that depends on it or comes after it is compared.
+    Weights of another model may have equal shapes. Weights in the model folder itself are not
+    checked. A file next to the weights that cannot be read is no reason to refuse them: a warning
+    names it, and the comparison ends there.
 
     Args:
         weights: the file or checkpoint folder that `--checkpoint` names.
@@ -412,12 +412,21 @@ def read_files_of_weights(folder: Path) -> FilesOfWeights:
 
     Raises ConfigError or DataError if one of them is damaged.
     """
+    config: ExperimentConfig | None = None
+    names: tuple[str, ...] = _TABLES
     config_file = folder / "train.yaml"
-    config = load_config(config_file, is_for_training=False) if config_file.is_file() else None
-    symbol_table = None if config is None else config.tokenizer_conf.symbol_table_path
-    names = _TABLES if symbol_table is None else (Path(symbol_table).name, *_TABLES)
-    table_path = next((folder / name for name in names if (folder / name).is_file()), None)
-    table = None if table_path is None else UnitTable.read(table_path)
+    if config_file.is_file():
+        config = load_config(config_file, is_for_training=False)
+        named_table = config.tokenizer_conf.symbol_table_path
+        if named_table is not None:
+            names = (Path(named_table).name, *_TABLES)
+    table_path: Path | None = None
+    table: UnitTable | None = None
+    for name in names:
+        if (folder / name).is_file():
+            table_path = folder / name
+            table = UnitTable.read(table_path)
+            break
     return FilesOfWeights(folder=folder, config=config, table_path=table_path, table=table)
 
 
@@ -478,8 +487,9 @@ def in_folder(model_dir: Path, *names: str, made_by: str = "train") -> Path:
             return model_dir / name
     if not model_dir.is_dir():
         raise _no_folder(model_dir)
-    is_average = base_names[0] == "final.pt" and made_by == "train"  # train writes checkpoints
-    command = "average" if is_average else made_by
+    command = made_by
+    if base_names[0] == "final.pt" and made_by == "train":
+        command = "average"  # makes it of the checkpoints of a training that did not end
     to_do = f"`wenet-hs {command} --model_dir {model_dir}` writes it, or copy it from the folder of the model"
     raise CheckpointError(model_dir / base_names[0], "no such file", to_do)
 
