@@ -182,9 +182,11 @@ class BaseModel:
     ) -> OutputHead | None:
         """A head with the structure of the trained model's head, but without its weights.
 
-        Without a train.yaml, only a softmax and a binary tree are recognized by their parameters.
-        A head that is not recognized, or whose tree is missing, is assumed to be like the new one
-        if units and shapes are equal. Both cases are logged as warnings.
+        The structure is known if the settings of the head are known, and its tree if it has one.
+        Without a train.yaml, only a softmax and a binary tree are recognized, by their parameters.
+        If the settings or the tree are not known, the head is assumed to be like the new one, which
+        is returned then, but only if units and shapes are equal and there is no other tree. A
+        warning says so, and also that settings are not known.
 
         Args:
             section: the section of the head's settings.
@@ -284,23 +286,24 @@ def _find_weights(checkpoint: Path) -> Path:
     Of a model folder these are its final weights. Other paths are returned as they are.
     Raises CheckpointError for a damaged checkpoint and for a folder in Hugging Face's layout.
     """
-    path = checkpoint
     folder = checkpoint.parent if checkpoint.name == "model.pt" else checkpoint
     is_checkpoint = (folder / MANIFEST).exists() and not (folder / "final.pt").exists()
     if is_checkpoint:
         fault = verification_error(folder)
         if fault is not None:
             raise CheckpointError(f"--checkpoint {checkpoint}", fault, "use another checkpoint")
-    elif checkpoint.is_dir() and not (checkpoint / "model.pt").exists():
-        path = weights_path(checkpoint)
-    if (checkpoint / "config.json").is_file() and not (checkpoint / "train.yaml").is_file():
+    has_model_config = (checkpoint / "train.yaml").is_file()
+    if (checkpoint / "config.json").is_file() and not has_model_config:
         found = "is a folder in Hugging Face's layout"
         to_do = (
             "set encoder_conf.path to it, "
             "or convert a model that was fine-tuned with CTC by `wenet-hs import`"
         )
         raise CheckpointError(f"--checkpoint {checkpoint}", found, to_do)
-    return path
+    is_folder_of_weights = checkpoint.is_dir() and (checkpoint / "model.pt").exists()
+    if is_checkpoint or is_folder_of_weights or not checkpoint.is_dir():
+        return checkpoint
+    return weights_path(checkpoint)
 
 
 def _check_files_of(weights: ModelWeights, files: FilesOfWeights) -> None:
@@ -526,9 +529,10 @@ def _map_parameters(model: AsrModel, base: BaseModel, unit_map: UnitMap) -> dict
         if old_head is None:
             continue
         head_mappings = map_head(old_head, new_head, unit_map.outputs)
-        for prefix, (name, mapping) in itertools.product(prefixes, head_mappings.items()):
-            full_old_name = prefix + mapping.old_name
-            mappings[prefix + name] = replace(mapping, old_name=full_old_name)
+        for prefix in prefixes:
+            for name, mapping in head_mappings.items():
+                full_old_name = prefix + mapping.old_name
+                mappings[prefix + name] = replace(mapping, old_name=full_old_name)
     return {
         name: mapping
         for name, mapping in mappings.items()
@@ -636,14 +640,16 @@ def mix_rows(new_value: Tensor, old_value: Tensor, mapping: RowMapping) -> tuple
     returned as it is: `load_weights` then reports its shape.
     """
     num_rows = len(new_value)
-    last_source = mapping.source.max(initial=UNMATCHED)
-    if new_value.shape[1:] != old_value.shape[1:] or last_source >= len(old_value):
+    last_source = mapping.source.max(initial=UNMATCHED)  # UNMATCHED without any row
+    is_row_missing = last_source >= len(old_value)
+    if new_value.shape[1:] != old_value.shape[1:] or is_row_missing:
         return old_value, RowCount(taken=0, rows=num_rows)
     source = torch.from_numpy(mapping.source)
     is_taken = source != UNMATCHED
     taken = old_value[source[is_taken]].to(new_value.dtype)
     if mapping.is_flipped is not None:
         is_flipped = torch.from_numpy(mapping.is_flipped)[is_taken]
+        # The shape (number of taken rows, 1, …): one sign per row.
         inner_ones = [1] * (new_value.dim() - 1)
         taken = torch.where(is_flipped.view(-1, *inner_ones), -taken, taken)
     mixed = new_value.clone()
