@@ -184,9 +184,8 @@ class BaseModel:
 
         The structure is known if the settings of the head are known, and its tree if it has one.
         Without a train.yaml, only a softmax and a binary tree are recognized, by their parameters.
-        If the settings or the tree are not known, the head is assumed to be like the new one, which
-        is returned then, but only if units and shapes are equal and there is no other tree. A
-        warning says so, and also that settings are not known.
+        If the structure is not known, but no tree is there and units and shapes are equal, the head
+        is assumed to be like `new_head`, which is returned then. A warning is logged.
 
         Args:
             section: the section of the head's settings.
@@ -207,21 +206,13 @@ class BaseModel:
         }
         conf = self._find_head_conf(section, shapes)
         tree = self.trees.get(section)
-        may_be_like_new = tree is None and same_units and _head_shapes(new_head) == shapes
-        if conf is None:
-            outcome = "nothing of it is taken"
-            if may_be_like_new:
-                outcome = "it is assumed to be that of the new model"
-            message = "%s: no train.yaml next to %s; its head is not recognized: %s"
-            logger.warning(message, section, self.where, outcome)
-            return new_head if may_be_like_new else None
         is_tree_missing = tree is None and isinstance(conf, TreeHeadConf)
-        if is_tree_missing and not may_be_like_new:
-            return None
-        if is_tree_missing:
-            message = "%s: no tree of it next to %s; the tree of the new model is assumed"
-            logger.warning(message, section, self.where)
-            return new_head
+        if conf is None or is_tree_missing:
+            is_assumed = tree is None and same_units and _head_shapes(new_head) == shapes
+            self._warn_of_unknown_head(
+                section, has_settings=conf is not None, is_assumed=is_assumed
+            )
+            return new_head if is_assumed else None
         name = "" if self.files.config is None else head_names(self.files.config)[section]
         # Its random weights are not used, so they must not change what is drawn later.
         with torch.random.fork_rng(devices=[]):
@@ -238,6 +229,24 @@ class BaseModel:
             found = f"its {prefix}* are not those of the {type(head).__name__} {described}"
             raise CheckpointError(self.where, found, "put the weights and their own files together")
         return head
+
+    def _warn_of_unknown_head(self, section: str, *, has_settings: bool, is_assumed: bool) -> None:
+        """Warn that the settings or the tree of a head are not known.
+
+        Args:
+            has_settings: whether only the tree is not known. If nothing is assumed then, nothing is
+                logged.
+            is_assumed: whether the head is assumed to be like that of the new model.
+        """
+        if not has_settings:
+            outcome = "nothing of it is taken"
+            if is_assumed:
+                outcome = "it is assumed to be that of the new model"
+            message = "%s: no train.yaml next to %s; its head is not recognized: %s"
+            logger.warning(message, section, self.where, outcome)
+        elif is_assumed:
+            message = "%s: no tree of it next to %s; the tree of the new model is assumed"
+            logger.warning(message, section, self.where)
 
     def _find_head_conf(self, section: str, shapes: Mapping[str, torch.Size]) -> HeadConf | None:
         """The settings of a head, from the train.yaml, or else from the names of its parameters.

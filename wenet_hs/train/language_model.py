@@ -82,7 +82,7 @@ def load_task(folder: PreparedFolder[LmConfig], lists: ListPaths, world: World) 
     if config.loss != "exact":
         counts = torch.from_numpy(train_text.count_units(len(table)))
         conf = config.sampling_conf
-        num_samples = conf.num_samples or max(1, len(table) // 20)
+        num_samples = conf.num_samples or max(1, len(table) // 20)  # a 20th of the units
         sampled_loss = SampledLoss(config.loss, counts, num_samples, conf.power)
         sampled_loss = sampled_loss.to(world.device)
         _set_bias(model, counts)
@@ -210,6 +210,7 @@ class LmTask(Task):
             loss_N = self._sampled_loss(state.model.head, hidden_ND, targets_N)
         loss_N.mean().backward()  # type: ignore[no-untyped-call]
         mean_loss = loss_N.detach().mean()
+        # One batch with one loss.
         grad_norm, [[loss]] = clip_and_read(state, self.config, [mean_loss[None]])
         is_applied = apply_gradients(state, grad_norm, loss)
         if is_applied:

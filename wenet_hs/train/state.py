@@ -141,7 +141,8 @@ class Replica:
             num_own_rows = counts[self._world.rank]
             rows_R[:num_own_rows] = parameter.grad.indices()[0]
             values_RX[:num_own_rows] = parameter.grad.values() / self._world.size
-        # After a collective, rank r has its rows from position r * most_rows on, then its padding.
+        # A collective returns `most_rows` positions per rank: its rows, then its padding. A rank
+        # without a gradient (NO_GRADIENT, below 0) has no rows.
         unpadded_by_rank = [
             torch.arange(max(0, count)) + rank * most_rows for rank, count in enumerate(counts)
         ]
