@@ -357,8 +357,9 @@ def _find_newest_intact(folder: Path) -> tuple[Path | None, dict[Path, str]]:
 
 
 def set_aside_newer(path: Path) -> None:
-    """Renames the checkpoints newer than `path` to `NAME.old`, because training continues from
-    `path`; a warning names each.
+    """Renames the checkpoints newer than `path` to `NAME.old`; a warning names each.
+
+    The training continues from `path` and will write checkpoints of the same steps.
     """
     for newer in list_checkpoints(path.parent):
         if step_of(newer) > step_of(path):

@@ -391,15 +391,17 @@ class FilesOfWeights:
 def find_folder_of_weights(weights: Path) -> Path:
     """The folder of the files that belong to weights, as an absolute path.
 
-    `weights` is a file or a folder. The files of a checkpoint, `MODEL/checkpoints/step-N`, are in
-    the nearest of its own folder and the two above it that has a train.yaml or a unit table. Other
-    weights, and a checkpoint without such files, have theirs in their own folder.
+    `weights` is a file or a folder. A checkpoint is usually `MODEL/checkpoints/step-N`: three
+    folders, its own one first and then the two above it, are searched for a train.yaml or a unit
+    table. Without such a file, and for other weights, it is the folder of the weights.
     """
-    folder = (weights if weights.is_dir() else weights.parent).absolute()
+    folder = weights if weights.is_dir() else weights.parent
+    folder = folder.absolute()
     is_checkpoint = folder.name.startswith("step-") or (folder / MANIFEST).exists()
     if not is_checkpoint:
         return folder
-    for candidate in (folder, *folder.parents[:2]):
+    two_above = folder.parents[:2]
+    for candidate in (folder, *two_above):
         if any((candidate / name).is_file() for name in ("train.yaml", *_TABLES)):
             return candidate
     return folder

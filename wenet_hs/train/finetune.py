@@ -234,8 +234,8 @@ class BaseModel:
         """Warn that the settings or the tree of a head are not known.
 
         Args:
-            has_settings: whether only the tree is not known. If nothing is assumed then, nothing is
-                logged.
+            has_settings: True if only the tree is not known. A warning is then logged only if
+                something is assumed.
             is_assumed: whether the head is assumed to be like that of the new model.
         """
         if not has_settings:
@@ -475,9 +475,11 @@ def match_units(old: UnitTable, new: UnitTable) -> UnitMap:
     outputs = inputs.copy()
     if old.special.sos != old.special.eos:
         outputs[new.special.sos] = old.special.sos
-    outputs[new.special.eos] = old.special.eos  # after <sos>, which may have the same id
+    # If <sos> and <eos> have one id, the later assignment counts: the one of <eos> in a head, and
+    # the one of <sos> in the embedding.
+    outputs[new.special.eos] = old.special.eos
     inputs[new.special.eos] = old.special.eos
-    inputs[new.special.sos] = old.special.sos  # after <eos>, which may have the same id
+    inputs[new.special.sos] = old.special.sos
     return UnitMap(inputs=inputs, outputs=outputs)
 
 
@@ -510,11 +512,11 @@ def _warn_of_other_statistics(new_values: Mapping[str, Tensor], base: BaseModel)
         if new_value.shape != old_value.shape:
             continue
         if not torch.allclose(new_value, old_value, rtol=1e-4, atol=1e-5):
-            found = (
-                "features are normalised with its own statistics, "
-                "not with those of cmvn_conf.cmvn_file"
+            message = (
+                "%s: features are normalised with its own statistics, "
+                "not with those of cmvn_conf.cmvn_file: its encoder was trained on them"
             )
-            logger.warning("%s: %s: its encoder was trained on them", base.where, found)
+            logger.warning(message, base.where)
             return
 
 
@@ -627,9 +629,10 @@ def _shared_unit_keys(
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """A key per node of the old tree, and per node of the new tree, for the shared units below it.
 
-    Nodes with the same shared units below them have the same key, in both trees. A key is the sum
-    of a random number per shared unit, so two different sets have equal keys with a probability of
-    2^-64. The key is NO_SHARED_UNIT where there is none.
+    Nodes with the same shared units below them have the same key, in both trees. Each shared unit
+    has a random number, and a key is the sum of these numbers modulo 2^64. So two different sets of
+    units have equal keys with a probability of 2^-64. The key is NO_SHARED_UNIT for a node without
+    shared units.
 
     `outputs`: (V,) the old id of each new unit.
     """

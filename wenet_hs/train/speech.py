@@ -416,7 +416,10 @@ class SpeechTask(Task):
         return len(self.train_set.plan(self.state.progress.epoch))
 
     def run_epoch(self) -> Iterator[SpeechStats]:
-        """Do the optimizer steps of the current epoch with this rank's share of the batches."""
+        """Do the optimizer steps of the current epoch with this rank's share of the batches.
+
+        The first batch is the one at `progress.batch`. Yields the facts of each step.
+        """
         progress = self.state.progress
         world = self.state.world
         self._num_bad_before = progress.bad_clips

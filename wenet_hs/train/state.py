@@ -63,9 +63,10 @@ class Replica:
     """
 
     def __init__(self, model: nn.Module, world: World) -> None:
-        """With several ranks every rank must call it: they get the weights of rank 0.
+        """Prepares the model for several ranks; with a single process nothing is done.
 
-        Batch normalization then uses the statistics of all ranks.
+        All ranks get the weights of rank 0, so every rank must call it. Batch normalization then
+        uses the statistics of all ranks.
         """
         self._model = model
         self._world = world
@@ -77,6 +78,7 @@ class Replica:
             return
         for module in model.modules():
             if isinstance(module, MaskedBatchNorm):
+                # torch's compiler must not compile a collective.
                 module.across_ranks = torch.compiler.disable(world.stack)  # type: ignore[no-untyped-call]
         sparse_names = _names_of_sparse_parameters(model)
         sparse_parameters = [model.get_parameter(name) for name in sparse_names]
@@ -170,7 +172,10 @@ def _names_of_sparse_parameters(model: nn.Module) -> list[str]:
 def _make_parallel(
     model: nn.Module, world: World, *, ignored_names: Sequence[str]
 ) -> DistributedDataParallel:
-    """The model in DistributedDataParallel, which leaves out the parameters of these names."""
+    """The model in DistributedDataParallel, which leaves out the parameters of these names.
+
+    A warning of torch about the layout of gradients is switched off for the whole process.
+    """
     wrapped = nn.Sequential(model)
     # DistributedDataParallel warns if it searches for unused parameters and finds none. This one is
     # never used.
@@ -181,9 +186,9 @@ def _make_parallel(
     warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
     return DistributedDataParallel(
         wrapped,
-        broadcast_buffers=False,
+        broadcast_buffers=False,  # batch normalization has the same statistics on all ranks
         find_unused_parameters=True,  # then it never rebuilds its buckets: sums have one order
-        gradient_as_bucket_view=True,
+        gradient_as_bucket_view=True,  # no second copy of the gradients in memory
     )
 
 
@@ -279,8 +284,9 @@ class TrainState(Generic[Model]):
     def leave_out_frozen(self, folder: Path) -> None:
         """Write the weights that are not trained to a file, so that checkpoints leave them out.
 
-        The file is in `folder`, the one of the checkpoints. Nothing is written if all weights are
-        trained, or if the file exists: a resumed run goes on with that of its checkpoint.
+        The file is in `folder`, in which the checkpoints are. It is recorded in `frozen`. Nothing
+        is written if all weights are trained, or if `frozen` has a file already: a resumed run uses
+        the file of its checkpoint.
         Raises CheckpointError if the disk is full.
         """
         if self.frozen:

@@ -381,7 +381,8 @@ class WhisperEncoder(PretrainedEncoder):
     def _embed(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """The input of the first layer (B * W, T', D), and which of its frames are not padding.
 
-        W is the number of windows of the longest utterance, and T' is half the frames of a window.
+        W is the number of windows of the longest utterance. T' is half the frames of a window, or
+        half the frames of the batch if it has only one window.
 
         inputs: log-Mel features (B, T, F); lengths: (B,) in T. In training some frames and
         dimensions are masked.
@@ -399,8 +400,9 @@ class WhisperEncoder(PretrainedEncoder):
         inputs = F.pad(inputs, (0, 0, 0, inputs.size(1) % 2))  # an even number, for conv2's stride
         # Padding is 0 before each convolution, as beyond the end of a single recording.
         is_frame_B1T = length_mask(lengths, inputs.size(1))[:, None]
-        x_BDT = F.gelu(module.conv1(inputs.transpose(1, 2) * is_frame_B1T)) * is_frame_B1T
-        x_BTD = F.gelu(module.conv2(x_BDT)).transpose(1, 2)
+        inputs_BFT = inputs.transpose(1, 2) * is_frame_B1T
+        x_BDT = F.gelu(module.conv1(inputs_BFT)) * is_frame_B1T
+        x_BTD = F.gelu(module.conv2(x_BDT)).transpose(1, 2)  # of stride 2: half the frames
         x_BTD = x_BTD + module.embed_positions.weight[: x_BTD.size(1)]
         valid_BT = length_mask(lengths // 2, x_BTD.size(1))
         x_BTD = F.dropout(self._mask(x_BTD), p=module.dropout, training=module.training)

@@ -169,17 +169,16 @@ def _translate_names(module: Any, state: Mapping[str, Tensor]) -> dict[str, Tens
     """The weights of an encoder, with the names that they have in the module.
 
     Names before torch 2.1 are replaced. The prefix of a whole model is removed. Weights of other
-    parts of the model and of layers that the module lacks are left out. Names that no encoder of
-    this `config.json` has are kept, so that `load_weights` reports them: they are of another
-    architecture.
+    parts of the model and of layers that the module lacks are left out. All other names are kept,
+    so that `load_weights` reports those that the module lacks: they are of another architecture.
     """
-    own = module.state_dict()
+    names_of_module = module.state_dict().keys()
     renamed = {_modern_name(name): value for name, value in state.items()}
-    weights = _remove_prefix(renamed, own)
+    weights = _remove_prefix(renamed, names_of_module)
     return {
         name: value
         for name, value in weights.items()
-        if name in own or not _is_left_out(name, own, module.config)
+        if name in names_of_module or not _is_left_out(name, names_of_module, module.config)
     }
 
 
@@ -191,10 +190,13 @@ def _modern_name(name: str) -> str:
     return name
 
 
-def _remove_prefix(state: Mapping[str, Tensor], own: Collection[str]) -> dict[str, Tensor]:
-    """The weights with the prefix of `_PREFIXES` after which most names are those of `own`.
+def _remove_prefix(
+    state: Mapping[str, Tensor], names_of_module: Collection[str]
+) -> dict[str, Tensor]:
+    """The weights that have the best prefix of `_PREFIXES`, without it; others are left out.
 
-    The prefix is removed; weights without it are left out. The first prefix wins a tie.
+    It is the prefix whose removal gives the most names of the module, and the first of several such
+    prefixes.
     """
     best: dict[str, Tensor] = {}
     most_known = -1  # below every number, so that the first prefix is the best one so far
@@ -204,14 +206,14 @@ def _remove_prefix(state: Mapping[str, Tensor], own: Collection[str]) -> dict[st
             for name, value in state.items()
             if name.startswith(prefix)
         }
-        num_known = sum(name in own for name in candidates)
+        num_known = sum(name in names_of_module for name in candidates)
         if num_known > most_known:
             best = candidates
             most_known = num_known
     return best
 
 
-def _is_left_out(name: str, own: Collection[str], config: Any) -> bool:
+def _is_left_out(name: str, names_of_module: Collection[str], config: Any) -> bool:
     """Whether a weight that the module lacks may be left out; otherwise it is an error.
 
     It may be left out if it is of a layer below `num_hidden_layers` that the module lacks as a
@@ -221,7 +223,7 @@ def _is_left_out(name: str, own: Collection[str], config: Any) -> bool:
     layer = _LAYER.match(name)
     if layer is not None and int(layer[1]) < config.num_hidden_layers:
         prefix = layer[0]
-        return not any(own_name.startswith(prefix) for own_name in own)
+        return not any(name_of_module.startswith(prefix) for name_of_module in names_of_module)
     if _PARTS.match(name) is None:
         return True
     return name.startswith("adapter.") and bool(getattr(config, "add_adapter", False))
