@@ -305,10 +305,12 @@ def _frozen_sha256(record: Path) -> str | None:
 
 
 def load_dict(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """The dict in a `.pt` file, with its tensors on `device`. No code in the file is run.
+    """The dict in a `.pt` file, with its tensors on `device`.
 
-    Raises CheckpointError if it cannot be read or has no dict with names as keys. A manifest that
-        fits does not prove that this program wrote the file.
+    No code in the file is run. Anyone may have written it, even if its SHA-256 is that in the
+    manifest.
+
+    Raises CheckpointError if it cannot be read or has no dict with names as keys.
     """
     try:
         with warnings.catch_warnings():

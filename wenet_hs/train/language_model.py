@@ -239,7 +239,8 @@ class LmTask(Task):
         """The exact loss of the validation text, its bits per unit, and its perplexity, by name.
 
         The state of the network is carried over the whole text.
-        `is_stopped`: whether a signal arrived, which is asked for during the validation. None then.
+        `is_stopped`: whether a signal arrived. It is called during the validation, which then ends
+        and returns None.
         """
         total_nats = text_nll(
             self.state.model, self._valid_text, parts=VALIDATION_PARTS, is_stopped=is_stopped

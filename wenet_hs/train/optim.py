@@ -456,6 +456,7 @@ def matmul_precision(name: str, device: torch.device) -> Iterator[None]:
     precision_before = torch.get_float32_matmul_precision()
     allowed_tf32_before = torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision(name)
+    # Convolutions have no such setting, only whether a GPU may round their factors to TF32.
     torch.backends.cudnn.allow_tf32 = name != "highest"
     try:
         yield

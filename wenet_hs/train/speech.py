@@ -546,7 +546,7 @@ def open_output_caches(
     # Rank 0 has the first of two turns, the other ranks have the second one.
     for is_turn in (world.is_first, not world.is_first):
         if is_turn:
-            # Another training may make the same files.
+            # Another training may make the same files. Closing the file ends the lock.
             with (folder / ".cache.lock").open("wb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 for dataset, path in zip(sets, paths, strict=True):

@@ -112,7 +112,7 @@ class EncoderDescription:
 
     @cached_property
     def convolutions(self) -> list[tuple[int, int]]:
-        """(kernel, stride) of each convolution over samples.
+        """(kernel, stride) of each convolution over samples; those of wav2vec 2.0 if none are given.
 
         Raises ValueError if they are not positive integers, or not equally many.
         """

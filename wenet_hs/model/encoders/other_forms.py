@@ -216,7 +216,10 @@ def _outer_folder_form(folder: Path) -> OtherForm | None:
 
 
 def _bare_checkpoint_form(folder: Path) -> OtherForm | None:
-    """A folder with a file of weights of another program, such as `xlsr2_300m.pt`."""
+    """A folder with a file of weights of another program, such as `xlsr2_300m.pt`.
+
+    The message is about the first such file by name.
+    """
     for file in sorted(folder.iterdir()):
         if file.suffix not in _BARE_CHECKPOINTS:
             continue

@@ -105,7 +105,7 @@ class PretrainedEncoder(SpeechEncoder):
         self.num_layers = num_layers if upper is None else upper.num_layers
         self.output_size = memory_size(description, conf)
         self.min_frames, stride = description.frame_geometry
-        self.stride = stride * 2**self._num_adapters
+        self.stride = stride * 2**self._num_adapters  # each layer of the adapter has stride 2
         self.takes_outputs = False
         self.is_held = False
 

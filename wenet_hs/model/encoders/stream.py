@@ -115,12 +115,18 @@ def encode_streamed(
 ) -> tuple[Tensor, Tensor]:
     """Encodes each utterance of a batch as a stream.
 
-    features (B, T, F), lengths (B,) in T → memory (B, T', D), padded with zeros, lengths (B,) in
-    T'. `encoder` must be an EncoderStack: no other encoder has chunks.
+    Args:
+        encoder: an EncoderStack; no other encoder has chunks.
+        features: (B, T, F).
+        lengths: (B,) in T.
+        chunk: the chunks of the streams.
+    Returns: the memory (B, T', D), padded with zeros, and its lengths (B,) in T'.
     """
     assert isinstance(encoder, EncoderStack)
     memories = []
     for features_TF, length in zip(features, lengths.tolist(), strict=True):
         stream = EncoderStream(encoder, chunk)
-        memories.append(torch.cat([*stream.advance(features_TF[:length]), stream.finish()]))
+        full_chunks = list(stream.advance(features_TF[:length]))
+        rest = stream.finish()
+        memories.append(torch.cat([*full_chunks, rest]))
     return pad_sequence(memories, batch_first=True), encoder.output_length(lengths)

@@ -216,9 +216,9 @@ def _remove_prefix(
 def _is_left_out(name: str, names_of_module: Collection[str], config: Any) -> bool:
     """Whether a weight that the module lacks may be left out; otherwise it is an error.
 
-    It may be left out if it is of a layer below `num_hidden_layers` that the module lacks as a
-    whole, or if it is of no part of an encoder. So may `adapter.*` if `config` has `add_adapter`:
-    the module then had an adapter, which was deleted.
+    These may be left out: the weights of a layer that the config has and the module has not,
+    because it was deleted; weights that are of no part of an encoder; and with `add_adapter` in
+    `config` the weights `adapter.*`, because the adapter of the module may have been deleted.
     """
     layer = _LAYER.match(name)
     if layer is not None and int(layer[1]) < config.num_hidden_layers:
