@@ -195,7 +195,7 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
     totals: dict[str, torch.Tensor] = {}
     weights: dict[str, torch.Tensor] = {}  # of one checkpoint; after the loop of the last one
     frozen: dict[str, torch.Tensor] = {}  # the weights that the checkpoints leave out
-    frozen_record = None  # what the checkpoint says of the file with `frozen`: read once per file
+    frozen_record = None  # what the checkpoint says of the file with `frozen`
     first_fingerprint: dict[str, str] = {}
     for path in paths:
         check_intact(path)
@@ -206,14 +206,13 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
             if record["fingerprint"].get(name) != sha256:
                 found = f"was trained with another {name} than {paths[0]}"
                 raise CheckpointError(path, found, "average one training's checkpoints only")
+        # Most checkpoints of a training name the same file, which is read only once.
         if record.get("frozen") != frozen_record:
             frozen_record = record["frozen"]
             frozen = read_frozen(path)
         weights = frozen | load_dict(path / "model.pt")
+        _check_finite(weights, path)
         for name, value in weights.items():
-            if not torch.isfinite(value).all():
-                found = f"{name} holds values that are not finite"
-                raise CheckpointError(path, found, "leave this checkpoint out")
             as_double = value.double()
             totals[name] = as_double + totals[name] if name in totals else as_double
     averaged: dict[str, torch.Tensor] = {}
@@ -222,6 +221,14 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
         if value.is_floating_point():
             averaged[name] = (totals[name] / len(paths)).to(value.dtype)
     return averaged
+
+
+def _check_finite(weights: Mapping[str, torch.Tensor], path: Path) -> None:
+    """Raise CheckpointError if the checkpoint `path` has a weight that is infinite or NaN."""
+    for name, value in weights.items():
+        if not torch.isfinite(value).all():
+            found = f"{name} holds values that are not finite"
+            raise CheckpointError(path, found, "leave this checkpoint out")
 
 
 def read_validations(checkpoints: Sequence[Path]) -> dict[Path, Mapping[str, float]]:

@@ -469,6 +469,8 @@ class SpeechTask(Task):
         # Ranks may have different numbers of batches here, so that no batch is repeated.
         share = plan[world.rank :: world.size]
         counts = Counter[str]()  # gets the clips of this rank as "bad" and "drawn"
+        # Each batch is loaded, its bad clips are recorded, then its losses are computed, unless a
+        # signal has arrived: then the batches end.
         loaded = self._load(self.valid_set, share, epoch=0)
         recorded = self._quarantine.record_batches(loaded, counts)
         until_stopped: Iterator[Batch] = takewhile(lambda _: not is_stopped(), recorded)

@@ -289,6 +289,7 @@ class TrainingLoop:
         `final.pt` may have been replaced by an average since.
         Raises Stopped after a signal, when a checkpoint is saved.
         """
+        # Rank 0, which wrote the files, decides for all ranks.
         has_ended_before = self.world.is_first and self._has_ended_before()
         if self.world.any(has_ended_before):
             self._confirm_end()
