@@ -429,7 +429,7 @@ def load_base_weights(model: AsrModel, base: BaseModel, units: UnitTable) -> Fin
         if mapping is not None:
             old_value = base.state[mapping.old_name]
             state[name], counts[name] = mix_rows(value, old_value, mapping)
-        elif name.startswith(prefixes):
+        elif name.startswith(prefixes):  # nothing corresponds to it: it keeps its values
             state[name] = value
             counts[name] = RowCount(taken=0, rows=len(value))
     _warn_of_other_statistics(new_values, base)

@@ -395,25 +395,16 @@ class Monitor:
     def _report_plateau(self, step: int, metrics: Mapping[str, float]) -> None:
         """Log that CTC has not taken off, with its loss and the trend of its share of blank.
 
-        It is a warning if the output is blank nearly everywhere and stays so; see BLANK_SHARE. The
-        advice to change the settings is given then, and also if fewer frames are blank but their
-        share does not fall.
+        It is a warning if the output is blank nearly everywhere and stays so; see BLANK_SHARE.
         """
         newest_first = [metrics, *reversed(self._progress.validations)]
         shares = [round(validation["blank_share"], 3) for validation in newest_first]
         num_steady = _count_without_fall(shares)
         is_blank = shares[0] >= BLANK_SHARE
         is_stuck = is_blank and num_steady >= BLANK_VALIDATIONS
-        is_steady_without_blank = num_steady > 0 and not is_blank
-        trend = "" if len(shares) == 1 else _describe_trend(shares[1], num_steady)
-        advice = ""
-        if is_stuck or is_steady_without_blank:
-            advice = (
-                "; train with a lower optim_conf.lr or longer scheduler_conf.warmup_steps "
-                "(docs/training.md)"
-            )
-        elif is_blank:
-            advice = "; a fine-tuned pretrained encoder often stays there for hundreds of steps"
+        has_validation_before = len(shares) > 1
+        trend = _describe_trend(shares[1], num_steady) if has_validation_before else ""
+        advice = _advise_on_plateau(is_blank=is_blank, num_steady=num_steady)
         message = (
             "step %d: CTC has not taken off: "
             "its validation loss is %.2f, that of a constant output is %.2f; "
@@ -501,6 +492,26 @@ def _describe_trend(share_before: float, num_steady: int) -> str:
     """
     trend = f"does not fall (validations: {num_steady})" if num_steady else "falls"
     return f", {100 * share_before:.1f} % at the validation before: it {trend}"
+
+
+def _advise_on_plateau(*, is_blank: bool, num_steady: int) -> str:
+    """The end of the message that CTC has not taken off: what to do, or why to wait; or empty.
+
+    Other settings are advised if the share of blank has not fallen for long enough: for
+    BLANK_VALIDATIONS validations if the output is blank nearly everywhere (`is_blank`), otherwise
+    for one.
+
+    `num_steady`: at how many of the latest validations the share did not fall.
+    """
+    long_enough = BLANK_VALIDATIONS if is_blank else 1
+    if num_steady >= long_enough:
+        return (
+            "; train with a lower optim_conf.lr or longer scheduler_conf.warmup_steps "
+            "(docs/training.md)"
+        )
+    if is_blank:
+        return "; a fine-tuned pretrained encoder often stays there for hundreds of steps"
+    return ""
 
 
 class EventFile:

@@ -351,8 +351,9 @@ class TrainState(Generic[Model]):
     def restore(self, path: Path) -> None:
         """Load the state from the checkpoint folder `path`.
 
-        Rank 0 warns if another version of torch, number of threads or kind of device may change the
-        last bits of the results.
+        It restores the progress, the weights, the optimizer, the loss scale and the random state of
+        this rank. Rank 0 warns if another version of torch, number of threads or kind of device may
+        change the last bits of the results.
         Raises CheckpointError if it is damaged, does not fit the model, or is of a training with
             other settings, units or data.
         """
