@@ -438,9 +438,11 @@ def read_files_of_weights(folder: Path) -> FilesOfWeights:
 def check_files(model_dir: Path, run: RunRecord | None) -> None:
     """Raises CheckpointError if a file is not that of the training or of the packing.
 
-    The SHA-256 of the files is in their run record; without one (None), nothing is compared. With
-    other units of the same number every word would be wrong. A pointer of Git LFS in place of the
-    weights is refused too.
+    Without this check, a file with other units, but as many, would make every word wrong. The
+    run record has the SHA-256 of the files. Files that it does not list, or that are missing, are
+    not compared. A pointer of Git LFS in place of the weights is refused too.
+
+    `run`: the run record of the folder; None: it has none, and no file is compared.
     """
     is_unpacked = model_dir.parent == unpacked_models()  # it is from a ZIP, in the cache
     to_do = f"delete {model_dir} and load the ZIP again" if is_unpacked else "put the old file back"

@@ -299,8 +299,8 @@ def _share_of_schedule(
     conf = config.scheduler_conf
     share = 0.0
     if conf.total_steps is not None:
-        num_steps = max(1, conf.total_steps - conf.warmup_steps)  # no division by 0
-        share = (step - conf.warmup_steps) / num_steps
+        steps_of_fall = max(1, conf.total_steps - conf.warmup_steps)  # no division by 0
+        share = (step - conf.warmup_steps) / steps_of_fall
     if config.max_minutes is not None:
         max_seconds = 60 * config.max_minutes
         if warmup_seconds >= max_seconds:  # the time was over in the warm-up

@@ -274,7 +274,7 @@ class TrainState(Generic[Model]):
 
     def _frozen_names(self) -> list[str]:
         """The names of the parameters that are not trained."""
-        # Without keep_vars the values would not say whether they are trained.
+        # Without keep_vars the values would be detached: none would require a gradient.
         values = self.model.state_dict(keep_vars=True)
         parameters = {
             name: value for name, value in values.items() if isinstance(value, nn.Parameter)

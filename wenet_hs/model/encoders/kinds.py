@@ -393,7 +393,7 @@ class WhisperEncoder(PretrainedEncoder):
         if num_windows > 1:
             # Each window becomes a row of the batch, with its own length.
             num_missing = num_windows * WINDOW_FRAMES - inputs.size(1)
-            inputs = F.pad(inputs, (0, 0, 0, num_missing))
+            inputs = F.pad(inputs, (0, 0, 0, num_missing))  # zeros after the last frame
             inputs = inputs.reshape(-1, WINDOW_FRAMES, inputs.size(2))
             starts_W = torch.arange(num_windows, device=lengths.device) * WINDOW_FRAMES
             lengths = (lengths[:, None] - starts_W).clamp(0, WINDOW_FRAMES).flatten()
