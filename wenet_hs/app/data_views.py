@@ -24,7 +24,7 @@ from wenet_hs.app.pages import (
     run_as_job,
     site_of,
 )
-from wenet_hs.app.places import UPLOADED
+from wenet_hs.app.places import UPLOAD_SUFFIXES
 from wenet_hs.app.projects import Project, read_recipe_options
 from wenet_hs.base.jobs import Job
 from wenet_hs.corpus.check import FAULTS, KINDS
@@ -41,6 +41,8 @@ from wenet_hs.tree.errors import DataError
 
 _REJECTED_ORDERS = ("reason", "key", "text", "path")
 """By which the rejected annotations can be sorted; the first is used if none is asked for."""
+_MAX_TYPED_NAME = 100
+"""Characters of the name of a language that are compared with known names."""
 
 
 # ---- projects
@@ -53,6 +55,7 @@ def show_projects(request: Request) -> Response:
     faults = dict[str, str]()
     for project in listed:
         try:
+            # The template reads them too. Here they are read to find errors.
             project.jobs()
             project.trainings()
         except (DataError, OSError) as error:
@@ -111,11 +114,11 @@ def show_recordings(request: Request) -> Response:
         fault=fault,
         lang=language,
         lang_fault=language_fault,
-        lang_known=describe_language(language_code),
-        given=_find_filled_fields(query, last_form, source),
-        made=made_with,
-        last=last_form,
-        suffixes=UPLOADED,
+        language_name=describe_language(language_code),
+        filled_fields=_find_filled_fields(query, last_form, source),
+        made_with=made_with,
+        last_form=last_form,
+        suffixes=UPLOAD_SUFFIXES,
         job=project.last_job("prepare"),
     )
 
@@ -137,8 +140,8 @@ def _read_last_form_of_lists(
     if kind is None:
         return sent_fields
     known_fields: dict[str, list[str]] = {"form": [kind], "path": [made_with[kind]]}
-    is_same = all(sent_fields.get(name) == values for name, values in known_fields.items())
-    return sent_fields if is_same else known_fields
+    are_of_lists = all(sent_fields.get(name) == values for name, values in known_fields.items())
+    return sent_fields if are_of_lists else known_fields
 
 
 def _find_language_text(
@@ -173,8 +176,8 @@ def _find_filled_fields(
 
 
 def send_languages(request: Request) -> Response:
-    """The names of languages that are similar to what a user typed → their codes, as JSON."""
-    typed = request.query_params.get("name", "")[:100]
+    """The languages whose names are similar to the `name` that a user typed: name → code, as JSON."""
+    typed = request.query_params.get("name", "")[:_MAX_TYPED_NAME]
     return JSONResponse(suggest_languages(typed))
 
 
@@ -261,7 +264,7 @@ def show_check(request: Request) -> Response:
     ]
     first_kind = kinds[0].name if kinds else ""
     kind = query.get("kind") or first_kind
-    excluded = lists.read_excluded(project)
+    excluded_keys = lists.read_excluded(project)
     job = project.last_job("prepare")
     return render(
         request,
@@ -270,16 +273,16 @@ def show_check(request: Request) -> Response:
         job=job,
         stats=stats,
         expected=describe_results(_train_hours(stats)) if stats else "",
-        least_minutes=find_missed_minimum(job, stats),
+        missed_minutes=find_missed_minimum(job, stats),
         kinds=kinds,
         kind=kind,
         shown=lists.select_page(findings.get(kind, ()), query.get("page", "")),
         clips=lists.read_clips(project),
-        left_out=excluded,
-        excluded=lists.select_page(excluded, query.get("excluded", ""), size=100),
+        excluded_keys=excluded_keys,
+        excluded_page=lists.select_page(excluded_keys, query.get("excluded", ""), size=100),
         num_rejected=len(lists.read_rejected_annotations(project)),
-        made=read_recipe_options(project / "data"),
-        choice=lists.read_last_form(project),
+        made_with=read_recipe_options(project / "data"),
+        last_form=lists.read_last_form(project),
     )
 
 

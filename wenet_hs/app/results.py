@@ -107,11 +107,11 @@ class ComparedTraining:
     begun: str
     """When the new one began."""
     mode: str = ""
-    """In which both are scored; empty if there is none."""
+    """The decoding mode in which both are scored; empty if there is none."""
     fault: str = ""
     """Why they are not compared in this mode; empty if they are."""
     improvement: Improvement | None = None
-    """None: they are not compared."""
+    """None: they are not compared, because there is no mode, or a fault."""
 
 
 def read_comparisons(project: Project) -> list[ComparedTraining]:
