@@ -176,7 +176,7 @@ def _find_filled_fields(
 
 
 def send_languages(request: Request) -> Response:
-    """The languages whose names are similar to the `name` that a user typed: name → code, as JSON."""
+    """The languages with names similar to what a user typed: name → code, as JSON."""
     typed = request.query_params.get("name", "")[:_MAX_TYPED_NAME]
     return JSONResponse(suggest_languages(typed))
 

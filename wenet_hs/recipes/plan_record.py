@@ -188,8 +188,8 @@ def first_change(before: PlanInputs, now: PlanInputs, plan: Path) -> InputChange
 def _changes(before: PlanInputs, now: PlanInputs, plan: Path) -> Iterator[InputChange]:
     """Each input that has changed, as `first_change` describes it.
 
-    The settings of `--override_config` are the last: only if nothing else has changed may they
-    keep the plan.
+    The settings of `--override_config` are the last, because they may keep the plan: any other
+    change comes before them, and decides.
     """
     if before.hours != now.hours:
         yield InputChange(
@@ -268,5 +268,5 @@ def _how_to_repeat(name: str, value: object) -> str:
 
 
 def _is_given(value: object) -> bool:
-    """Whether an option with this value is on the command line. A number 0 is."""
+    """Whether an option with this value was given; the number 0 is a given value."""
     return value is not None and value != ""
