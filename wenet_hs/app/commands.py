@@ -291,8 +291,9 @@ def _refuse_unexpected_options(where: object, names: Iterable[str], allowed: Seq
 
 
 def _refuse_unexpected_arguments(where: object, arguments: Iterable[str]) -> None:
-    """Raise DataError for an option of `wenet-hs prepare` that may name a file.
+    """Raise DataError for an option of `wenet-hs prepare` that this page does not write.
 
+    Such an option could name any file. Arguments that are no options are the values of options.
     `where`: the file or folder that has the arguments, for the message.
     """
     for argument in arguments:
@@ -401,7 +402,7 @@ def _read_checked_details(job: Job) -> RecipeDetails:
     """The details of a training job, checked because its project may be of somebody else.
 
     Raises DataError for options of `wenet-hs own`, settings of the training, or arguments of
-    `wenet-hs prepare` that this page does not write.
+    `wenet-hs prepare` that this page does not write, and for details that cannot be read.
     """
     _refuse_unexpected_options(job.folder, read_option_names(job), OPTIONS_OF_TRAINING)
     details = read_recipe_details(job)

@@ -128,10 +128,10 @@ def _read_last_form_of_lists(
 ) -> dict[str, list[str]]:
     """The fields of the form from which the data lists of a project were made: name → values.
 
-    These are the fields that were sent last, if the lists are of the same recordings. They are not
-    if a shell made the lists, or if the job of that form was refused. Then only the fields `form`
-    (how the transcripts are stored) and `path` are known. Without lists the fields that were sent
-    last are returned.
+    Without lists they are the fields that were sent last. They are these fields too if the lists
+    are of the recordings in them. If not, a shell has made the lists, or the form that was sent
+    last did not lead to lists. Then only two fields are known: `form` (how the transcripts are
+    stored) and `path`.
 
     `made_with`: the options of `wenet-hs own` that made the lists; empty without lists.
     """
@@ -189,7 +189,9 @@ def start_preparing(request: Request) -> Response:
 
     With the field `replace`, lists that exist are moved away first. Without it, raises DataError if
     there are lists that were made with other choices. The fields are kept, to be shown again.
-    A preview of the command changes nothing, and is not refused.
+    A preview of the command changes no file, and is given for other choices too.
+
+    Also raises ConfigError or DataError for a field that is wrong, or if the job cannot start.
     """
     project = project_of(request)
     form = form_of(request)

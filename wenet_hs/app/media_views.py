@@ -175,10 +175,12 @@ def _check_duration(name: str, path: Path) -> None:
 def send_audio(request: Request) -> Response:
     """A part of a recording as MP3; see `_find_audio` for how the address names it.
 
-    Raises DataError if the part is empty or longer than MAX_CLIP_S, or if the file may not be read.
+    Raises DataError if there is no such recording, if the part is empty or longer than MAX_CLIP_S,
+    or if the file may not be read.
     """
-    clip = _find_audio(project_of(request), request.query_params)
-    clip = replace(clip, wav=str(site_of(request).places.resolve(clip.wav)))
+    named_clip = _find_audio(project_of(request), request.query_params)
+    path = site_of(request).places.resolve(named_clip.wav)
+    clip = replace(named_clip, wav=str(path))
     if not 0 < _find_duration(clip) <= MAX_CLIP_S:
         fault = f"not a part of up to {MAX_CLIP_S} s"
         raise DataError(clip.wav, fault, "open it in another program")

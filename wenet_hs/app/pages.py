@@ -271,7 +271,7 @@ class BrowsedFolder:
 def browse_folder(
     request: Request, project: Project, uploads: str, suffixes: Sequence[str] = UPLOAD_SUFFIXES
 ) -> BrowsedFolder:
-    """The folder that the address names as `folder`, with one page of its files.
+    """The folder that the address names as `folder`, with the page of its files named as `page`.
 
     Without a folder in the address it is the folder `uploads` of the project if that exists,
     otherwise the home folder of the user. Only files with these suffixes are in the list.
@@ -285,7 +285,7 @@ def browse_folder(
     folder = places.resolve(query.get("folder") or default_folder)
     content = places.list_folder(folder)
     above = None
-    with suppress(DataError):
+    with suppress(DataError):  # the folder above may not be read
         above = places.resolve(folder.parent)
     endings = tuple(suffixes)
     files = [path for path in content.files if path.name.lower().endswith(endings)]

@@ -338,7 +338,7 @@ def _tree_steps(options: OwnOptions) -> Iterator[Step]:
 
 
 def _cmvn_steps(options: OwnOptions) -> Iterator[Step]:
-    """Stage 3: write the plan of the trainings, and compute mean and variance of its features."""
+    """Stage 3: write the plan of the trainings, and compute mean and variance of the features."""
     yield plan_command(options)
     yield Command(
         words=("cmvn",),

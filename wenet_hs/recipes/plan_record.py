@@ -122,6 +122,7 @@ def make_inputs(options: PlanOptions, draft: Draft) -> PlanInputs:
     Folders are relative to that of the plan, so that a project may be moved as a whole.
     """
     return PlanInputs(
+        # Without `relative_path`, because the lists are always in a folder.
         data=os.path.relpath(options.data.absolute(), options.out.absolute()),
         hours=draft.hours,
         size=options.size,
@@ -202,7 +203,7 @@ def _changes(before: PlanInputs, now: PlanInputs, plan: Path) -> Iterator[InputC
         value_now = getattr(now, name)
         if value_before != value_now:
             yield _option_change(name, value_before, value_now, plan)
-    if before.config_sha256 != now.config_sha256:
+    if before.config_sha256 != now.config_sha256:  # an equal copy at another path is no change
         yield _config_change(before, now)
     if before.unit != now.unit:
         yield _option_change("unit", before.unit, now.unit, plan)

@@ -133,7 +133,7 @@ def _request_stop(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def _handled_by(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Let a function handle the stop signals as long as the block runs, and then the old handlers.
+    """Let a function handle the stop signals as long as the block runs; then restore the handlers.
 
     A signal that this process ignores stays ignored.
     """
@@ -166,13 +166,13 @@ class _Runner:
         """`wenet-hs progress`, the live line of the trainings; None: it does not run."""
         self._others: list[subprocess.Popen[bytes]] = []
         """The processes that are no trainings: the live line, and the command of a step."""
-        self._guarded_end, self._own_end = os.pipe()
+        self._pipe_reader, self._pipe_writer = os.pipe()
         """A pipe that tells the guards when this process has ended.
 
         The guards inherit its reading end. Only this process has the writing end, which the system
         closes when it ends.
         """
-        os.set_inheritable(self._guarded_end, True)
+        os.set_inheritable(self._pipe_reader, True)
 
     def run_stage(self, stage: Stage) -> None:
         """Run the steps one after the other. Raises StageFailed if a command fails."""
@@ -306,7 +306,7 @@ class _Runner:
             environment: variables beside those of this process.
         """
         # -I and -S: it starts faster without the variables and packages of the user.
-        guard = [sys.executable, "-IS", guarded_process.__file__, str(self._guarded_end)]
+        guard = [sys.executable, "-IS", guarded_process.__file__, str(self._pipe_reader)]
         # No command imports a module from the folder in which the user works.
         variables = {**os.environ, "PYTHONSAFEPATH": "1", **(environment or {})}
         return subprocess.Popen(
@@ -346,5 +346,5 @@ class _Runner:
                 process.wait()
         self._trainings.clear()
         self._others.clear()
-        for descriptor in (self._guarded_end, self._own_end):
+        for descriptor in (self._pipe_reader, self._pipe_writer):
             os.close(descriptor)
