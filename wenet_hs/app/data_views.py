@@ -89,19 +89,12 @@ def show_recordings(request: Request) -> Response:
     query = request.query_params
     made_with = read_recipe_options(project / "data")
     last_form = _read_last_form_of_lists(project, made_with)
-    language = _find_language_text(query, last_form, made_with)
-    language_code = UNDETERMINED
-    language_fault = ""
-    try:
-        if language.strip():
-            language_code = find_language(language)
-    except ValueError as error:
-        language_fault = str(error)
+    language = _recognise_language(_find_language_text(query, last_form, made_with))
     source = None
     fault = ""
     try:
         if query.get("path"):
-            source = recognise(site_of(request).places.resolve(query["path"]), language_code)
+            source = recognise(site_of(request).places.resolve(query["path"]), language.code)
     except DataError as error:
         fault = str(error)
     browsed = browse_folder(request, project, "recordings")
@@ -112,9 +105,9 @@ def show_recordings(request: Request) -> Response:
         **browsed.template_values(),
         source=source,
         fault=fault,
-        lang=language,
-        lang_fault=language_fault,
-        language_name=describe_language(language_code),
+        lang=language.text,
+        lang_fault=language.fault,
+        language_name=describe_language(language.code),
         filled_fields=_find_filled_fields(query, last_form, source),
         made_with=made_with,
         last_form=last_form,
@@ -155,6 +148,28 @@ def _find_language_text(
     if last_form.get("lang"):
         return last_form["lang"][0]
     return made_with.get("lang", "")
+
+
+class _ShownLanguage(NamedTuple):
+    """The language in the form of recordings."""
+
+    text: str
+    """What its field shows: a name, a code, or what a user typed instead."""
+    code: str
+    """UNDETERMINED if the field is empty, or has no known language."""
+    fault: str
+    """Why the text is no language; empty if it is one, or if the field is empty."""
+
+
+def _recognise_language(text: str) -> _ShownLanguage:
+    """The language of a text in the field of the form, or what is wrong with the text."""
+    if not text.strip():
+        return _ShownLanguage(text, code=UNDETERMINED, fault="")
+    try:
+        code = find_language(text)
+    except ValueError as error:
+        return _ShownLanguage(text, code=UNDETERMINED, fault=str(error))
+    return _ShownLanguage(text, code=code, fault="")
 
 
 def _find_filled_fields(

@@ -180,14 +180,26 @@ def _list_queue(job: Job | None, records: Sequence[Record]) -> list[_QueuedFile]
 
 
 def _find_untranscribed(files: Iterable[Path], records: Sequence[Record]) -> list[Path]:
-    """The files that no model has transcribed yet, with one file per recording.
-
-    A recording with an annotation file beside it is represented by this file, so that the
-    transcript can have the tiers of the file. For talk.wav that is talk.eaf or talk.wav.eaf.
+    """The files to transcribe that no model has transcribed yet, with one file per recording.
 
     Args:
         files: recordings and annotation files of one folder.
         records: the transcripts of the project.
+    """
+    untranscribed = list[Path]()
+    for path in _choose_file_per_recording(files):
+        # `is_of` also asks for a model. That of the record itself is always right.
+        is_transcribed = any(record.is_of(path, record.model) for record in records)
+        if not is_transcribed:
+            untranscribed.append(path)
+    return untranscribed
+
+
+def _choose_file_per_recording(files: Iterable[Path]) -> list[Path]:
+    """One file per recording of a folder: its annotation file, or else the recording itself.
+
+    With an annotation file the transcript can have the tiers of this file. For talk.wav that is
+    talk.eaf or talk.wav.eaf. The annotation files come first, then the recordings without one.
     """
     media = list[Path]()
     annotation_files = dict[str, Path]()  # by name without suffix; of several the last one
@@ -196,18 +208,12 @@ def _find_untranscribed(files: Iterable[Path], records: Sequence[Record]) -> lis
             annotation_files[path.stem] = path
         else:
             media.append(path)
-    candidates = list(annotation_files.values())
+    chosen_files = list(annotation_files.values())
     for path in media:
         has_annotation_file = path.stem in annotation_files or path.name in annotation_files
         if not has_annotation_file:
-            candidates.append(path)
-    untranscribed = list[Path]()
-    for path in candidates:
-        # `is_of` also asks for a model. That of the record itself is always right.
-        is_transcribed = any(record.is_of(path, record.model) for record in records)
-        if not is_transcribed:
-            untranscribed.append(path)
-    return untranscribed
+            chosen_files.append(path)
+    return chosen_files
 
 
 def start_transcription(request: Request) -> Response:
