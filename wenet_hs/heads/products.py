@@ -57,7 +57,7 @@ def linear(
 
 def _should_use_onednn(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Whether oneDNN's operator can compute this product, and PyTorch would not call it itself."""
-    # The first question, because torch.export cannot trace get_float32_matmul_precision.
+    # This is asked first, because torch.export cannot trace get_float32_matmul_precision.
     if torch.compiler.is_compiling():
         return False
     if not _HAS_ONEDNN or not input.device.type == weight.device.type == "cpu":
