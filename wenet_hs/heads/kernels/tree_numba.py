@@ -6,9 +6,9 @@ from its leaf up to the root, so no table of paths is needed. Over all nodes: on
 product with all node vectors.
 
 An edge is a number, as in `HSoftmaxHead.edges`: twice the inner node above it, plus 1 if it leads
-to the right child. -1 is the edge to the root. The turn of a decision is +1 to the left and -1 to the
-right. With z the score of the node and s = turn · z, the probability of the turn is σ(s) and its
-cost is -log σ(s) = log1p(exp(-|s|)) - min(s, 0).
+to the right child. -1 is the edge to the root. The turn of a decision is +1 to the left and -1 to
+the right. With z the score of the node and s = turn · z, the probability of the turn is σ(s) and
+its cost is -log σ(s) = log1p(exp(-|s|)) - min(s, 0).
 
 Import it inside the function that runs a kernel, because it imports numba.
 
@@ -171,7 +171,9 @@ def _weight_gradient(hidden_ND, grad_N, decisions, order, starts, out_U, grad_KD
         while starts[node] >= (task + 1) * share:
             task += 1
             bounds[task] = node
-    for rest in range(task + 1, _TASKS + 1):
+    for rest in range(
+        task + 1, _TASKS + 1
+    ):  # the last task with nodes ends there; others are empty
         bounds[rest] = num_touched
     for task in prange(_TASKS):
         for node in range(bounds[task], bounds[task + 1]):
@@ -386,6 +388,7 @@ def _leaf_log_probs(z_NI, children_I2):  # type: ignore[no-untyped-def]
                 logs_I[i] = log1p_unit(exp_minus(abs(z_I[i])))
             sums[0] = _ZERO
             for i in range(num_inner):
+                # log σ(z) = min(z, 0) - log1p(exp(-|z|)), and log σ(-z) has -max(z, 0).
                 own = sums[i] - logs_I[i]
                 sums[children_I2[i, 0]] = own + min(z_I[i], _ZERO)
                 sums[children_I2[i, 1]] = own - max(z_I[i], _ZERO)
