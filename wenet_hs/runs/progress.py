@@ -149,8 +149,10 @@ def estimate_seconds_left(
 ) -> float | None:
     """The time until all of `num_trainings` have ended, if `jobs` of them run at a time.
 
-    A training that has not begun is expected to take as long as the longest one that runs.
-    `trainings` are those that have begun. None before the time of one of them is known.
+    A training that has not begun is expected to take as long as the longest one that runs. The
+    remaining work is divided by `jobs`, but the result is not less than the longest time that one
+    training has left. `trainings` are those that have begun. None as long as the time left is known
+    for none of them.
     """
     seconds_left = list[float]()
     longest = 0.0

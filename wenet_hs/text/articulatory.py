@@ -41,7 +41,7 @@ _WEIGHTS = "data/feature_weights.csv"
 _INSTALL = 'pip install "wenet_hs[trees]"'
 _FEATURE_VALUES = {"-": -1, "0": 0, "+": 1}
 _TONE_WEIGHT = 0.25
-"""Of the two features of tone, which have no weight in panphon. Most features have this weight."""
+"""The weight of most features, used for the two of tone, which have none in panphon."""
 _DIACRITIC_COORDINATE = 0.25
 """Coordinate of a diacritic. Its square is a quarter of `_TONE_WEIGHT`, the squared distance of one
 step (from 0 to +) in most features.

@@ -202,9 +202,10 @@ class _Segmentation(NamedTuple):
     """A division of the first letters of a text into words."""
 
     cost: tuple[int, int]
-    """Letters that are in no word of the table, and words, to which these letters count.
+    """The number of letters that are in no word of the table, and the number of words.
 
-    The smaller one is better: first the letters are compared, then the words.
+    Such a letter counts as a word too. The smaller cost is better: the numbers of letters are
+    compared first.
     """
     words: tuple[str, ...]
 
@@ -221,7 +222,7 @@ class SegmentingTokenizer(PhoneTokenizer):
         units = list[str]()
         for word in super().split(text):
             if self._id_of_text(word) is not None:
-                parts = [word]
+                parts = [word]  # it may have other scripts too, so it is not divided by script
             else:
                 parts = _NO_SPACES_OR_OTHER.findall(word)
             for part in parts:
@@ -232,7 +233,10 @@ class SegmentingTokenizer(PhoneTokenizer):
         return units
 
     def _set_table(self, table: UnitTable) -> None:
-        """Sets the table and `_longest`, the length of the longest word in scripts without spaces."""
+        """Sets the table and what is computed from it.
+
+        `_longest` is the length of its longest word in a script without spaces.
+        """
         super()._set_table(table)
         lengths = [len(unit) for unit in table.units if _NO_SPACES.match(unit)]
         self._longest = max(lengths, default=1)
