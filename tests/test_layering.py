@@ -291,8 +291,6 @@ SHARED_NAMES = {
     "CostOfPaths": "the autograd function of one kernel, for Numba and for Triton",
     "run": "every command has it, and the program below which jobs run",
     "main": "of each program",
-    "prepare": "every form of recordings has it; the view of the page that starts it",
-    "train": "the training of recognisers, and the view of the page that starts it",
 }
 """Names that mean something else in several modules, and why they are not renamed."""
 

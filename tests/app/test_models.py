@@ -404,7 +404,16 @@ def test_confusions_have_an_example_to_hear_and_units_are_sorted_by_their_recall
 
 def test_uploaded_recordings_are_chosen_once_until_they_are_transcribed(app: App) -> None:
     write_model_folder(app.project / "exp/softmax")
-    for name in ("a.wav", "a.eaf", "b.flac", "c.txt", "done.mp3", "done.json"):
+    for name in (
+        "a.wav",
+        "a.eaf",
+        "b.flac",
+        "c.txt",
+        "d.wav",
+        "d.wav.eaf",
+        "done.mp3",
+        "done.json",
+    ):
         write_atomic(app.project / "to_transcribe" / name, "")
     write_transcript(app.project, app.project / "to_transcribe/done.mp3", "done")
     write_atomic(app.project / "exp-2/base/train.yaml", "")
@@ -414,7 +423,7 @@ def test_uploaded_recordings_are_chosen_once_until_they_are_transcribed(app: App
     assert re.findall(r"<option>(.*?)<", html) == ["exp/softmax", "exp-2/base"], (
         "scored models first"
     )
-    assert re.findall(r'to_transcribe/([\w.]+)" checked', html) == ["a.eaf", "b.flac"]
+    assert re.findall(r'to_transcribe/([\w.]+)" checked', html) == ["a.eaf", "b.flac", "d.wav.eaf"]
     assert "c.txt" not in html
 
 

@@ -47,8 +47,8 @@ def test_links_are_resolved(tmp_path: Path, outside: Path) -> None:
     ):
         with pytest.raises(DataError):
             places.resolve(f"{root}/{wrong}" if not wrong.startswith("/") else wrong)
-    folders, files = places.list_folder(root)
-    assert ([path.name for path in folders], files) == (["in"], [])
+    content = places.list_folder(root)
+    assert ([path.name for path in content.folders], content.files) == (["in"], [])
 
 
 @pytest.mark.parametrize(

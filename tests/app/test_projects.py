@@ -30,7 +30,7 @@ from recipe_projects import write_options
 
 from wenet_hs.annotation.textgrid import write_textgrid
 from wenet_hs.annotation.tiers import Tier
-from wenet_hs.app import data_views
+from wenet_hs.app import media_views
 from wenet_hs.app.projects import Projects
 from wenet_hs.base.files import lock_holder
 from wenet_hs.corpus.columns import find_columns
@@ -201,7 +201,7 @@ def test_uploads_are_whole_or_absent_and_limited(app: App, monkeypatch: pytest.M
     assert upload(app, "b.wav", b"1", to="../data") == 400
     assert upload(app, "b.exe", b"1") == 400
     assert upload(app, "b.wav", b"1", Origin="http://evil.example") == 403
-    monkeypatch.setattr(data_views, "MAX_UPLOAD_BYTES", 10)
+    monkeypatch.setattr(media_views, "MAX_UPLOAD_BYTES", 10)
     assert upload(app, "big.wav", b"x" * 11) == 400
     sent = {"Origin": ORIGIN, "Content-Type": "application/octet-stream", "Content-Length": "5"}
     parts = iter([b"12345", b"67890", b"1"])  # more than was declared
@@ -211,7 +211,7 @@ def test_uploads_are_whole_or_absent_and_limited(app: App, monkeypatch: pytest.M
         ).status_code
         == 400
     )
-    monkeypatch.setattr(data_views, "MAX_UPLOADS", 1)
+    monkeypatch.setattr(media_views, "MAX_UPLOADS", 1)
     assert upload(app, "d.wav", b"1") == 400
     assert [path.name for path in (app.project / "recordings").iterdir()] == ["a.wav"]
 

@@ -30,7 +30,7 @@ from wenet_hs.annotation.corrections import (
 from wenet_hs.annotation.recordings import Record, find_record, write_record
 from wenet_hs.annotation.textgrid import write_textgrid
 from wenet_hs.annotation.tiers import Tier, TimedText, TranscribedRecording, TranscribedSegment
-from wenet_hs.app import data_views
+from wenet_hs.app import media_views
 from wenet_hs.corpus.edits import read_added
 from wenet_hs.data.peaks import PEAKS_PER_SECOND
 from wenet_hs.manifest.data_list import Utterance, write_data_list
@@ -592,7 +592,7 @@ def test_old_and_new_model_are_compared_on_the_same_test_set(app: App) -> None:
 
 def test_long_recordings_are_refused_in_one_line(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     content = write_audio(app.home / "long.wav", 4.0).read_bytes()
-    monkeypatch.setattr(data_views, "MAX_UPLOAD_HOURS", 3 / 3600)
+    monkeypatch.setattr(media_views, "MAX_UPLOAD_HOURS", 3 / 3600)
     headers = {"Origin": ORIGIN, "Content-Type": "application/octet-stream", "Accept": "text/plain"}
 
     def upload(name: str, sent: bytes) -> tuple[int, str]:

@@ -17,7 +17,7 @@ from praatio.textgrid import openTextgrid
 from pympi.Elan import Eaf
 
 from wenet_hs.annotation.recordings import Record, read_record
-from wenet_hs.bin import align, recognize, transcribe
+from wenet_hs.bin import align, recognize, transcribe, transcribe_flags
 from wenet_hs.decode.segments import find_speech
 from wenet_hs.manifest.data_list import Utterance, write_data_list
 from wenet_hs.recognizer import load_model
@@ -383,3 +383,8 @@ def test_the_segments_of_a_tier_are_transcribed_and_filled(
         assert error_line(run_line(transcribe, wrong), capsys).startswith(message)
     assert run_line(transcribe, f"{line} nothing --elan {out}2") == 2
     assert "talk.eaf: no tier 'nothing'; there are: default, utt" in capsys.readouterr().err
+
+
+def test_every_rule_of_the_flags_is_checked() -> None:
+    rules = [name for name in vars(transcribe_flags) if name.startswith(("_require", "_refuse"))]
+    assert [rule.__name__ for rule in transcribe_flags.RULES] == rules and len(rules) == 14

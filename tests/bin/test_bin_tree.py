@@ -12,7 +12,7 @@ import torch
 from command_line import Capsys, error_line, run_line
 
 from wenet_hs.bin import tree as command
-from wenet_hs.bin.tree import figures
+from wenet_hs.bin.tree import describe_tree
 from wenet_hs.manifest.data_list import Utterance, write_data_list
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import NaryTree, Tree, load_tree
@@ -74,7 +74,7 @@ def test_build_counts_the_units_of_lists_and_text(folder: Path, capsys: Capsys) 
         "num_utterances": 3,
     }
     assert tree.options == source
-    assert capsys.readouterr().out == f"tree.json: {figures(tree)}\n"
+    assert capsys.readouterr().out == f"tree.json: {describe_tree(tree)}\n"
     tree = built("--weighting per_language --tokenizer phone --units abc.txt")
     # phones: "aab" is not in the table; ca: <unk>, a, eos of 3; es: b, c and two eos of 4
     assert tree.frequencies.tolist() == pytest.approx(
@@ -240,13 +240,13 @@ def show(flags: str) -> int:
 
 
 def test_redundancy_is_the_code_length_above_the_entropy() -> None:
-    assert figures(Tree.huffman([3, 1])) == (
+    assert describe_tree(Tree.huffman([3, 1])) == (
         "huffman tree of 2 units | depth 1 | mean code length 1.000 bits | entropy 0.811 bits | "
         "redundancy 0.189 bits (18.9 %)"
     )
-    assert figures(Tree.huffman([1])).endswith("redundancy 0.000 bits")
+    assert describe_tree(Tree.huffman([1])).endswith("redundancy 0.000 bits")
     for size in range(1, 40):  # sums of logarithms are not exact
-        assert "-0.0" not in figures(Tree.huffman([2.0**-n for n in range(size)]))
+        assert "-0.0" not in describe_tree(Tree.huffman([2.0**-n for n in range(size)]))
 
 
 def test_figures_options_the_most_frequent_units_a_table_by_language_and_drawings(

@@ -1,329 +1,354 @@
 # SPDX-License-Identifier: Apache-2.0
 """Projects, recordings and their check: the pages before a training."""
 
-import json
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
-from hashlib import sha256
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from anyio import from_thread
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from wenet_hs.annotation.recordings import read_record
 from wenet_hs.app import commands, lists
+from wenet_hs.app.commands import FormValues
 from wenet_hs.app.job_details import read_recipe_details
-from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, site_of, start
-from wenet_hs.app.places import TARGETS, UPLOADED, check_file_name
-from wenet_hs.app.projects import read_recipe_options
-from wenet_hs.base.files import file_sha256, read_cached
+from wenet_hs.app.pages import (
+    browse_folder,
+    form_of,
+    go_to,
+    is_preview,
+    project_of,
+    render,
+    routes_of,
+    run_as_job,
+    site_of,
+)
+from wenet_hs.app.places import UPLOADED
+from wenet_hs.app.projects import Project, read_recipe_options
 from wenet_hs.base.jobs import Job
 from wenet_hs.corpus.check import FAULTS, KINDS
 from wenet_hs.corpus.expectations import describe_results
-from wenet_hs.corpus.forms import recognise
+from wenet_hs.corpus.forms import Source, recognise
 from wenet_hs.corpus.languages import (
     UNDETERMINED,
     describe_language,
     find_language,
     suggest_languages,
 )
-from wenet_hs.data.audio import AudioError, TooLongError, read_duration
-from wenet_hs.data.media import ALL_SUFFIXES
-from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.recipes.own_options import FORMS
-from wenet_hs.report.audio import encode_clip
-from wenet_hs.tree.atomic import open_atomic, write_atomic
 from wenet_hs.tree.errors import DataError
 
-_UPLOADING, _MUTEX = set[Path](), threading.Lock()
-MAX_UPLOAD_BYTES, MAX_UPLOADS, MAX_UPLOAD_HOURS, MAX_CLIP_S = 4 << 30, 5000, 12, 600
+_REJECTED_ORDERS = ("reason", "key", "text", "path")
+"""By which the rejected annotations can be sorted; the first is used if none is asked for."""
+
+
+# ---- projects
 
 
 def show_projects(request: Request) -> Response:
-    site, faults = site_of(request), dict[str, str]()
-    projects = site.projects.list()
-    for one in projects:
+    """The list of all projects. A project whose files are damaged is shown with the error."""
+    projects = site_of(request).projects
+    listed = projects.list()
+    faults = dict[str, str]()
+    for project in listed:
         try:
-            one.jobs(), one.trainings()
+            project.jobs()
+            project.trainings()
         except (DataError, OSError) as error:
-            faults[one.name] = str(error)
-    return render(
-        request, "projects.html", projects=projects, faults=faults, folder=site.projects.folder
-    )
+            faults[project.name] = str(error)
+    return render(request, "projects.html", projects=listed, faults=faults, folder=projects.folder)
 
 
 def create_project(request: Request) -> Response:
-    return go_to(site_of(request).projects.create(form_of(request).get("name", "")), "recordings")
+    """Make a project with the name of the form and go to its first page."""
+    name = form_of(request).get("name", "")
+    project = site_of(request).projects.create(name)
+    return go_to(project, "recordings")
+
+
+def open_project(request: Request) -> Response:
+    """Go to the first page of a project."""
+    return go_to(project_of(request), "recordings")
+
+
+# ---- recordings
 
 
 def show_recordings(request: Request) -> Response:
-    """The folders to choose from, or the contents of the chosen one."""
-    project, places, query = project_of(request), site_of(request).places, request.query_params
-    made, last = read_recipe_options(project / "data"), lists.read_choice(project)
-    form = next((one for one in FORMS if one in made), "")
-    of_choice = last.get("form"), last.get("path")
-    if form and of_choice != (
-        [form],
-        [made[form]],
-    ):  # the lists are of a shell, or the last job was refused
-        last = {"form": [form], "path": [made[form]]}
-    lang = query.get("lang", next(iter(last.get("lang", ())), made.get("lang", "")))
-    source, fault, lang_fault, code = None, "", "", UNDETERMINED
+    """The page on which a user chooses recordings and describes them in a form.
+
+    If the address has the `path` of recordings, the page shows what they contain, and the form. A
+    path that has no recordings is shown as a fault, as is an unknown language.
+    Without `path` it shows what was chosen last, and folders to choose from.
+    """
+    project = project_of(request)
+    query = request.query_params
+    made_with = read_recipe_options(project / "data")
+    last_form = _read_last_form_of_lists(project, made_with)
+    language = _find_language_text(query, last_form, made_with)
+    language_code = UNDETERMINED
+    language_fault = ""
     try:
-        code = find_language(lang) if lang.strip() else code
+        if language.strip():
+            language_code = find_language(language)
     except ValueError as error:
-        lang_fault = str(error)
+        language_fault = str(error)
+    source = None
+    fault = ""
     try:
-        source = recognise(places.resolve(query["path"]), code) if query.get("path") else None
+        if query.get("path"):
+            source = recognise(site_of(request).places.resolve(query["path"]), language_code)
     except DataError as error:
         fault = str(error)
-    given = (
-        {name: query.getlist(name) for name in query} if "form" in query else last
-    )  # the page before has sent it
-    values: dict[str, Any] = {
-        "source": source,
-        "fault": fault,
-        "lang": lang,
-        "made": made,
-        "last": last,
-    }
-    values |= {
-        "lang_fault": lang_fault,
-        "lang_known": describe_language(code),
-        "suffixes": UPLOADED,
-    }
-    values["job"] = project.last_job("prepare")
-    values["given"] = (
-        given if source and "unit" in given and given.get("path") == [str(source.path)] else {}
+    browsed = browse_folder(request, project, "recordings")
+    return render(
+        request,
+        "recordings.html",
+        project=project,
+        **browsed.template_values(),
+        source=source,
+        fault=fault,
+        lang=language,
+        lang_fault=language_fault,
+        lang_known=describe_language(language_code),
+        given=_find_filled_fields(query, last_form, source),
+        made=made_with,
+        last=last_form,
+        suffixes=UPLOADED,
+        job=project.last_job("prepare"),
     )
-    return render(request, "recordings.html", **values, **browse(request, project, "recordings"))
+
+
+def _read_last_form_of_lists(
+    project: Project, made_with: Mapping[str, str]
+) -> dict[str, list[str]]:
+    """The fields of the form from which the data lists of a project were made: name → values.
+
+    These are the fields that were sent last, if the lists are of the same recordings. They are not
+    if a shell made the lists, or if the job of that form was refused. Then only the fields `form`
+    (how the transcripts are stored) and `path` are known. Without lists the fields that were sent
+    last are returned.
+
+    `made_with`: the options of `wenet-hs own` that made the lists; empty without lists.
+    """
+    sent_fields = lists.read_last_form(project)
+    kind = next((name for name in FORMS if name in made_with), None)
+    if kind is None:
+        return sent_fields
+    known_fields: dict[str, list[str]] = {"form": [kind], "path": [made_with[kind]]}
+    is_same = all(sent_fields.get(name) == values for name, values in known_fields.items())
+    return sent_fields if is_same else known_fields
+
+
+def _find_language_text(
+    query: QueryParams,
+    last_form: Mapping[str, Sequence[str]],
+    made_with: Mapping[str, str],
+) -> str:
+    """What the field of the language shows: that of the address, the last form, or the lists."""
+    if "lang" in query:
+        return query["lang"]
+    if last_form.get("lang"):
+        return last_form["lang"][0]
+    return made_with.get("lang", "")
+
+
+def _find_filled_fields(
+    query: QueryParams, last_form: Mapping[str, Sequence[str]], source: Source | None
+) -> Mapping[str, Sequence[str]]:
+    """The fields of the form of recordings as the user filled them before: name → values.
+
+    They are in the address after the button that shows the name of the language. Otherwise they are
+    those of `last_form`. Empty if there are no recordings (`source`), if the fields are of other
+    recordings, or if `last_form` has not all fields.
+    """
+    fields: Mapping[str, Sequence[str]] = last_form
+    if "form" in query:
+        fields = {name: query.getlist(name) for name in query}
+    is_whole_form = "unit" in fields  # a field that is always sent
+    if source is None or not is_whole_form or fields.get("path") != [str(source.path)]:
+        return {}
+    return fields
 
 
 def send_languages(request: Request) -> Response:
-    """Names of languages that are like what was typed → their codes."""
-    return JSONResponse(suggest_languages(request.query_params.get("name", "")[:100]))
+    """The names of languages that are similar to what a user typed → their codes, as JSON."""
+    typed = request.query_params.get("name", "")[:100]
+    return JSONResponse(suggest_languages(typed))
 
 
-def prepare(request: Request) -> Response:
-    """Make the lists. With the field `replace`, those of other recordings are moved away first."""
-    project, form = project_of(request), form_of(request)
-
-    def move_lists() -> None:
-        if form.get("replace") and project.target("data").is_dir():
-            number = next(
-                number
-                for number in range(1, 10_000)
-                if not (project / f"data-old-{number}").exists()
-            )
-            (project / "data").rename(project / f"data-old-{number}")
-        chosen = {name: form.getlist(name) for name in form if name != "replace"}
-        write_atomic(project.target(".app") / lists.CHOICE, json.dumps(chosen, ensure_ascii=False))
-
-    options = commands.prepare_options(project, form, site_of(request).places)
-    if not form.get("replace") and not form.get("preview"):
-        commands.refuse_other_lists(project, options)
-    command = commands.prepare_command(options)
-    return start(request, project, "prepare", command, "check", before=move_lists)
+# ---- making of lists
 
 
-def prepare_again(request: Request) -> Response:
+def start_preparing(request: Request) -> Response:
+    """Start the job that makes data lists of the recordings that a form describes.
+
+    With the field `replace`, lists that exist are moved away first. Without it, raises DataError if
+    there are lists that were made with other choices. The fields are kept, to be shown again.
+    A preview of the command changes nothing, and is not refused.
+    """
     project = project_of(request)
-    return start(request, project, "prepare", commands.prepare_again_command(project), "check")
+    form = form_of(request)
+    should_replace = bool(form.get("replace"))
+    options = commands.read_prepare_options(project, form, site_of(request).places)
+    if not should_replace and not is_preview(request):
+        commands.refuse_other_lists(project, options)
+
+    def change_files() -> None:
+        if should_replace:
+            _move_lists_away(project)
+        _keep_form(project, form)
+
+    command = commands.make_prepare_command(options)
+    return run_as_job(request, project, "prepare", command, "check", before=change_files)
+
+
+def _move_lists_away(project: Project) -> None:
+    """Rename the folder `data` of a project to `data-old-1`, or to the first number that is free.
+
+    Nothing happens if there is no such folder. Raises DataError if it is a link that leads out of
+    the project.
+    """
+    data = project.writable_path("data")
+    if not data.is_dir():
+        return
+    number = 1
+    while (project / f"data-old-{number}").exists():
+        number += 1
+    data.rename(project / f"data-old-{number}")
+
+
+def _keep_form(project: Project, form: FormValues) -> None:
+    """Keep the fields of the form of recordings, without the one that replaces lists."""
+    fields = {name: form.getlist(name) for name in form if name != "replace"}
+    lists.write_last_form(project, fields)
+
+
+def start_preparing_again(request: Request) -> Response:
+    """Start the job that makes the data lists of a project again, with the same options."""
+    project = project_of(request)
+    command = commands.make_prepare_again_command(project)
+    return run_as_job(request, project, "prepare", command, "check")
+
+
+# ---- check
+
+
+class _FindingKind(NamedTuple):
+    """A row of the table of findings."""
+
+    name: str
+    num_findings: int
+    is_fault: bool
+    to_do: str
 
 
 def show_check(request: Request) -> Response:
-    """What was found in the lists; the utterances of one kind of finding."""
-    project, query = project_of(request), request.query_params
-    stats, found = lists.read_project_stats(project), lists.read_findings(project)
+    """The page of the check: the hours in the data lists, and what was found in them.
+
+    Of the findings it shows one kind: the `kind` in the address, or the first one. It also lists
+    the utterances that a user leaves out. Without lists `stats` is empty, and the page says so.
+    """
+    project = project_of(request)
+    query = request.query_params
+    stats = lists.read_project_stats(project)
+    findings = lists.read_findings(project)
     kinds = [
-        (kind, len(found[kind]), kind in FAULTS, KINDS[kind]) for kind in KINDS if kind in found
+        _FindingKind(kind, len(findings[kind]), is_fault=kind in FAULTS, to_do=to_do)
+        for kind, to_do in KINDS.items()
+        if kind in findings
     ]
-    kind = query.get("kind") or (kinds[0][0] if kinds else "")
-    shown = lists.page_of(found.get(kind, ()), query.get("page", ""))
-    left_out = lists.read_excluded(project)
-    values: dict[str, Any] = {
-        "stats": stats,
-        "kinds": kinds,
-        "kind": kind,
-        "shown": shown,
-        "left_out": left_out,
-    }
-    values["expected"] = (
-        describe_results(stats["total"]["hours"].get("train", 0.0)) if stats else ""
-    )
-    values["excluded"] = lists.page_of(left_out, query.get("excluded", ""), 100)
-    values["num_rejected"] = len(lists.read_rejected_annotations(project))
+    first_kind = kinds[0].name if kinds else ""
+    kind = query.get("kind") or first_kind
+    excluded = lists.read_excluded(project)
     job = project.last_job("prepare")
-    values |= {"clips": lists.read_clips(project), "job": job}
-    values["least_minutes"] = missed_minimum(job, stats)
-    values |= {"made": read_recipe_options(project / "data"), "choice": lists.read_choice(project)}
-    return render(request, "check.html", project=project, **values)
+    return render(
+        request,
+        "check.html",
+        project=project,
+        job=job,
+        stats=stats,
+        expected=describe_results(_train_hours(stats)) if stats else "",
+        least_minutes=find_missed_minimum(job, stats),
+        kinds=kinds,
+        kind=kind,
+        shown=lists.select_page(findings.get(kind, ()), query.get("page", "")),
+        clips=lists.read_clips(project),
+        left_out=excluded,
+        excluded=lists.select_page(excluded, query.get("excluded", ""), size=100),
+        num_rejected=len(lists.read_rejected_annotations(project)),
+        made=read_recipe_options(project / "data"),
+        choice=lists.read_last_form(project),
+    )
 
 
-def missed_minimum(job: Job | None, stats: Mapping[str, Any]) -> float | None:
-    """The minutes of training speech that a job needed; None if it did not fail for too few.
+def find_missed_minimum(job: Job | None, stats: Mapping[str, Any]) -> float | None:
+    """The minutes of training speech that a job required, if it failed and found fewer.
 
-    `stats`: the content of data/stats.json, empty if there is none.
+    None in all other cases: without a job, its options or data lists, if it did not fail, or if it
+    found enough. `stats`: the content of data/stats.json; empty without lists.
     """
     details = read_recipe_details(job)
-    if job is None or details is None or not stats or job.state != "failed":
+    if job is None or details is None:
         return None
-    minutes = 60 * stats["total"]["hours"].get("train", 0.0)
-    least = details.options.min_minutes
-    return least if minutes < least else None
+    if not stats or job.state != "failed":
+        return None
+    min_minutes = details.options.min_minutes
+    has_enough = 60 * _train_hours(stats) >= min_minutes
+    return None if has_enough else min_minutes
+
+
+def _train_hours(stats: Mapping[str, Any]) -> float:
+    """The hours of training speech in the content of data/stats.json."""
+    hours: float = stats["total"]["hours"].get("train", 0.0)
+    return hours
 
 
 def show_rejected(request: Request) -> Response:
-    """Every annotation that is not used, with its reason."""
-    project, query = project_of(request), request.query_params
+    """The page of all annotations that are not used, with their reasons.
+
+    They are sorted by the `order` in the address, or by reason.
+    """
+    project = project_of(request)
+    query = request.query_params
     order = query.get("order", "")
-    order = order if order in ("key", "text", "path") else "reason"
-    rows = sorted(lists.read_rejected_annotations(project), key=attrgetter(order))
-    shown = lists.page_of(rows, query.get("page", ""), 50)
+    if order not in _REJECTED_ORDERS:
+        order = _REJECTED_ORDERS[0]
+    annotations = sorted(lists.read_rejected_annotations(project), key=attrgetter(order))
     return render(
         request,
         "rejected.html",
         project=project,
-        shown=shown,
+        shown=lists.select_page(annotations, query.get("page", ""), size=50),
         has_audio=lists.has_audio,
         order=order,
     )
 
 
-def exclude(request: Request) -> Response:
-    project, form = project_of(request), form_of(request)
-    lists.set_excluded(project, form.get("key", ""), is_excluded=form.get("excluded") == "yes")
+def update_excluded(request: Request) -> Response:
+    """Leave the utterance of a form out when lists are made again, or no longer leave it out.
+
+    The field `excluded` is `yes` or another text. The answer leads back to the findings that the
+    page of the check has shown.
+    """
+    project = project_of(request)
+    form = form_of(request)
+    is_excluded = form.get("excluded") == "yes"
+    lists.set_excluded(project, form.get("key", ""), is_excluded=is_excluded)
     return go_to(project, "check", kind=form.get("kind", ""), page=form.get("page", ""))
-
-
-def play(request: Request) -> Response:
-    """The audio of an utterance, an annotation that is not used, or a part of a transcribed
-    recording, as MP3.
-    """
-    project, query = project_of(request), request.query_params
-    if "key" in query:
-        clip = lists.find_clip(project, query["key"])
-    elif "rejected" in query:
-        clip = lists.find_rejected(project, query["rejected"])
-    else:
-        media = str(
-            read_cached(read_record, project.transcript(query.get("name", ""))).recording.media
-        )
-        try:
-            begin, end = float(query.get("start", "")), float(query.get("end", ""))
-        except ValueError as error:
-            raise DataError(
-                "start and end", "not numbers of seconds", "load the page again"
-            ) from error
-        clip = Utterance(key="", wav=media, txt="", start=begin, end=end)
-    clip = replace(clip, wav=str(site_of(request).places.resolve(clip.wav)))
-    seconds = (
-        clip.duration or read_duration(clip.wav)
-        if clip.end is None
-        else clip.end - (clip.start or 0.0)
-    )
-    if not 0 < seconds <= MAX_CLIP_S:
-        raise DataError(
-            clip.wav, f"not a part of up to {MAX_CLIP_S} s", "open it in another program"
-        )
-    return Response(encode_clip(clip), media_type="audio/mpeg")
-
-
-def upload(request: Request) -> Response:
-    """Write the body of the request to a file of the project, whole or not at all."""
-    project, query = project_of(request), request.query_params
-    target = query.get("to", "")
-    if target not in TARGETS:
-        raise DataError("upload", "not a folder for files", "load the page again")
-    if "form" in request.scope:
-        raise DataError("upload", "a form, not a file", "load the page again")
-    folder, name = project.target(target), check_file_name(query.get("name", ""), TARGETS[target])
-    if (folder / name).is_file() and _is_equal(request, folder / name):
-        return PlainTextResponse("")  # sent before
-    declared = request.headers.get("content-length", "0")
-    with _reserve(folder / name), open_atomic(folder / name) as file:
-        _check_size(name, int(declared) if declared.isdecimal() else 0)
-        size, parts = 0, request.stream()
-        while part := from_thread.run(anext, parts):  # the last part is empty
-            _check_size(name, size := size + len(part))
-            file.write(part)
-        file.flush()
-        _check_length(name, Path(file.name))
-    return PlainTextResponse("")
-
-
-def _is_equal(request: Request, path: Path) -> bool:
-    """Whether the body of the request is the content of a file."""
-    digest, size, parts = sha256(), 0, request.stream()
-    while part := from_thread.run(anext, parts):
-        _check_size(path.name, size := size + len(part))
-        digest.update(part)
-    return digest.hexdigest() == file_sha256(path)
-
-
-@contextmanager
-def _reserve(path: Path) -> Iterator[None]:
-    """Keep the name of a file for one upload.
-
-    Raises DataError if it is taken, or the folder is full.
-    """
-    with _MUTEX:
-        is_full = path.parent.is_dir() and sum(1 for _ in path.parent.iterdir()) >= MAX_UPLOADS
-        if is_full or path in _UPLOADING or path.exists():
-            found = (
-                f"has {MAX_UPLOADS:,} files already"
-                if is_full
-                else f"has a file {path.name!r} already"
-            )
-            raise DataError(
-                path.parent, found, "choose the folder on this computer instead, or rename the file"
-            )
-        _UPLOADING.add(path)
-    try:
-        yield
-    finally:
-        _UPLOADING.discard(path)
-
-
-def _check_size(name: str, size: int) -> None:
-    if size > MAX_UPLOAD_BYTES:
-        found = f"larger than {MAX_UPLOAD_BYTES / 1e9:.1f} GB"
-        raise DataError(f"file {name!r}", found, "choose its folder on this computer instead")
-
-
-def _check_length(name: str, path: Path) -> None:
-    """Raise DataError for a recording that is too long.
-
-    What cannot be read is reported when it is used.
-    """
-    try:
-        is_long = (
-            name.lower().endswith(ALL_SUFFIXES) and read_duration(path) > 3600 * MAX_UPLOAD_HOURS
-        )
-    except TooLongError:
-        is_long = True
-    except AudioError:
-        return
-    if is_long:
-        to_do = "cut it into parts, or choose its folder on this computer instead"
-        raise DataError(f"file {name!r}", f"more than {MAX_UPLOAD_HOURS} hours of audio", to_do)
 
 
 ROUTES = (
     Route("/", show_projects),
     Route("/languages", send_languages),
     Route("/projects", create_project, methods=["POST"]),
-    Route("/p/{project}", lambda request: go_to(project_of(request), "recordings")),
+    Route("/p/{project}", open_project),
+    *routes_of("GET", recordings=show_recordings, check=show_check, rejected=show_rejected),
     *routes_of(
-        "GET", recordings=show_recordings, check=show_check, rejected=show_rejected, audio=play
-    ),
-    *routes_of(
-        "POST", prepare=prepare, prepare_again=prepare_again, exclude=exclude, upload=upload
+        "POST",
+        prepare=start_preparing,
+        prepare_again=start_preparing_again,
+        exclude=update_excluded,
     ),
 )

@@ -10,10 +10,14 @@ from wenet_hs.app.projects import Project
 from wenet_hs.recipes.own_options import OwnOptions, own_record
 
 
-def expected_time_file(project: Project, options: OwnOptions) -> Path:
-    """The file for the measured time of a training with these options, into any folder."""
+def expected_time_path(project: Project, options: OwnOptions) -> Path:
+    """The file for the measured time of a training with these options; it may not exist.
+
+    Its name is a hash of the options. Neither the folder of the experiment nor the stages that run
+    change the time, so they are left out.
+    """
     default = OwnOptions()
-    choice = replace(options, exp=default.exp, stage=default.stage, stop_stage=default.stop_stage)
-    text = json.dumps(own_record(choice), sort_keys=True)
+    hashed = replace(options, exp=default.exp, stage=default.stage, stop_stage=default.stop_stage)
+    text = json.dumps(own_record(hashed), sort_keys=True)
     name = hashlib.sha256(text.encode("utf-8")).hexdigest()[:32]
-    return project.target(".app/times") / f"{name}.json"
+    return project.writable_path(".app/times") / f"{name}.json"

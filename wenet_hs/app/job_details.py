@@ -18,7 +18,7 @@ JsonRecord = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeDetails:
-    """Of a job that runs stages of `wenet-hs own`, or measures the time of a training."""
+    """What a job is for that runs stages of `wenet-hs own`, or measures the time of a training."""
 
     options: OwnOptions
     minutes: float | None = None
@@ -30,10 +30,11 @@ class RecipeDetails:
 
 @dataclass(frozen=True, kw_only=True)
 class TranscribeDetails:
-    """Of a job that transcribes recordings."""
+    """What a job is for that transcribes recordings."""
 
     model: Path
     files: tuple[Path, ...]
+    """The recordings, or annotation files that name them."""
 
     def record(self) -> JsonRecord:
         return {"model": str(self.model), "files": [str(path) for path in self.files]}
@@ -41,7 +42,7 @@ class TranscribeDetails:
 
 @dataclass(frozen=True, kw_only=True)
 class PackDetails:
-    """Of a job that packs a model, or makes its card."""
+    """What a job is for that packs a model, or makes its card."""
 
     model: Path
     license: str
@@ -53,7 +54,10 @@ class PackDetails:
 
 
 def read_recipe_details(job: Job | None) -> RecipeDetails | None:
-    """The details of a job; None if there is no job, or it has no such details."""
+    """The details of a job that runs the recipe.
+
+    None if there is no job, if it is of another kind, or if its details are damaged.
+    """
     if job is None or "own" not in job.details:
         return None
     with suppress(ValueError):
@@ -62,25 +66,29 @@ def read_recipe_details(job: Job | None) -> RecipeDetails | None:
     return None
 
 
-def names_of_options(job: Job) -> list[str]:
+def read_option_names(job: Job) -> list[str]:
     """The names of all options in the details of a job, also unknown ones."""
     record = job.details.get("own")
     return list(record) if isinstance(record, dict) else []
 
 
 def read_transcribe_details(job: Job | None) -> TranscribeDetails | None:
-    """The details of a job; None if there is no job, or it has no such details."""
+    """The details of a job that transcribes; None if there is no job, or it is of another kind."""
     if job is None:
         return None
     files = job.details.get("files")
     if not isinstance(files, list) or "model" not in job.details:
         return None
-    paths = tuple(Path(str(file)) for file in files)
-    return TranscribeDetails(model=Path(_read_text(job.details, "model")), files=paths)
+    model = Path(_read_text(job.details, "model"))
+    paths = [Path(str(file)) for file in files]
+    return TranscribeDetails(model=model, files=tuple(paths))
 
 
 def read_pack_details(job: Job | None) -> PackDetails | None:
-    """The details of a job; None if there is no job, or it has no such details."""
+    """The details of a job that packs; None if there is no job, or it is of another kind.
+
+    License and data are empty if the job does not state them.
+    """
     if job is None or "model" not in job.details:
         return None
     return PackDetails(
@@ -91,11 +99,12 @@ def read_pack_details(job: Job | None) -> PackDetails | None:
 
 
 def _read_text(details: Mapping[str, Any], name: str) -> str:
+    """A value as a text; empty if it is missing."""
     return str(details.get(name, ""))
 
 
 def _read_number(details: Mapping[str, Any], name: str) -> float | None:
-    """Raises ValueError for another value than a number or null."""
+    """A number; None for null, or if it is missing. Raises ValueError for another value."""
     value = details.get(name)
     if value is not None and not isinstance(value, int | float):
         raise ValueError(f"{name}: {value!r} is not a number")

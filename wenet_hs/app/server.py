@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server of `wenet-hs app`: on this computer only, with a random token in its first address."""
+"""The server of `wenet-hs app`: only for this computer, and only with the token of its start."""
 
 import secrets
 import socket
@@ -13,7 +13,14 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from wenet_hs.app import data_views, model_views
+from wenet_hs.app import (
+    data_views,
+    job_views,
+    media_views,
+    share_views,
+    train_views,
+    transcript_views,
+)
 from wenet_hs.app.guard import Guard
 from wenet_hs.app.pages import Site, show_error
 from wenet_hs.app.places import Places
@@ -21,56 +28,27 @@ from wenet_hs.app.projects import Projects
 from wenet_hs.report import render as report_render
 from wenet_hs.tree.errors import ConfigError, WenetHsError
 
-_SHARED = {"report.css": "text/css", "report.js": "text/javascript"}
-_TEMPLATES = Path(report_render.__file__).with_name("templates")
-
-
-def send_shared(request: Request) -> Response:
-    """Style and script of the reports, which this page has too."""
-    name = request.path_params["name"]
-    content = (_TEMPLATES / name.replace("report", "page")).read_bytes() if name in _SHARED else b""
-    return Response(content, 200 if content else 404, media_type=_SHARED.get(name, "text/plain"))
-
-
-def make_app(
-    folder: Path, port: int, token: str, *, home: Path | None = None
-) -> tuple[Guard, Site]:
-    """The application behind its guard, so that every answer has the headers.
-
-    `home`: the other folder below which recordings may be chosen (default: the user's).
-    """
-    places = Places([folder, home or Path.home()])
-    shared, static = (
-        Route("/report/{name}", send_shared),
-        StaticFiles(packages=[("wenet_hs.app", "static")]),
-    )
-    routes = [*data_views.ROUTES, *model_views.ROUTES, shared, Mount("/static", static)]
-    app = Starlette(
-        routes=routes,
-        exception_handlers=dict.fromkeys((WenetHsError, OSError, Exception), show_error),
-    )
-    app.state.site = Site(Projects(folder, places), places)
-    return Guard(app, port=port, token=token), app.state.site
+_ADDRESS = "127.0.0.1"
+_REPORT_TEMPLATES = Path(report_render.__file__).with_name("templates")
+_MEDIA_TYPES = {"report.css": "text/css", "report.js": "text/javascript"}
+"""The files of the reports that the page uses too."""
 
 
 def serve(folder: Path, port: int, show: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM. `show` gets the address with the token.
+    """Serve the projects below a folder until SIGINT or SIGTERM.
 
-    Raises ConfigError if the port is in use.
+    Args:
+        folder: is made if it is missing.
+        port: of the address; 0: a free port that the system chooses.
+        show: is called with the address, which contains the token, when browsers can open it.
+
+    Raises ConfigError if the port cannot be used.
     """
     folder.mkdir(parents=True, exist_ok=True)
     token = secrets.token_urlsafe(24)
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(("127.0.0.1", port))
-            listener.listen(128)  # the address works as soon as it is shown
-        except OSError as error:
-            raise ConfigError(
-                f"--port {port}", f"cannot be used ({error.strerror})", "give another one"
-            ) from error
-        port = listener.getsockname()[1]
-        app, site = make_app(folder, port, token)
+    with _listen(port) as listener:
+        actual_port = listener.getsockname()[1]  # another one than `port` if that is 0
+        app, site = make_app(folder, actual_port, token)
         config = uvicorn.Config(
             app,
             lifespan="off",
@@ -80,8 +58,66 @@ def serve(folder: Path, port: int, show: Callable[[str], None]) -> None:
             server_header=False,
         )
         server = uvicorn.Server(config)
-        show(f"http://127.0.0.1:{port}/?token={token}")
+        show(f"http://{_ADDRESS}:{actual_port}/?token={token}")
         try:
             server.run(sockets=[listener])
         finally:
             site.projects.close()
+
+
+def _listen(port: int) -> socket.socket:
+    """A socket that takes connections of this computer at a port; 0: at a free one.
+
+    Raises ConfigError if the port cannot be used.
+    """
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((_ADDRESS, port))
+        listener.listen(128)  # the address works as soon as it is shown
+    except OSError as error:
+        listener.close()
+        fault = f"cannot be used ({error.strerror})"
+        raise ConfigError(f"--port {port}", fault, "give another one") from error
+    return listener
+
+
+def make_app(
+    folder: Path, port: int, token: str, *, home: Path | None = None
+) -> tuple[Guard, Site]:
+    """The application of a server within its guard, and the site with the projects.
+
+    Args:
+        folder: has the projects. Files below it and below `home` may be read.
+        port: at which the server listens; the guard checks it in the header Host.
+        token: must be in the first address that a browser opens.
+        home: the folder in which a user chooses recordings; None: the home folder of the user.
+    """
+    places = Places([folder, home or Path.home()])  # `browse_folder` begins in the last one
+    site = Site(Projects(folder, places), places)
+    routes = [
+        *data_views.ROUTES,
+        *media_views.ROUTES,
+        *job_views.ROUTES,
+        *train_views.ROUTES,
+        *transcript_views.ROUTES,
+        *share_views.ROUTES,
+        Route("/report/{name}", send_report_file),
+        Mount("/static", StaticFiles(packages=[("wenet_hs.app", "static")])),
+    ]
+    app = Starlette(
+        routes=routes,
+        exception_handlers=dict.fromkeys((WenetHsError, OSError, Exception), show_error),
+    )
+    app.state.site = site
+    return Guard(app, port=port, token=token), site
+
+
+def send_report_file(request: Request) -> Response:
+    """The style or the script of the reports, which the pages use too; 404 for another name."""
+    name = request.path_params["name"]
+    if name not in _MEDIA_TYPES:
+        return Response(b"", 404, media_type="text/plain")
+    file_name = name.replace("report", "page")  # page.css is the style of reports
+    content = (_REPORT_TEMPLATES / file_name).read_bytes()
+    return Response(content, media_type=_MEDIA_TYPES[name])

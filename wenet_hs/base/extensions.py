@@ -69,8 +69,8 @@ def known_names(kind: ExtensionKind, own_names: Collection[str]) -> list[str]:
 def is_known_name(kind: ExtensionKind, own_names: Collection[str], name: str) -> bool:
     """Whether a name is in `own_names`, which wenet_hs has, or is declared by an installed package.
 
-    No package is imported. For each package that declares a name of ours a warning is logged, once
-    per process.
+    No package is imported. If wenet_hs has the name, a warning is logged for each package that
+    declares it too, once per process.
     Raises ConfigError, as `find_extension` does, for a name of packages that cannot be used.
     """
     if name in own_names:
@@ -83,7 +83,7 @@ def is_known_name(kind: ExtensionKind, own_names: Collection[str], name: str) ->
 
 
 def has_extension_name(kind: ExtensionKind, arguments: Iterable[str]) -> bool:
-    """Whether an argument of a command is a name of this kind that an installed package declares."""
+    """Whether an installed package declares an argument of a command as a name of this kind."""
     declared = {entry.name for entry in installed_entries(kind)}
     return not declared.isdisjoint(arguments)
 
@@ -135,7 +135,7 @@ def _read_extension(kind: ExtensionKind, entry: EntryPoint) -> Extension:
 
 
 def _name_fault(extension: Extension) -> str | None:
-    """Why an extension cannot be used because of its name or package, for a message.
+    """What is wrong with the name, package or version of an extension, for a message.
 
     None if it can be used.
     """
@@ -203,9 +203,9 @@ def calling_extension(kind: ExtensionKind, name: str, failure: str) -> Iterator[
     """Run a block that calls a package; an exception of the package becomes a ConfigError.
 
     Its message is one line. It names the extension and contains `failure`, such as
-    `cannot be imported`, and the exception. `sys.exit` in the package becomes one too.
-    A WenetHsError passes unchanged: a package may raise it about the user's input. So does
-    KeyboardInterrupt.
+    `cannot be imported`, and the exception. The SystemExit of `sys.exit` becomes a ConfigError too.
+    A WenetHsError passes unchanged: a package may raise it about the user's input.
+    KeyboardInterrupt passes unchanged too.
     """
     try:
         yield

@@ -45,7 +45,7 @@ _COMPRESSED = {
 }
 """The first bytes of a compressed file, by the suffix of its compression."""
 _NUM_FIRST_BYTES = 16
-"""As many first bytes of a file show whether it is compressed."""
+"""How many bytes of a file are looked at to see whether it is compressed."""
 Value = TypeVar("Value")
 
 
@@ -176,7 +176,8 @@ _BINARY_KINDS = (
     ),
     _BinaryKind(  # .xlsx, .ods, .docx
         b"PK\x03\x04",
-        "a ZIP archive, or a file of a spreadsheet or word processor; unpack it, or save it there as CSV in UTF-8",
+        "a ZIP archive, or a file of a spreadsheet or word processor; "
+        "unpack it, or save it there as CSV in UTF-8",
     ),
     _BinaryKind(  # .xls, .doc
         b"\xd0\xcf\x11\xe0",
@@ -192,7 +193,8 @@ _BINARY_KINDS = (
     ),
     _BinaryKind(
         b"ustar",
-        "a tar; WeNet's shards are trained with a list of tars and --data_type shard, others unpack first",
+        "a tar; WeNet's shards are trained with a list of tars and --data_type shard, "
+        "others unpack first",
         position=257,
     ),
     _BinaryKind(
@@ -271,10 +273,10 @@ def too_many_files(where: str) -> ConfigError:
 def remove_incomplete_line(path: Path) -> bytes:
     """Remove the last line of a file if it has no line end, and return the rest of the content.
 
-    A killed run may have left such a line. Without the file the content is empty.
+    A killed run may have left such a line. The content of a missing file is empty.
     """
     content = path.read_bytes() if path.exists() else b""
-    num_complete_bytes = content.rfind(b"\n") + 1  # 0 without any line end
+    num_complete_bytes = content.rfind(b"\n") + 1  # 0 if there is no line end
     if num_complete_bytes < len(content):
         os.truncate(path, num_complete_bytes)
     return content[:num_complete_bytes]
@@ -293,7 +295,8 @@ class _CachedRead:
 
 
 _CACHE: dict[tuple[Callable[[Path], Any], Path], _CachedRead] = {}
-"""By the function and the path that it read; the entry that was used last is the last one."""
+"""What was read, by the function that read and the path; the entry that was used last is the last.
+"""
 _MAX_CACHED = 32
 """The greatest number of entries of the cache."""
 _CACHE_MUTEX = threading.Lock()
@@ -302,7 +305,8 @@ _CACHE_MUTEX = threading.Lock()
 def read_cached(read: Callable[[Path], Value], path: Path, default: Value | None = None) -> Value:
     """The result of `read(path)`, kept in a cache until the file changes.
 
-    Without the file: the default, or what `read` or `Path.stat` raises if there is no default.
+    If the file does not exist, the default is returned. Without a default, `Path.stat` raises
+    OSError; the errors of `read` are raised too.
     The cache holds the 32 results that were used last. Several threads may call this.
     """
     if default is not None and not path.is_file():

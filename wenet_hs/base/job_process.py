@@ -3,7 +3,7 @@
 
 Called as `job_process.py FOLDER COMMAND…`. It writes FOLDER/pid before the command starts, and
 FOLDER/code when it has ended. SIGTERM, SIGINT and SIGHUP reach all processes of the job: they end
-the command but not this process. None is lost while the command starts.
+the command but not this process. A signal that comes while the command starts reaches it later.
 
 It imports nothing of wenet_hs, so that it starts in a few milliseconds.
 """

@@ -38,7 +38,7 @@ SIGKILL (137) is not among them: the system also sends it when the memory is ful
 _MAX_ARGUMENT_BYTES = (1 << 17) - 1
 """The longest argument of a command that Linux takes."""
 _MAX_TAIL_BYTES = 1 << 16
-"""As much of the end of a log is read for its last lines."""
+"""How much of the end of a log is read for its last lines."""
 _NAME_PATTERN = "[0-9][0-9][0-9][0-9]-*"
 """Names of the folders of jobs, as `0012-train`: a number, and the kind."""
 _START_MUTEX = threading.Lock()
@@ -59,7 +59,8 @@ class Job:
     def state(self) -> State:
         """What the lock and the files of the folder show now.
 
-        running, stopping: a process of the job runs; `stop` was called for the second.
+        running: a process of the job runs.
+        stopping: a process of the job runs, and `stop` was called.
         done: the command has ended with exit code 0.
         stopped: it has ended otherwise, after `stop` or by SIGTERM or SIGINT.
         failed: it has ended with another exit code.
@@ -121,8 +122,8 @@ def start_job(
 ) -> Job:
     """Start a command as a job in a new folder, with the next free number.
 
-    Raises DataError while a job of the same kind, or of one of the kinds `alone`, runs. Also for a
-    command with an argument that the system does not take. Then no folder is made.
+    Raises DataError while a job of the same kind, or of one of the kinds `alone`, runs, and for a
+    command with an argument that is longer than the system allows. Then no folder is made.
 
     Args:
         jobs: the folder in which the folders of jobs are.
@@ -153,7 +154,7 @@ def start_job(
 def _refuse_long_arguments(command: Sequence[str]) -> None:
     """Raise DataError if an argument is longer than Linux allows."""
     for argument in command:
-        if len(os.fsencode(argument)) >= _MAX_ARGUMENT_BYTES:
+        if len(os.fsencode(argument)) > _MAX_ARGUMENT_BYTES:
             found = f"a part of a command with more than {_MAX_ARGUMENT_BYTES:,} bytes"
             raise DataError(f"{argument[:60]!r}…", found, "choose fewer")
 
@@ -221,7 +222,7 @@ def read_jobs(jobs: Path) -> list[Job]:
 
 
 def _read_job(folder: Path) -> Job:
-    """The job of a folder.
+    """The job of a folder; its details are empty if they are missing or no JSON object.
 
     Raises OSError, ValueError, KeyError or TypeError if its job.json is missing or damaged.
     """
@@ -239,6 +240,7 @@ def _is_locked(path: Path) -> bool:
     """Whether a process holds the lock of a file; False if the file cannot be opened."""
     try:
         with path.open("rb") as file:
+            # A shared lock, until the file is closed; it is refused while a job has its own lock.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

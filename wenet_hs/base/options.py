@@ -102,8 +102,11 @@ def _help_text(member: Field[Any]) -> str:
 
 
 def _settings_of_type(member: Field[Any]) -> dict[str, Any]:
-    """The arguments of argparse's `add_argument` that follow from the type of the field."""
-    kind = _value_types(member)[0]
+    """The arguments of argparse's `add_argument` that follow from the type of the field.
+
+    A tuple is one or more words, unless `option` was given a `type` that makes it from one word.
+    """
+    kind = _value_types(member)[0]  # T of `T | None`
     if kind is bool:
         return {"action": "store_true"}
     if get_origin(kind) is Literal:
@@ -115,7 +118,7 @@ def _settings_of_type(member: Field[Any]) -> dict[str, Any]:
 
 
 def _value_types(member: Field[Any]) -> tuple[Any, ...]:
-    """The types that a value of the field may have: those of `T | None`, or its only type."""
+    """The types that a value of the field may have: T and NoneType for `T | None`, else one."""
     if NoneType in get_args(member.type):
         return get_args(member.type)
     return (member.type,)
@@ -123,6 +126,7 @@ def _value_types(member: Field[Any]) -> tuple[Any, ...]:
 
 def fields_without_option(cls: type) -> list[str]:
     """The names of the fields of a dataclass that `option` did not make: they can be no flags."""
+    # `option` gives each of its fields the metadata `is_recorded`.
     return [member.name for member in fields(cls) if "is_recorded" not in member.metadata]
 
 
@@ -137,7 +141,7 @@ def read_options(args: argparse.Namespace, cls: type[Options]) -> Options:
         values[member.name] = tuple(value) if isinstance(value, list) else value
     try:
         return cls(**values)
-    except ValueError as error:
+    except ValueError as error:  # its text begins with the name of the option
         raise ConfigError(f"--{error}") from error
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Forced alignment: begin and end of each unit and word of known transcripts, by the CTC branch.
 
-Example: wenet-hs align --model_dir exp/hsoftmax --data_list data/test/data.list --out exp/hsoftmax/align.jsonl \\
-             --textgrid exp/hsoftmax/textgrid
+Example: wenet-hs align --model_dir exp/hsoftmax --data_list data/test/data.list \\
+             --out exp/hsoftmax/align.jsonl --textgrid exp/hsoftmax/textgrid
 
 Each line of OUT is an utterance with its units and words: text, start, end (seconds from the
 beginning of the utterance) and confidence (its probability under CTC). A unit lasts from the first
@@ -36,6 +36,7 @@ from wenet_hs.tree.errors import DataError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of `wenet-hs align`."""
     add = parser.add_argument
     add("--model_dir", type=Path, required=True, help=MODEL_HELP)
     add("--data_list", type=Path, required=True, help="data.list with audio and transcripts")
@@ -57,40 +58,50 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    """Align all utterances, write the chosen formats, and print the number of utterances.
+
+    Raises DataError before the work if files cannot be written, and at the end if utterances could
+    not be aligned. If none could be, --out and --ctm are not written: then the same command can be
+    repeated, which refuses files that exist.
+    """
     check_at_least(args, 1, "batch_size")
     device = find_device(args.device)
     utterances = read_data_list(args.data_list)
     files = [path for path in (args.out, args.ctm) if path is not None]
     alignment.check_outputs(utterances, files=files, textgrid=args.textgrid, elan=args.elan)
     experiment = load_experiment(args.model_dir, checkpoint=args.checkpoint, device=device)
-    args.out.parent.mkdir(
-        parents=True, exist_ok=True
-    )  # report a folder that cannot be written before the work
-    for folder in (args.textgrid, args.elan):
+    # A folder that cannot be written is reported before the work.
+    for folder in (args.out.parent, args.textgrid, args.elan):
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
     with progress_bar("align") as advance:
-        found = alignment.align_utterances(
+        results = alignment.align_utterances(
             experiment, utterances, batch_size=args.batch_size, on_progress=advance
         )
-    results = {utterance.key: found[utterance.key] for utterance in utterances}
-    aligned = [result for result in results.values() if not isinstance(result, str)]
-    failed = {key: result for key, result in results.items() if isinstance(result, str)}
-    of_units = experiment.config.tokenizer == "phone"
-    if aligned:  # otherwise the same command can be repeated
+    aligned = []
+    reason_of_key = {}
+    for utterance in utterances:
+        result = results[utterance.key]
+        if isinstance(result, str):  # the reason why it could not be aligned
+            reason_of_key[utterance.key] = result
+        else:
+            aligned.append(result)
+    units_are_words = experiment.config.tokenizer == "phone"
+    if aligned:
         alignment.write_alignments(args.out, aligned, mark_confidence(experiment.is_overfitted))
     if aligned and args.ctm is not None:
-        alignment.write_ctm(args.ctm, aligned, of_units=of_units)
+        alignment.write_ctm(args.ctm, aligned, of_units=units_are_words)
     if args.textgrid is not None:
         alignment.write_textgrids(args.textgrid, aligned)
     if args.elan is not None:
-        alignment.write_eafs(args.elan, aligned, of_units=of_units)
+        alignment.write_eafs(args.elan, aligned, of_units=units_are_words)
     print(f"{args.out}: {len(aligned)} utterances")
-    if num_incomplete := sum(one.is_incomplete for one in aligned):
+    num_incomplete = sum(result.is_incomplete for result in aligned)
+    if num_incomplete:
         print(describe_incomplete(num_incomplete))
-    if failed:
-        print_failures(failed)
-        fault = f"{len(failed)} of {len(utterances)} utterances could not be aligned"
+    if reason_of_key:
+        print_failures(reason_of_key)
+        fault = f"{len(reason_of_key)} of {len(utterances)} utterances could not be aligned"
         raise DataError(args.data_list, fault, "see the lines above")
 
 

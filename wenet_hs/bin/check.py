@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Report what is wrong with data lists: audio, transcripts, lengths, and what sets share.
 
-Example: wenet-hs check data/train/data.list data/dev/data.list data/test/data.list --html check.html --out check.tsv
+Example: wenet-hs check data/train/data.list data/dev/data.list data/test/data.list \\
+             --html check.html --out check.tsv
 
 It only reads. Faults are utterances that training leaves out: the exit code is then 3. Remarks may
 be mistakes, and the exit code is 0. With less than --min_minutes of training speech it is 2.
@@ -9,7 +10,7 @@ docs/own-data-reference.md explains every kind.
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from wenet_hs.base.files import check_replaceable, one_field
@@ -38,73 +39,70 @@ from wenet_hs.text.tokenizer import read_unit_table
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import ConfigError, DataError, list_names
 
+_MAX_KEYS = 3
+"""Keys of utterances in a line of the summary."""
 _KEYS_WIDTH = 60
+"""Characters of these keys; longer ones are fewer, but at least one."""
 _TITLE = "Check of "
+"""The begin of the title of the page, by which an earlier page is known."""
 _HEADER = "set\tkey\tkind\tdetails"
+_EXIT_FAULTS = 3
+"""The exit code if utterances have faults. The check itself is complete."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of `wenet-hs check`."""
     add = parser.add_argument
-    add(
-        "lists",
-        type=Path,
-        nargs="+",
-        metavar="LIST",
-        help="data.list files: the sets of one corpus, train first",
-    )
+    lists_help = "data.list files: the sets of one corpus, train first"
+    add("lists", type=Path, nargs="+", metavar="LIST", help=lists_help)
     unit_help = "units of the transcripts (default: the tokenizer of --config, or char)"
     add("--unit", choices=("char", "phone"), help=unit_help)
-    table_help = "units.txt of the training: how it divides the transcripts, and which units it does not know"
-    table_default = (
-        "that of --config, if it exists and --unit is not given; else the units of the transcripts"
+    table_help = (
+        "units.txt of the training: how it divides the transcripts, and which units it does not "
+        "know (default: that of --config, if it exists and --unit is not given; else the units of "
+        "the transcripts)"
     )
-    add("--units", type=Path, metavar="FILE", help=f"{table_help} (default: {table_default})")
-    add(
-        "--min_count",
-        type=int,
-        default=5,
-        help="units that occur less often are listed (default: 5)",
+    add("--units", type=Path, metavar="FILE", help=table_help)
+    count_help = "units that occur less often are listed (default: 5)"
+    add("--min_count", type=int, default=5, help=count_help)
+    config_help = (
+        "YAML of the training, for its subsampling, frame shift and filter_conf "
+        "(default: by 4, 10 ms)"
     )
-    config_help = "YAML of the training, for its subsampling, frame shift and filter_conf (default: by 4, 10 ms)"
     add("--config", type=Path, help=config_help)
     add_start_arguments(parser)
     add("--out", type=Path, metavar="FILE.tsv", help="write all findings: set, key, kind, details")
-    add(
-        "--html",
-        type=Path,
-        metavar="FILE",
-        help="write a page with the worst utterances and their audio",
-    )
+    html_help = "write a page with the worst utterances and their audio"
+    add("--html", type=Path, metavar="FILE", help=html_help)
     players_help = f"utterances of the page with audio (default: {MAX_PLAYERS})"
     add("--max_players", type=int, default=MAX_PLAYERS, help=players_help)
-    minutes_help = "with less training speech (lists named train) the exit code is 2; 0: any"
-    add(
-        "--min_minutes",
-        type=float,
-        default=MIN_MINUTES,
-        help=f"{minutes_help} (default: {MIN_MINUTES:g})",
+    minutes_help = (
+        "with less training speech (lists named train) the exit code is 2; 0: any "
+        f"(default: {MIN_MINUTES:g})"
     )
-    add(
-        "--num_workers",
-        type=int,
-        default=NUM_CORES,
-        help="processes; 0: only this one (default: one per core)",
-    )
+    add("--min_minutes", type=float, default=MIN_MINUTES, help=minutes_help)
+    workers_help = "processes; 0: only this one (default: one per core)"
+    add("--num_workers", type=int, default=NUM_CORES, help=workers_help)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Check, write, print. Raises DataError if there are faults."""
+    """Check the lists, write the findings and the page, and print the summary.
+
+    Raises ConfigError for wrong flags, and DataError for a file that this command must not replace.
+    Raises DataError at the end if there are faults or too little training speech.
+    """
     check_at_least(args, 0, "num_workers", "max_players", "min_count", "min_minutes")
     check_replaceable("--out", args.out, _HEADER)
     check_replaceable("--html", args.html, f"<title>{_TITLE}")
-    path, config = _read_config(args)
+    config_path, config = _read_config(args)
     unit = args.unit or config.tokenizer
     if unit == "bpe":
-        raise ConfigError(path, "tokenizer is bpe", "give --unit char or --unit phone")
+        to_do = "give --unit char or --unit phone"
+        raise ConfigError(config_path, "tokenizer is bpe", to_do)
     table_path = args.units or _find_table(config, args)
     table = None if table_path is None else read_unit_table(unit, table_path)
     sets = read_lists(args.lists)
-    made = read_made_sets(args.lists)
+    made_sets = read_made_sets(args.lists)
     checked = check_lists(
         sets,
         config=config,
@@ -112,39 +110,27 @@ def run(args: argparse.Namespace) -> None:
         table=table,
         min_count=args.min_count,
         num_workers=args.num_workers,
-        made_sets=made,
+        made_sets=made_sets,
     )
-    facts = [*_facts(checked, args, table_path), *dict.fromkeys(made.values())]
+    notes_of_prepare = dict.fromkeys(made_sets.values())  # each once
+    facts = [*_describe_lists(checked, args.min_count, table_path), *notes_of_prepare]
     if args.out:
-        findings = (one for found in checked.findings.values() for one in found)
-        rows = (
-            "\t".join(map(one_field, (one.set, one.key, one.kind, one.details))) + "\n"
-            for one in findings
-        )
-        write_atomic(args.out, f"{_HEADER}\n{''.join(rows)}")
+        write_atomic(args.out, _format_findings(checked))
     if args.html:
         title = _TITLE + ", ".join(checked.sets)
         page = build_check_page(checked, facts=facts, title=title, max_players=args.max_players)
         write_atomic(args.html, page)
-    print(
-        "\n".join([*facts, "", *_summary(checked), *map(str, filter(None, (args.out, args.html)))])
-    )
-    lists = list_names([str(path) for path in args.lists])
-    faulty, hours = checked.keys(is_fault=True), _training_hours(checked)
-    faults = (
-        [f"{len(faulty):,} utterances have faults; correct them, or leave them out"]
-        if faulty
-        else []
-    )
-    too_little = "" if hours is None else find_too_little(hours, args.min_minutes)
-    if messages := [*faults, *filter(None, [too_little])]:
-        error = DataError("\n".join(f"{lists}: {message}" for message in messages))
-        error.exit_code = 2 if too_little else 3  # the check itself is complete
-        raise error
+    lines = [*facts, "", *_summarize(checked)]
+    lines += [str(path) for path in (args.out, args.html) if path is not None]
+    print("\n".join(lines))
+    _raise_for_faults(checked, args)
 
 
 def _read_config(args: argparse.Namespace) -> tuple[Path | None, ExperimentConfig]:
-    """The YAML of the training and its config; no YAML and the default config if none is given."""
+    """The config of the training and its YAML, by --config, --base and --encoder.
+
+    Without these flags: the default config and None.
+    """
     is_given = args.config or args.base or args.encoder
     if not is_given:
         return None, ExperimentConfig()
@@ -158,54 +144,117 @@ def _read_config(args: argparse.Namespace) -> tuple[Path | None, ExperimentConfi
 
 
 def _find_table(config: ExperimentConfig, args: argparse.Namespace) -> Path | None:
-    """The unit table that the config of --config names; None if another --unit is given, or before
-    it is made.
+    """The unit table that the config names; None if it names none, or one that is not made yet.
+
+    None also if --unit is given, because the table may be one of other units.
     """
-    named = config.tokenizer_conf.symbol_table_path
-    if named is None or args.unit is not None or not Path(named).is_file():
+    name = config.tokenizer_conf.symbol_table_path
+    if args.unit is not None or name is None:
         return None
-    return Path(named)
+    path = Path(name)
+    return path if path.is_file() else None
 
 
-def _training_hours(checked: Checked) -> float | None:
-    """The speech of the sets that are named train; None if there is none."""
-    names = [name for name in checked.sets if "train" in (name, Path(name).parent.name)]
-    return sum(hours_of(checked.sets[name]) for name in names) if names else None
+def _format_findings(checked: Checked) -> str:
+    """All findings as a table with tabs: set, key, kind, details."""
+    lines = [_HEADER]
+    for findings in checked.findings.values():
+        for finding in findings:
+            fields = (finding.set, finding.key, finding.kind, finding.details)
+            lines.append("\t".join(map(one_field, fields)))
+    return "\n".join(lines) + "\n"
 
 
-def _facts(checked: Checked, args: argparse.Namespace, table_path: Path | None) -> Iterator[str]:
-    """Lines on the sets, the sample rates and the units."""
+def _describe_lists(checked: Checked, min_count: int, table_path: Path | None) -> Iterator[str]:
+    """Lines about the sets, the expected results, the sample rates, the units and the languages.
+
+    Args:
+        min_count: units with fewer occurrences are listed.
+        table_path: the unit table by which the transcripts were divided; None: they were divided
+            without one.
+    """
     for name, utterances in checked.sets.items():
         yield f"{name}: {len(utterances):,} utterances, {hours_of(utterances):.2f} hours"
-    if (hours := _training_hours(checked)) is not None:
-        yield describe_results(hours)
+    training_hours = _training_hours(checked)
+    if training_hours is not None:
+        yield describe_results(training_hours)
     rates = [f"{rate} Hz: {count:,}" for rate, count in checked.rates.most_common()]
     yield f"utterances per sample rate: {', '.join(rates) or 'none can be read'}"
-    rare = sorted((count, unit) for unit, count in checked.units.items() if count < args.min_count)
-    names = list_names([f"{name_unit(unit)}: {count}" for count, unit in rare], most=10)
-    source = "" if table_path is None else f" as {table_path} divides them"
-    yield f"units{source}: {len(checked.units):,}; fewer than {args.min_count} times: {names or 'none'}"
+    rare_units = sorted((count, unit) for unit, count in checked.units.items() if count < min_count)
+    rare_texts = [f"{name_unit(unit)}: {count}" for count, unit in rare_units]
+    rare = list_names(rare_texts, most=10) or "none"
+    division = "" if table_path is None else f" as {table_path} divides them"
+    yield f"units{division}: {len(checked.units):,}; fewer than {min_count} times: {rare}"
     yield from checked.remarks
 
 
-def _summary(checked: Checked) -> Iterator[str]:
-    """One line per kind, faults first, and the total."""
-    num, rows = sum(map(len, checked.sets.values())), list[tuple[str, ...]]()
-    for kind, found in checked.findings.items():
-        keys = [one.key for one in found[:3]]
-        while len(keys) > 1 and len(", ".join(keys)) > _KEYS_WIDTH:
-            keys.pop()
-        rows.append(
-            (kind, f"{len(found):>7,} {len(found) / num:>6.1%}", ", ".join(keys), KINDS[kind])
-        )
-    lines = dict(zip(checked.findings, format_columns(rows, num_left=4), strict=True))
-    for is_fault, rule in ((True, FAULT_RULE), (False, REMARK_RULE)):
-        of_class = [f"  {line}" for kind, line in lines.items() if (kind in FAULTS) == is_fault]
-        yield f"{'faults' if is_fault else 'remarks'} ({rule}): {'' if of_class else 'none'}".rstrip()
-        yield from of_class
-    faulty, remarked = checked.keys(is_fault=True), checked.keys(is_fault=False)
-    only = len(remarked - faulty)
-    yield f"total: {num:,} utterances, {len(faulty):,} with faults, {only:,} only with remarks"
+def _training_hours(checked: Checked) -> float | None:
+    """The hours of the sets that are named train, or are in a folder train; None without such."""
+    hours = []
+    for name, utterances in checked.sets.items():
+        if "train" in (name, Path(name).parent.name):
+            hours.append(hours_of(utterances))
+    return sum(hours) if hours else None
+
+
+def _summarize(checked: Checked) -> Iterator[str]:
+    """One line per kind of finding, faults first, and a line with the totals.
+
+    A line has the number and the share of the utterances, some keys, and what to do.
+    """
+    num_utterances = sum(map(len, checked.sets.values()))
+    rows = []
+    for kind, findings in checked.findings.items():
+        count_and_share = f"{len(findings):>7,} {len(findings) / num_utterances:>6.1%}"
+        keys = _first_keys([finding.key for finding in findings])
+        rows.append((kind, count_and_share, keys, KINDS[kind]))
+    line_of_kind = dict(zip(checked.findings, format_columns(rows, num_left=4), strict=True))
+    fault_lines = [line for kind, line in line_of_kind.items() if kind in FAULTS]
+    remark_lines = [line for kind, line in line_of_kind.items() if kind not in FAULTS]
+    yield from _list_section(f"faults ({FAULT_RULE}):", fault_lines)
+    yield from _list_section(f"remarks ({REMARK_RULE}):", remark_lines)
+    with_faults = checked.keys(is_fault=True)
+    with_remarks_only = checked.keys(is_fault=False) - with_faults
+    yield (
+        f"total: {num_utterances:,} utterances, {len(with_faults):,} with faults, "
+        f"{len(with_remarks_only):,} only with remarks"
+    )
+
+
+def _first_keys(keys: Sequence[str]) -> str:
+    """At most _MAX_KEYS keys in a text of at most _KEYS_WIDTH characters, but at least one key."""
+    shown_keys = list(keys[:_MAX_KEYS])
+    while len(shown_keys) > 1 and len(", ".join(shown_keys)) > _KEYS_WIDTH:
+        shown_keys.pop()
+    return ", ".join(shown_keys)
+
+
+def _list_section(heading: str, lines: Sequence[str]) -> Iterator[str]:
+    """A heading and its lines, indented; `none` after the heading if there are no lines."""
+    yield heading if lines else f"{heading} none"
+    for line in lines:
+        yield f"  {line}"
+
+
+def _raise_for_faults(checked: Checked, args: argparse.Namespace) -> None:
+    """Raise DataError if utterances have faults (exit code 3) or training speech is short (2).
+
+    Of both the error has a line each, and the exit code 2.
+    """
+    messages = []
+    num_faulty = len(checked.keys(is_fault=True))
+    if num_faulty:
+        messages.append(f"{num_faulty:,} utterances have faults; correct them, or leave them out")
+    hours = _training_hours(checked)
+    too_little = "" if hours is None else find_too_little(hours, args.min_minutes)
+    if too_little:
+        messages.append(too_little)
+    if messages:
+        lists = list_names([str(path) for path in args.lists])
+        error = DataError("\n".join(f"{lists}: {message}" for message in messages))
+        if not too_little:
+            error.exit_code = _EXIT_FAULTS
+        raise error
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 
 Prints nothing if they are right.
 
-Example: wenet-hs check-options --config conf/mini.yaml --head softmax hsoftmax --tree brown --unit char --seeds 1 2
+Example: wenet-hs check-options --config conf/mini.yaml --head softmax hsoftmax --tree brown \\
+             --unit char --seeds 1 2
 
 Data and units need not exist yet. `--tree` is a kind of tree or the path of a tree.json.
 
@@ -13,12 +14,17 @@ that were made with other options (`wenet-hs keep-options`) are refused.
 
 import argparse
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from wenet_hs.base.extensions import is_known_name, known_names
 from wenet_hs.bin.keep_options import add_option_arguments, parse_values, select_values
-from wenet_hs.bin.main import add_start_arguments, main_of, path_or_none
+from wenet_hs.bin.main import (
+    add_override_argument,
+    add_start_arguments,
+    main_of,
+    path_or_none,
+)
 from wenet_hs.bin.search_flags import ModeNames
 from wenet_hs.config.heads import HEADS, has_tree
 from wenet_hs.config.lm import LmConfig
@@ -37,10 +43,11 @@ from wenet_hs.tree.errors import ConfigError
 from wenet_hs.tree_kinds.kinds import KINDS
 
 UNBUILT_TREE = "to-be-built.json"
-"""Stands for the tree that a later stage makes."""
+"""Stands for the tree.json that a later stage of the recipe makes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of `wenet-hs check-options`; empty values are as those not given."""
     add = parser.add_argument
     add("--config", type=Path, required=True, help="YAML of the trainings")
     add(
@@ -73,14 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="HOW",
         help="where units of --inventory are placed that the model does not have",
     )
-    add(
-        "--override_config",
-        nargs="*",
-        action="extend",
-        default=[],
-        metavar="KEY=VALUE",
-        help="settings of trainings",
-    )
+    add_override_argument(parser, "settings of trainings")
     recipe = parser.add_argument_group("options of a recipe")
     add_option_arguments(recipe)
     add = recipe.add_argument
@@ -107,6 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    """Raise ConfigError for the first fault; one about an option begins with --program."""
     try:
         _check(args)
     except ConfigError as error:
@@ -118,16 +119,22 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raise ConfigError for the first fault."""
+    """Raise ConfigError for the first fault: of the recipe's own options, then flag by flag.
+
+    Reads the files that exist already: config, trees, inventory, and the folder of --checkpoint.
+    """
     if args.values:
         _check_recipe_options(args)
     choice = _choose_config(args)
-    _check_heads_and_trees(args)
+    _check_heads("--head", args.head)
+    _check_heads("--ctc_head", [args.ctc_head])
+    _check_trees(args)
     _check_names("--modes", args.modes, ModeNames(AUTO_MODES))
     if args.unit:
         check_unit(args.unit)
     for seed in args.seeds:
-        if not re.fullmatch("[0-9]{1,18}", seed):
+        is_number = re.fullmatch("[0-9]{1,18}", seed)  # 18 digits fit in 64 bits
+        if not is_number:
             raise ConfigError(f"--seeds {seed}", "must be a whole number from 0 on")
     _check_known_units(args)
     if args.checkpoint:
@@ -136,7 +143,22 @@ def _check(args: argparse.Namespace) -> None:
         _check_settings(args, choice, head)
 
 
+def _check_recipe_options(args: argparse.Namespace) -> None:
+    """Check the options of --values.
+
+    Raises ConfigError for a wrong value, or if the folder of the option `data` or `exp` was made
+    with other values of the options --data_options or --exp_options.
+    """
+    values = parse_values(args.values)
+    check_option_values(values, args.last_stage)
+    for folder, names in (("data", args.data_options), ("exp", args.exp_options)):
+        if names:
+            chosen_values = select_values(values, names)
+            check_made_with(f"--{folder}", Path(values[folder]), chosen_values, args.recipe_dir)
+
+
 def _choose_config(args: argparse.Namespace) -> ConfigChoice:
+    """The config of the trainings, by --config, --base, --encoder and --size."""
     size = args.size or AUTO
     if size != AUTO:
         read_size_table().check_name(size)
@@ -148,24 +170,27 @@ def _choose_config(args: argparse.Namespace) -> ConfigChoice:
     )
 
 
-def _check_heads_and_trees(args: argparse.Namespace) -> None:
-    _check_heads("--head", args.head)
-    _check_heads("--ctc_head", [args.ctc_head])
+def _check_heads(flag: str, heads: Iterable[str]) -> None:
+    """Raise ConfigError for a head that neither wenet_hs nor an installed package has."""
+    unknown = [head for head in heads if not is_known_name("head", HEADS, head)]
+    _check_names(flag, unknown, known_names("head", HEADS))
+
+
+def _check_trees(args: argparse.Namespace) -> None:
+    """Raise an error for a tree.json that cannot be read, or a --tree of an unknown kind."""
     if args.ctc_tree:
         load_tree(args.ctc_tree)
     for tree in args.tree:
         if tree.endswith(".json"):
             load_tree(tree)
-        else:
-            _check_names("--tree", [tree], KINDS, "the path of a tree.json, or ")
-
-
-def _check_heads(flag: str, heads: Iterable[str]) -> None:
-    unknown = [head for head in heads if not is_known_name("head", HEADS, head)]
-    _check_names(flag, unknown, known_names("head", HEADS))
+        elif tree not in KINDS:
+            kinds = ", ".join(KINDS)
+            fault = f"must be the path of a tree.json, or one of {kinds}"
+            raise ConfigError(f"--tree {tree}", fault)
 
 
 def _check_known_units(args: argparse.Namespace) -> None:
+    """Raise ConfigError for a wrong --place_unseen, DataError for an --inventory with a fault."""
     if args.inventory:
         read_inventories(args.inventory)
     if args.place_unseen:
@@ -176,52 +201,54 @@ def _check_known_units(args: argparse.Namespace) -> None:
 
 
 def _check_settings(args: argparse.Namespace, choice: ConfigChoice, head: str) -> None:
-    """Raise ConfigError if the config with this head, all settings and the modes do not fit each
-    other.
+    """Raise ConfigError if the config with this head, all settings and --modes do not fit.
+
+    The settings are those of the head, of the choice, and of --override_config. A config of a
+    language model has no modes.
     """
-    kind = LmConfig if is_language_model(choice.file_settings.values) else ExperimentConfig
-    of_heads = [*_head_settings("", head)]
+    is_lm = is_language_model(choice.file_settings.values)
+    config_class = LmConfig if is_lm else ExperimentConfig
+    settings = _head_settings("", head)
     if args.ctc_head != "softmax":
-        of_heads += _head_settings("ctc_conf.", args.ctc_head)
-    overrides = [*of_heads, *choice.settings, *args.override_config]
-    config = make_config(choice.file_settings, overrides, kind)
+        settings += _head_settings("ctc_conf.", args.ctc_head)
+    settings += [*choice.settings, *args.override_config]
+    config = make_config(choice.file_settings, settings, config_class)
     if isinstance(config, ExperimentConfig):
         _check_modes(args.modes, config)
 
 
+def _head_settings(section: str, head: str) -> list[str]:
+    """The settings `KEY=VALUE` of an output layer, and of its tree, which a later stage makes.
+
+    `section` stands before the keys, such as `ctc_conf.`; empty for the output layer of the
+    decoder.
+    """
+    settings = [f"{section}head={head}"]
+    if has_tree(head):
+        settings.append(f"{section}head_conf.tree={UNBUILT_TREE}")
+    return settings
+
+
 def _check_modes(modes: Sequence[str], config: ExperimentConfig) -> None:
-    """Raise ConfigError for a mode whose branches a training with this config does not train."""
+    """Raise ConfigError for a mode whose branches a training with this config does not train.
+
+    The mode `auto` fits every model.
+    """
     has_decoder = config.decoder != "none"
     ctc_weight = config.model_conf.trained_ctc_weight
     trained = trained_branches(branches_of(has_decoder=has_decoder), ctc_weight)
-    untrained_modes = [
-        mode for mode in modes if mode != AUTO_MODES and not find_mode(mode).branches <= trained
-    ]
     cause = f"model_conf.ctc_weight {ctc_weight:g}" if has_decoder else "decoder: none"
-    _check_names(f"{cause}, --modes", untrained_modes, modes_with(trained))
+    for mode in modes:
+        if mode != AUTO_MODES and not find_mode(mode).branches <= trained:
+            known = ", ".join(modes_with(trained))
+            raise ConfigError(f"{cause}, --modes {mode}", f"must be one of {known}")
 
 
-def _head_settings(section: str, head: str) -> Iterator[str]:
-    """The settings of an output layer; its tree is made by a later stage."""
-    yield f"{section}head={head}"
-    if has_tree(head):
-        yield f"{section}head_conf.tree={UNBUILT_TREE}"
-
-
-def _check_recipe_options(args: argparse.Namespace) -> None:
-    """Raise ConfigError for a wrong value, or for a folder that was made with other options."""
-    values = parse_values(args.values)
-    check_option_values(values, args.last_stage)
-    for folder, names in (("data", args.data_options), ("exp", args.exp_options)):
-        if names:
-            chosen = select_values(values, names)
-            check_made_with(f"--{folder}", Path(values[folder]), chosen, args.recipe_dir)
-
-
-def _check_names(flag: str, given: Iterable[str], known: Iterable[str], other: str = "") -> None:
-    for name in given:
+def _check_names(flag: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Raise ConfigError for the first of the names that is not known."""
+    for name in names:
         if name not in known:
-            raise ConfigError(f"{flag} {name}", f"must be {other}one of {', '.join(known)}")
+            raise ConfigError(f"{flag} {name}", f"must be one of {', '.join(known)}")
 
 
 if __name__ == "__main__":

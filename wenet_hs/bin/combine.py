@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Combine the n-best lists of several models.
 
-Example: wenet-hs combine --nbest exp/softmax/test/joint exp/hsoftmax/test/joint --out exp/combined/test/joint
+Example: wenet-hs combine --nbest exp/softmax/test/joint exp/hsoftmax/test/joint \\
+             --out exp/combined/test/joint
 
 Writes OUT/text and OUT/hyps.jsonl, as `recognize` does.
 
@@ -20,6 +21,7 @@ from wenet_hs.tree.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of `wenet-hs combine`."""
     add = parser.add_argument
     add(
         "--nbest",
@@ -48,25 +50,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    """Combine the lists of each utterance, write the results, and print how many texts changed.
+
+    Raises ConfigError for wrong flags, DataError if the lists do not fit each other.
+    """
     weights = args.weights or [1.0] * len(args.nbest)
-    if len(weights) != len(args.nbest) or not all(0 < weight < math.inf for weight in weights):
-        found = " ".join(f"{weight:g}" for weight in weights)
+    are_positive = all(0 < weight < math.inf for weight in weights)
+    if len(weights) != len(args.nbest) or not are_positive:
+        numbers = " ".join(f"{weight:g}" for weight in weights)
         fault = f"expected {len(args.nbest)} numbers above 0, one per folder of --nbest"
-        raise ConfigError(f"--weights {found}", fault)
+        raise ConfigError(f"--weights {numbers}", fault)
     check_at_least(args, 0, "scale")
     folders = [folder.resolve() for folder in args.nbest]
-    if args.out.resolve() in folders or len(set(folders)) < len(folders):
-        fault = "the same folder twice"
-        raise ConfigError(
-            "--nbest and --out", fault, "give each model once, and another folder to write"
-        )
-    systems = read_nbest_lists(args.nbest)
-    records, num_changed = [], 0
-    for of_utterance in zip(*(system.values() for system in systems), strict=True):
-        first = of_utterance[0]
-        nbest = combine([one.nbest for one in of_utterance], weights, scale=args.scale, by=args.by)
-        records.append({"key": first.key, "lang": first.lang, **vars(nbest[0]), "nbest": nbest})
-        num_changed += nbest[0].units != first.nbest[0].units
+    is_repeated = len(set(folders)) < len(folders)
+    if is_repeated or args.out.resolve() in folders:
+        to_do = "give each model once, and another folder to write"
+        raise ConfigError("--nbest and --out", "the same folder twice", to_do)
+    lists_of_systems = read_nbest_lists(args.nbest)
+    records = []
+    num_changed = 0
+    for key, first in lists_of_systems[0].items():
+        nbests = [lists[key].nbest for lists in lists_of_systems]
+        combined = combine(nbests, weights, scale=args.scale, by=args.by)
+        best = combined[0]
+        records.append({"key": key, "lang": first.lang, **vars(best), "nbest": combined})
+        if best.units != first.nbest[0].units:
+            num_changed += 1
     write_hypotheses(args.out, records)
     print(
         f"{args.out / 'text'}: {len(records)} utterances; {num_changed} differ from {args.nbest[0]}"

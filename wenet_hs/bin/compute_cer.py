@@ -15,7 +15,8 @@ import re
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
@@ -33,16 +34,16 @@ from wenet_hs.text.units import show_two, show_unit
 from wenet_hs.tree.errors import ConfigError, DataError, list_names
 
 PADDING = {"space": " ", "underline": "_"}
+"""The characters of --padding-symbol by name."""
 _TAG = re.compile("<[^<>]*>")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add, char = (
-        parser.add_argument,
-        not parser.prog.endswith("compute-wer"),
-    )  # whose units are words by default
-    char_help = f"units are 1: letters; 0: words (default: {char:d})"
-    add("--char", type=switch, metavar="0|1", default=char, help=char_help)
+    """Declare WeNet's flags, for `compute-cer` and for `compute-wer`, whose units are words."""
+    add = parser.add_argument
+    splits_into_letters = not parser.prog.endswith("compute-wer")
+    char_help = f"units are 1: letters; 0: words (default: {splits_into_letters:d})"
+    add("--char", type=switch, metavar="0|1", default=splits_into_letters, help=char_help)
     add(
         "--v",
         type=verbosity,
@@ -101,93 +102,119 @@ def verbosity(value: str) -> int:
 
 
 def run(args: argparse.Namespace) -> None:
+    """Score the hypotheses and print the report in WeNet's layout.
+
+    Lines on stderr name the missing and the surplus hypotheses. Raises ConfigError or DataError
+    for wrong flags or files.
+    """
     if args.maxw < 1:
         raise ConfigError(f"--maxw {args.maxw}", "must be at least 1")
-    rules = Rules(
-        metric="cer" if args.char else "wer", normalization="nfc" if args.cs else "nfc+lower"
-    )
+    metric = "cer" if args.char else "wer"
+    normalization = "nfc" if args.cs else "nfc+lower"
+    rules = Rules(metric=metric, normalization=normalization)
     clusters = {} if args.cluster is None else read_clusters(args.cluster, rules)
     ref_texts = read_transcripts(args.ref)
     hyp_texts = read_transcripts(args.hyp)
     refuse_keys_in_brackets(args.ref, ref_texts, args.hyp, hyp_texts)
-    reference = rewrite(ref_texts, args, rules)
-    hypothesis = rewrite(hyp_texts, args, rules)
-    names = str(args.ref), str(args.hyp)
     report = score(
-        reference, hypothesis, rules=rules, names=names, allow_extra=True, num_resamples=0
+        rewrite(ref_texts, args, rules),
+        rewrite(hyp_texts, args, rules),
+        rules=rules,
+        names=(str(args.ref), str(args.hyp)),
+        allow_extra=True,
+        num_resamples=0,
     )
-    padding = PADDING[args.padding_symbol]
-    print(
-        format_wenet(
-            report, verbose=args.v, max_units=args.maxw, padding=padding, clusters=clusters
-        ),
-        end="",
+    text = format_wenet(
+        report,
+        verbose=args.v,
+        max_units=args.maxw,
+        padding=PADDING[args.padding_symbol],
+        clusters=clusters,
     )
+    print(text, end="")
     if report.missing:
-        print(
-            f"{args.hyp}: {len(report.missing)} of {len(report.utterances)} missing",
-            file=sys.stderr,
-        )
+        counts = f"{len(report.missing)} of {len(report.utterances)}"
+        print(f"{args.hyp}: {counts} missing", file=sys.stderr)
     if report.extra:
         number = count_of(len(report.extra), "hypothesis", "hypotheses")
-        print(
-            f"{args.hyp}: {number} without reference left out: {list_names(report.extra)}",
-            file=sys.stderr,
-        )
+        keys = list_names(report.extra)
+        print(f"{args.hyp}: {number} without reference left out: {keys}", file=sys.stderr)
 
 
 def rewrite(texts: Mapping[str, str], args: argparse.Namespace, rules: Rules) -> dict[str, str]:
-    """Apply --rt, --splitfile and --ig to the transcripts."""
+    """The transcripts by key after --rt, --splitfile and --ig, in this order.
+
+    --rt removes tags, --splitfile replaces a word by its parts, and --ig removes units. Without
+    these flags the texts stay as they are.
+    """
     if not (args.rt or args.splitfile or args.ig):
         return dict(texts)
-    replaced = [line.split() for line in read_lines(args.splitfile)] if args.splitfile else []
-    parts = {_clean(words[0], rules): words[1:] for words in replaced if len(words) > 1}
-    ignored = {_clean(line, rules) for line in read_lines(args.ig)} if args.ig else set()
+    parts_of_word: dict[str, list[str]] = {}
+    if args.splitfile:
+        for line in read_lines(args.splitfile):
+            words = line.split()
+            if len(words) > 1:
+                parts_of_word[_normalize(words[0], rules)] = words[1:]
+    ignored_units: set[str] = set()
+    if args.ig:
+        ignored_units = {_normalize(line, rules) for line in read_lines(args.ig)}
 
-    def rewrite_one(text: str) -> str:
-        words = normalize_words(_TAG.sub("", text) if args.rt else text, rules)
-        text = " ".join(part for word in words for part in parts.get(word, [word]))
-        return (
-            " ".join(unit for unit in split_units(text, rules) if unit not in ignored)
-            if ignored
-            else text
-        )
+    def rewrite_text(text: str) -> str:
+        if args.rt:
+            text = _TAG.sub("", text)
+        words: list[str] = []
+        for word in normalize_words(text, rules):
+            words += parts_of_word.get(word, [word])
+        text = " ".join(words)
+        if not ignored_units:
+            return text
+        units = [unit for unit in split_units(text, rules) if unit not in ignored_units]
+        return " ".join(units)
 
-    return {key: rewrite_one(text) for key, text in texts.items()}
+    return {key: rewrite_text(text) for key, text in texts.items()}
 
 
-def _clean(text: str, rules: Rules) -> str:
+def _normalize(text: str, rules: Rules) -> str:
+    """The text as the rules normalize transcripts, with single spaces between its words."""
     return " ".join(normalize_words(text, rules))
 
 
 def read_clusters(path: Path, rules: Rules) -> dict[str, frozenset[str]]:
-    """The units between <NAME> and </NAME>.
+    """The units between <NAME> and </NAME>, by name: `<vowels> a e i </vowels>`.
 
     Raises DataError for a name without an end or a unit without a name.
     """
     clusters: dict[str, frozenset[str]] = {}
-    name, units = "", set[str]()
-    for number, line in enumerate(read_lines(path), start=1):
+    name = ""  # of the cluster that is being read; empty: none
+    units: set[str] = set()
+    for line_number, line in enumerate(read_lines(path), start=1):
         for token in line.split():
             if name and token == f"</{name}>":
                 clusters[name] = frozenset(units)
-                name, units = "", set()
+                name = ""
+                units = set()
             elif name:
-                units.add(_clean(token, rules))
-            elif len(token) > 2 and token[0] == "<" and token[-1] == ">" and token[1] != "/":
+                units.add(_normalize(token, rules))
+            elif _is_begin_of_cluster(token):
                 name = token[1:-1]
             else:
-                raise DataError(
-                    f"{path}:{number}", f"{token} is in no cluster", "write <NAME> units </NAME>"
-                )
+                fault = f"{token} is in no cluster"
+                raise DataError(f"{path}:{line_number}", fault, "write <NAME> units </NAME>")
     if name:
         raise DataError(path, f"cluster <{name}> has no end", f"write </{name}>")
     return clusters
 
 
+def _is_begin_of_cluster(token: str) -> bool:
+    """Whether a word of a file of clusters is <NAME>, and neither <> nor </NAME>."""
+    is_tag = len(token) > 2 and token[0] == "<" and token[-1] == ">"
+    return is_tag and token[1] != "/"
+
+
 # ---- WeNet's layout
 
 _RULE = "=" * 75
+"""A line between parts of the report."""
 _SCRIPTS = {
     "DIGIT": "Number",
     "CJK UNIFIED IDEOGRAPH": "Mandarin",
@@ -196,7 +223,47 @@ _SCRIPTS = {
     "LATIN SMALL LETTER": "English",
     "HIRAGANA LETTER": "Japanese",
 }
+"""Begin of the Unicode name of a character → WeNet's name of its script."""
 _OTHER = "Other"
+
+
+@dataclass
+class _UnitsByResult:
+    """The units of all alignments by their result, each as often as it occurs."""
+
+    correct: list[str] = field(default_factory=list)
+    substituted: list[str] = field(default_factory=list)
+    """Units of the reference."""
+    deleted: list[str] = field(default_factory=list)
+    inserted: list[str] = field(default_factory=list)
+
+    def add(self, run: Run) -> None:
+        """Add the units of one run of an alignment."""
+        ref_units, hyp_units = run
+        if ref_units == hyp_units:
+            self.correct += ref_units
+        elif not ref_units:
+            self.inserted += hyp_units
+        elif hyp_units:
+            self.substituted += ref_units
+        else:
+            self.deleted += ref_units
+
+    def count(self) -> dict[str, ErrorCounts]:
+        """The counts of each unit: first the correct units, each in order of occurrence."""
+        correct = Counter(self.correct)
+        substituted = Counter(self.substituted)
+        deleted = Counter(self.deleted)
+        inserted = Counter(self.inserted)
+        counts = {}
+        for unit in [*correct, *substituted, *deleted, *inserted]:
+            counts[unit] = ErrorCounts(
+                num_units=correct[unit] + substituted[unit] + deleted[unit],
+                substitutions=substituted[unit],
+                deletions=deleted[unit],
+                insertions=inserted[unit],
+            )
+        return counts
 
 
 def format_wenet(
@@ -207,8 +274,7 @@ def format_wenet(
     padding: str = " ",
     clusters: Mapping[str, Set[str]] | None = None,
 ) -> str:
-    """The report in WeNet's layout: each utterance, the overall line, one line per script and
-    cluster.
+    """The report in WeNet's layout: utterances, the overall line, then scripts and clusters.
 
     An undefined rate is 0.00. A substitution and a deletion belong to the cluster of the
     reference's unit, an insertion to the cluster of the inserted unit.
@@ -220,46 +286,41 @@ def format_wenet(
         padding: the character that fills the narrower of two units.
         clusters: units by name of their cluster.
     """
-    overall = f"Overall -> {_wenet_counts(report.micro.counts)}"
+    overall = f"Overall -> {_format_counts(report.micro.counts)}"
     if not verbose:
         return f"{overall}\n\n"
     lines: list[str] = []
-    units: dict[str, list[str]] = {"C": [], "S": [], "D": [], "I": []}
+    units_by_result = _UnitsByResult()
     for key, utterance in report.utterances.items():
         runs = list(align_runs(*utterance.split(report.rules)))
-        for refs, hyps in runs:
-            units["C" if refs == hyps else "I" if not refs else "S" if hyps else "D"] += (
-                refs or hyps
-            )
-        lines += ["", f"utt: {key}", f"WER: {_wenet_counts(utterance.counts)}"]
-        names = [f"{name}({key})" if verbose > 1 else name for name in ("lab", "rec")]
-        both = _aligned_cells(runs, padding)
-        for start in range(0, max(1, len(both[0])), max_units):
-            parts = (" ".join(cells[start : start + max_units]) for cells in both)
-            lines += [
-                *(f"{name}: {part}".rstrip() for name, part in zip(names, parts, strict=True)),
-                "",
-            ]
-    lines += [_RULE, "", overall, *_wenet_clusters(units, clusters or {}), "", _RULE]
+        for run in runs:
+            units_by_result.add(run)
+        lines += ["", f"utt: {key}", f"WER: {_format_counts(utterance.counts)}"]
+        suffix = f"({key})" if verbose > 1 else ""
+        ref_cells, hyp_cells = _aligned_cells(runs, padding)
+        for start in range(0, max(1, len(ref_cells)), max_units):  # an empty pair has lines, too
+            end = start + max_units
+            lines.append(f"lab{suffix}: {' '.join(ref_cells[start:end])}".rstrip())
+            lines.append(f"rec{suffix}: {' '.join(hyp_cells[start:end])}".rstrip())
+            lines.append("")
+    lines += [_RULE, "", overall, *_cluster_lines(units_by_result, clusters or {}), "", _RULE]
     return "\n".join(lines) + "\n"
 
 
-def _wenet_clusters(
-    units: Mapping[str, Sequence[str]], clusters: Mapping[str, Set[str]]
+def _cluster_lines(
+    units_by_result: _UnitsByResult, clusters: Mapping[str, Set[str]]
 ) -> Iterator[str]:
-    """The counts of each script and of each cluster."""
-    correct, substituted, deleted, inserted = (Counter(units[kind]) for kind in "CSDI")
-    of_scripts: dict[str, ErrorCounts] = {}
-    of_clusters = dict.fromkeys(clusters, ErrorCounts())
-    for unit in dict.fromkeys([*correct, *substituted, *deleted, *inserted]):
-        num_units = correct[unit] + substituted[unit] + deleted[unit]
-        counts = ErrorCounts(num_units, substituted[unit], deleted[unit], inserted[unit])
+    """The counts of each script that occurs, and of each cluster."""
+    counts_of_scripts: dict[str, ErrorCounts] = {}
+    counts_of_clusters = dict.fromkeys(clusters, ErrorCounts())
+    for unit, counts in units_by_result.count().items():
         script = script_cluster(unit)
-        of_scripts[script] = of_scripts.get(script, ErrorCounts()) + counts
-        for name in (name for name, members in clusters.items() if unit in members):
-            of_clusters[name] += counts
-    for name, counts in [*of_scripts.items(), *of_clusters.items()]:
-        yield f"{name} -> {_wenet_counts(counts)}"
+        counts_of_scripts[script] = counts_of_scripts.get(script, ErrorCounts()) + counts
+        for name, members in clusters.items():
+            if unit in members:
+                counts_of_clusters[name] += counts
+    for name, counts in [*counts_of_scripts.items(), *counts_of_clusters.items()]:
+        yield f"{name} -> {_format_counts(counts)}"
 
 
 @lru_cache(maxsize=2**14)
@@ -268,39 +329,53 @@ def script_cluster(unit: str) -> str:
 
     English is any Latin; Other is mixed or any other script.
     """
-    names = set()
+    scripts = set()
     for character in unit:
-        name = unicodedata.name(character, "")
-        if unicodedata.category(character)[0] in "MPS":
-            continue  # marks and signs belong to their letter or word
-        names.add(
-            next((cluster for start, cluster in _SCRIPTS.items() if name.startswith(start)), _OTHER)
-        )
-    return names.pop() if len(names) == 1 else _OTHER
+        is_mark_or_sign = unicodedata.category(character)[0] in "MPS"
+        if not is_mark_or_sign:  # those belong to their letter or word
+            scripts.add(_script_of_character(character))
+    return scripts.pop() if len(scripts) == 1 else _OTHER
 
 
-def _wenet_counts(counts: ErrorCounts) -> str:
-    correct = counts.num_units - counts.substitutions - counts.deletions
-    numbers = f"N={counts.num_units} C={correct} S={counts.substitutions} D={counts.deletions} I={counts.insertions}"
-    return f"{100 * (counts.rate or 0.0):4.2f} % {numbers}"
+def _script_of_character(character: str) -> str:
+    """WeNet's name of the script of a character; Other if it has none."""
+    unicode_name = unicodedata.name(character, "")
+    for begin, script in _SCRIPTS.items():
+        if unicode_name.startswith(begin):
+            return script
+    return _OTHER
+
+
+def _format_counts(counts: ErrorCounts) -> str:
+    """The error rate in percent, and the numbers of units: all (N), correct, and with errors."""
+    num_correct = counts.num_units - counts.substitutions - counts.deletions
+    percent = 100 * (counts.rate or 0.0)  # None without units
+    return (
+        f"{percent:4.2f} % N={counts.num_units} C={num_correct} S={counts.substitutions} "
+        f"D={counts.deletions} I={counts.insertions}"
+    )
 
 
 def _aligned_cells(runs: Iterable[Run], padding: str) -> tuple[list[str], list[str]]:
-    """The units of both sides, each pair padded to equal width on a terminal."""
-    refs: list[str] = []
-    hyps: list[str] = []
+    """The units of both sides, each pair padded to equal width on a terminal.
+
+    Opposite a deleted or inserted unit stands an empty one.
+    """
+    ref_cells: list[str] = []
+    hyp_cells: list[str] = []
     for ref_run, hyp_run in runs:
         if ref_run == hyp_run:
-            shown = [*map(show_unit, ref_run)]
-            refs += shown
-            hyps += shown
+            cells = [show_unit(unit) for unit in ref_run]
+            ref_cells += cells
+            hyp_cells += cells
             continue
         for ref_unit, hyp_unit in zip_longest(ref_run, hyp_run, fillvalue=""):
-            ref, hyp = show_two(ref_unit, hyp_unit)
-            excess = cell_len(ref) - cell_len(hyp)
-            refs.append(ref + padding * -excess)
-            hyps.append(hyp + padding * excess)
-    return refs, hyps
+            ref_cell, hyp_cell = show_two(ref_unit, hyp_unit)
+            excess = cell_len(ref_cell) - cell_len(hyp_cell)
+            # A string times a negative number is empty: only the narrower cell is padded.
+            ref_cells.append(ref_cell + padding * -excess)
+            hyp_cells.append(hyp_cell + padding * excess)
+    return ref_cells, hyp_cells
 
 
 if __name__ == "__main__":

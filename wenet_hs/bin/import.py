@@ -3,10 +3,8 @@
 
 Example: wenet-hs import --hf mms-1b-all --lang mdw --out exp/mms-mdw
 
-wav2vec 2.0, MMS, HuBERT, WavLM and w2v-BERT are read.
-
-Its outputs are those of transformers. `transcribe`, `recognize`, `align` and `train --checkpoint`
-read the folder.
+wav2vec 2.0, MMS, HuBERT, WavLM and w2v-BERT are read. The outputs are those of transformers.
+`transcribe`, `recognize`, `align` and `train --checkpoint` read the folder.
 """
 
 import argparse
@@ -15,33 +13,42 @@ from pathlib import Path
 
 from wenet_hs.bin.main import main_of
 from wenet_hs.interop.huggingface import import_model
-from wenet_hs.text.units import SPACE
+from wenet_hs.text.units import SPACE, UnitTable
 from wenet_hs.tree.errors import list_names
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of `wenet-hs import`."""
+    add = parser.add_argument
     folder_help = "folder with config.json, weights and vocab.json, as downloaded"
-    parser.add_argument("--hf", type=Path, required=True, metavar="DIR", help=folder_help)
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="MODEL", help="model folder to write"
-    )
-    parser.add_argument("--lang", help="for MMS: the language, as in adapter.LANG.safetensors")
+    add("--hf", type=Path, required=True, metavar="DIR", help=folder_help)
+    add("--out", type=Path, required=True, metavar="MODEL", help="model folder to write")
+    add("--lang", help="for MMS: the language, as in adapter.LANG.safetensors")
 
 
 def run(args: argparse.Namespace) -> None:
+    """Write the model folder, print its units, and print what transcripts must observe."""
     command = [Path(sys.argv[0]).name, *sys.argv[1:]]
     table, tokenizer = import_model(args.hf, args.out, args.lang, command=command)
-    print(f"{args.out}: {len(table)} units, {'phones' if tokenizer == 'phone' else 'characters'}")
-    letters = "".join(unit for unit in table.units if len(unit) == 1)
-    if tokenizer == "char" and letters == letters.upper() != letters.lower():
+    kind = "phones" if tokenizer == "phone" else "characters"
+    print(f"{args.out}: {len(table)} units, {kind}")
+    if tokenizer != "char":
+        return
+    if _is_upper_case(table):
         print("in upper case, as transcripts for `align` and for `train` with these units must be")
     # Such a unit is recognised, but transcripts are divided at spaces before they are divided into
     # units.
     across_spaces = [unit for unit in table.units if SPACE in unit and unit != SPACE]
-    if tokenizer == "char" and across_spaces:
-        print(
-            f"units that are recognised, but not read in transcripts: {list_names(across_spaces)}"
-        )
+    if across_spaces:
+        names = list_names(across_spaces)
+        print(f"units that are recognised, but not read in transcripts: {names}")
+
+
+def _is_upper_case(table: UnitTable) -> bool:
+    """Whether the units of one character are all in upper case, and have lower case at all."""
+    characters = "".join(unit for unit in table.units if len(unit) == 1)
+    has_case = characters.upper() != characters.lower()
+    return has_case and characters == characters.upper()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write into a folder of a recipe with which options it is made: options.json.
+"""Write options.json into a folder of a recipe: with which options the folder is made.
 
 Example: wenet-hs keep-options --folder data --options langs hours --values langs="es it" hours=1
 
@@ -16,6 +16,7 @@ from wenet_hs.tree.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of `wenet-hs keep-options`."""
     add = parser.add_argument
     add(
         "--folder",
@@ -34,18 +35,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_option_arguments(parser: argparse._ActionsContainer) -> None:
-    """The flags of commands that get the options of a recipe."""
+    """Declare --recipe_dir and --values of the commands that get the options of a recipe."""
     add = parser.add_argument
-    add(
-        "--recipe_dir",
-        type=Path,
-        metavar="DIR",
-        help="folder of run.sh",
-    )
+    add("--recipe_dir", type=Path, metavar="DIR", help="folder of run.sh")
     add("--values", nargs="*", default=[], metavar="NAME=VALUE", help="the options of the recipe")
 
 
 def run(args: argparse.Namespace) -> None:
+    """Write options.json: the name of the recipe, and the values of --options.
+
+    The name is that of the folder above --recipe_dir: `own` for examples/own/s0.
+    """
     values = select_values(parse_values(args.values), args.options)
     recipe_dir = args.recipe_dir or Path()
     options = FolderOptions(
@@ -56,7 +56,10 @@ def run(args: argparse.Namespace) -> None:
 
 
 def parse_values(words: Sequence[str]) -> dict[str, str]:
-    """Name → value of words NAME=VALUE. Raises ConfigError for a word without `=`."""
+    """The values by name of words NAME=VALUE; a name that is repeated has the last value.
+
+    Raises ConfigError for a word without `=`.
+    """
     values = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -67,9 +70,9 @@ def parse_values(words: Sequence[str]) -> dict[str, str]:
 
 
 def select_values(values: dict[str, str], names: Sequence[str]) -> dict[str, str]:
-    """The values of these options, in the order of the names.
+    """The values of the options `names` by name, in this order.
 
-    Raises ConfigError if one has no value.
+    Raises ConfigError for an option that is not among the values.
     """
     for name in names:
         if name not in values:

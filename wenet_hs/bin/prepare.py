@@ -36,13 +36,11 @@ from wenet_hs.tree.errors import DataError, list_names
 
 
 def find_corpora() -> dict[str, ModuleType]:
-    """The modules of `wenet_hs.corpus` that prepare a corpus, by name.
+    """The modules of `wenet_hs.corpus` that prepare a corpus, by name, without installed packages.
 
-    A new one needs no entry anywhere. Those of installed packages are not among them.
-
-    Such a module has a docstring with an example, and `prepare(options)`, which writes the lists
-    and returns the content of stats.json. The type of `options` is a dataclass, from which the
-    flags are made.
+    A module of a corpus needs no entry anywhere. It has a docstring with an example, and
+    `prepare(options)`, which writes the lists and returns the content of stats.json. The type of
+    `options` is a dataclass, from which the flags are made.
     """
     names = [module.name for module in pkgutil.iter_modules(corpus.__path__)]
     modules = {name: importlib.import_module(f"{corpus.__name__}.{name}") for name in names}
@@ -50,9 +48,9 @@ def find_corpora() -> dict[str, ModuleType]:
 
 
 def load_corpus(name: str) -> ModuleType:
-    """Such a module of an installed package.
+    """The module of a corpus in an installed package, as `find_corpora` describes such a module.
 
-    Raises ConfigError if it cannot be imported, or is no such module.
+    Raises ConfigError if it cannot be imported, or does not have what such a module needs.
     """
     module = load_extension("corpus", name)
     if not isinstance(module, ModuleType) or not hasattr(module, "prepare"):
@@ -61,11 +59,13 @@ def load_corpus(name: str) -> ModuleType:
         cls = get_type_hints(module.prepare).get("options")
     if not isinstance(cls, type) or not is_dataclass(cls):
         raise wrong_object("corpus", name, "has no `prepare(options: C)` with a dataclass C")
-    others = fields_without_option(cls)
-    if others:
-        found = f"{cls.__name__} has fields that are not made by `option`: {list_names(others)}"
-        raise wrong_object("corpus", name, found)
-    if "out" not in {field.name for field in fields(cls)}:
+    other_fields = fields_without_option(cls)
+    if other_fields:
+        names = list_names(other_fields)
+        fault = f"{cls.__name__} has fields that are not made by `option`: {names}"
+        raise wrong_object("corpus", name, fault)
+    has_out = any(field.name == "out" for field in fields(cls))
+    if not has_out:
         raise wrong_object("corpus", name, f"{cls.__name__} has no option `out`")
     return module
 
@@ -77,33 +77,44 @@ def options_class(module: ModuleType) -> type[Any]:
 
 
 def check_arguments(argv: Sequence[str]) -> None:
-    """Raise ConfigError for a corpus of a package that cannot be used; the parser would say that
-    there is none.
+    """Raise ConfigError if the corpus is one of an installed package that cannot be used.
+
+    The parser would say that there is no such corpus.
     """
     if argv:
         is_known_name("corpus", find_corpora(), argv[0])
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare a subcommand per corpus, with its flags.
+
+    The flags of a corpus of an installed package are declared when it is chosen, because its
+    package is imported for them.
+    """
     corpora = find_corpora()
-    names = known_names("corpus", corpora)
-    kinds = parser.add_subparsers(dest="kind", required=True, metavar="|".join(names))
+    all_names = known_names("corpus", corpora)
+    subparsers = parser.add_subparsers(dest="kind", required=True, metavar="|".join(all_names))
     for name, module in corpora.items():
         summary = (module.__doc__ or "").partition("\n")[0].rstrip(".")
-        _declare_flags(kinds.add_parser(name, help=summary), module)
-    for name in names[len(corpora) :]:
-        kinds.add_parser(
-            name, help="of an installed package", declare=partial(_declare_flags_of_package, name)
-        )
+        _declare_flags(subparsers.add_parser(name, help=summary), module)
+    names_of_packages = all_names[len(corpora) :]
+    for name in names_of_packages:
+        declare = partial(_declare_flags_of_package, name)
+        subparsers.add_parser(name, help="of an installed package", declare=declare)
 
 
 def _declare_flags(parser: argparse.ArgumentParser, module: ModuleType) -> None:
+    """Declare the description and the flags of a corpus, and set its module for `run`."""
     parser.description = module.__doc__
     parser.set_defaults(module=module)
     add_options(parser, options_class(module))
 
 
 def _declare_flags_of_package(name: str, parser: argparse.ArgumentParser) -> None:
+    """Import the corpus of an installed package, and declare its flags.
+
+    Raises ConfigError if it cannot be used.
+    """
     module = load_corpus(name)
     with calling_extension("corpus", name, "its options cannot be declared"):
         _declare_flags(parser, module)
@@ -111,7 +122,11 @@ def _declare_flags_of_package(name: str, parser: argparse.ArgumentParser) -> Non
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prepare the corpus and print its statistics."""
+    """Prepare the corpus and print its statistics.
+
+    Raises DataError if another run writes to --out, or for faults of the corpus. Raises ConfigError
+    if the corpus of a package does not return its statistics.
+    """
     options = read_options(args, options_class(args.module))
     with locked(options.out, flag="--out", work="prepare", error_class=DataError):
         stats = args.module.prepare(options)
@@ -122,52 +137,78 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _check_statistics(name: str, stats: object) -> None:
-    """Raise ConfigError if what `prepare` of a package returned is not the content of stats.json."""
-    if not isinstance(stats, Mapping) or not {"corpus", "langs", "total"} <= stats.keys():
-        found = f"`prepare` returned {type(stats).__name__}, not what `write_corpus` returns"
-        raise wrong_object("corpus", name, found)
+    """Raise ConfigError if `prepare` of a package did not return the content of stats.json."""
+    required_keys = {"corpus", "langs", "total"}
+    if not isinstance(stats, Mapping) or not required_keys <= stats.keys():
+        fault = f"`prepare` returned {type(stats).__name__}, not what `write_corpus` returns"
+        raise wrong_object("corpus", name, fault)
 
 
 def print_statistics(stats: Mapping[str, Any]) -> None:
-    """Print one line per language, the overlap of the sets, and why clips were left out."""
-    is_sampled = any("lambda" in of_lang for of_lang in stats["langs"].values())
-    sampling = ("before", "λ", "wanted", "test wanted") if is_sampled else ()
-    rows: list[Sequence[str]] = [("language", *sampling, *SPLITS, *SPLITS, "faulty", "left out")]
-    for lang, of_lang in stats["langs"].items():
-        row = _make_row(of_lang)
-        if is_sampled:
-            before, wanted = (
-                _format_hours(of_lang[name]) for name in ("hours_before", "hours_wanted")
-            )
-            row = [before, f"{of_lang['lambda']:.4f}", wanted, str(of_lang["test_wanted"]), *row]
-        rows.append((lang, *row))
-    rows.append(("all", *("" for _ in sampling), *_make_row(stats["total"])))
-    print(f"{stats['corpus']}: audio and utterances", *format_columns(rows), sep="\n")
+    """Print the content of stats.json: a table of languages, and lines about what is notable.
+
+    The lines are the overlap of the sets, what clips lack, why clips were left out, and the phones
+    of the test set that no training utterance has.
+    """
+    print(f"{stats['corpus']}: audio and utterances")
+    for line in format_columns(_rows_of_languages(stats)):
+        print(line)
     for lang, of_lang in stats["langs"].items():
         for pair, shared in of_lang["in_both"].items():
             if shared["speakers"] or shared["sentences"]:
                 counts = f"{shared['speakers']} speakers and {shared['sentences']} sentences"
-                print(f"{lang}: {counts} are both in {pair.replace('-', ' and in ')}")
+                sets = pair.replace("-", " and in ")  # train-test
+                print(f"{lang}: {counts} are both in {sets}")
     if stats.get("num_incomplete"):
         print(describe_incomplete(stats["num_incomplete"]))
-    for title, key in (("faulty", "rejected"), ("left out", "left_out")):
-        for kind, count in stats["total"][key].items():
-            print(f"{title}: {count} {kind}")
+    for reason, count in stats["total"]["rejected"].items():
+        print(f"faulty: {count} {reason}")
+    for reason, count in stats["total"]["left_out"].items():
+        print(f"left out: {count} {reason}")
     if "phones" in stats:
         unseen = stats["phones"]["unseen_in_test"]
-        print(
-            f"phones of the test set that no training utterance has: {len(unseen)}: {' '.join(unseen)}"
-        )
+        phones = " ".join(unseen)
+        print(f"phones of the test set that no training utterance has: {len(unseen)}: {phones}")
 
 
-def _make_row(of_lang: Mapping[str, Any]) -> list[str]:
-    sets = [_format_hours(of_lang["hours"].get(name, 0.0)) for name in SPLITS]
-    sets += [str(of_lang["utterances"].get(name, 0)) for name in SPLITS]
-    return [*sets, str(sum(of_lang["rejected"].values())), str(sum(of_lang["left_out"].values()))]
+def _rows_of_languages(stats: Mapping[str, Any]) -> list[list[str]]:
+    """The header, one row per language, and the totals.
+
+    A corpus whose languages are sampled has columns about it after the language: the hours before,
+    the ratio λ of the sampling, the hours and the test utterances that were wanted.
+    """
+    is_sampled = any("lambda" in of_lang for of_lang in stats["langs"].values())
+    sampling_header = ["before", "λ", "wanted", "test wanted"] if is_sampled else []
+    rows = [["language", *sampling_header, *SPLITS, *SPLITS, "faulty", "left out"]]
+    for lang, of_lang in stats["langs"].items():
+        sampling_cells = []
+        if is_sampled:
+            sampling_cells = [
+                _format_hours(of_lang["hours_before"]),
+                f"{of_lang['lambda']:.4f}",
+                _format_hours(of_lang["hours_wanted"]),
+                str(of_lang["test_wanted"]),
+            ]
+        rows.append([lang, *sampling_cells, *_count_cells(of_lang)])
+    no_sampling = [""] * len(sampling_header)
+    rows.append(["all", *no_sampling, *_count_cells(stats["total"])])
+    return rows
+
+
+def _count_cells(counts: Mapping[str, Any]) -> list[str]:
+    """Hours per set, utterances per set, faulty and left-out clips, of one or all languages."""
+    hours = [_format_hours(counts["hours"].get(name, 0.0)) for name in SPLITS]
+    utterances = [str(counts["utterances"].get(name, 0)) for name in SPLITS]
+    num_faulty = sum(counts["rejected"].values())
+    num_left_out = sum(counts["left_out"].values())
+    return [*hours, *utterances, str(num_faulty), str(num_left_out)]
 
 
 def _format_hours(hours: float) -> str:
-    return f"{hours:.2f} h" if hours >= 1.0 else f"{hours * 60.0:.2f} min"
+    """Hours with two digits, or minutes if it is less than an hour."""
+    if hours >= 1.0:
+        return f"{hours:.2f} h"
+    return f"{hours * 60.0:.2f} min"
 
 
 if __name__ == "__main__":

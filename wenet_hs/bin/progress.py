@@ -8,7 +8,8 @@ once is printed once: its resources, its expected duration, and each kind of war
 run records (exp/NAME/run.json).
 
 Recipes start it beside their trainings, with the model folder of each one, also of those that have
-not begun. It then writes exp/progress.json for the page: the time that is left of all.
+not begun. As long as a training runs, exp/progress.json has the time that is left of all, for the
+page.
 """
 
 import argparse
@@ -37,12 +38,13 @@ from wenet_hs.runs.progress import (
 )
 
 INTERVAL_S = 60
-"""Between two lines of a training in a file."""
+"""Seconds between two lines of a training in a file."""
 EARLIER_S = 2
-"""The first training may have begun before this process by so much."""
+"""Seconds by which the first training may have begun before this process."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of `wenet-hs progress`."""
     add = parser.add_argument
     folders_help = "folder of an experiment, or model folders: all of a recipe"
     add("folders", type=Path, nargs="+", metavar="FOLDER", help=folders_help)
@@ -50,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print until SIGTERM."""
+    """Print the progress until SIGTERM or Ctrl-C: live in a terminal, as lines in a file."""
     check_at_least(args, 1, "jobs")
     signal.signal(signal.SIGTERM, _stop)
     model_dirs = list[Path]()
@@ -67,7 +69,10 @@ def run(args: argparse.Namespace) -> None:
 
 
 class LiveProgress:
-    """The progress of trainings, read again each second."""
+    """The progress of trainings, read again each second.
+
+    `jobs` is the number of trainings at a time.
+    """
 
     def __init__(self, model_dirs: Sequence[Path], *, jobs: int) -> None:
         self._model_dirs = model_dirs
@@ -76,9 +81,9 @@ class LiveProgress:
         self._statements = Statements()
 
     def update(self) -> list[str]:
-        """Wait a second, print new statements, renew progress.json.
+        """Wait a second, read all run records, and print new statements.
 
-        Returns a line per running training.
+        Renews progress.json if a training runs. Returns a line per running training.
         """
         time.sleep(1)
         trainings = self._read_and_print()
@@ -92,18 +97,20 @@ class LiveProgress:
         return lines_of(trainings, seconds_left, num_trainings)
 
     def close(self) -> None:
-        """Print the last statements, also of trainings of less than a second, and remove
-        progress.json.
+        """Print the last statements, and remove progress.json.
+
+        Trainings of less than a second have statements that `update` has not seen.
         """
         self._read_and_print()
         (self._folder / PROGRESS_FILE).unlink(missing_ok=True)
 
     @property
     def _folder(self) -> Path:
-        """The folder of the experiment."""
+        """The folder of the experiment, which has the model folders."""
         return self._model_dirs[0].parent
 
     def _read_and_print(self) -> list[ShownTraining]:
+        """Read all trainings, and print the new statements of those since this process began."""
         trainings = read_trainings(self._model_dirs, since=self._began)
         self._statements.print_new(training for training in trainings if training.is_recent)
         return trainings
@@ -112,17 +119,22 @@ class LiveProgress:
 def lines_of(
     trainings: Sequence[ShownTraining], seconds_left: float | None, num_trainings: int
 ) -> list[str]:
-    """One line per running training, with the time that is left of all.
+    """One line per running training, with the time that is left of all, if there are several.
 
-    `seconds_left`: of all trainings; None before it is known.
+    Args:
+        seconds_left: of all trainings; None before it is known.
+        num_trainings: also those that have not begun.
     """
+    time_of_all = ""
+    if seconds_left is not None and num_trainings > 1:
+        time_of_all = f"; all {num_trainings} trainings: about {seconds_left / 60:.0f} min"
     lines = []
     for training in trainings:
         line = describe_progress(training)
-        if line is None:
+        if line is None:  # it does not run
             continue
-        if seconds_left is not None and training.seconds_left is not None and num_trainings > 1:
-            line += f"; all {num_trainings} trainings: about {seconds_left / 60:.0f} min"
+        if training.seconds_left is not None:
+            line += time_of_all
         lines.append(line)
     return lines
 
@@ -134,24 +146,25 @@ class Statements:
         self._printed: set[str] = set()
 
     def print_new(self, trainings: Iterable[ShownTraining]) -> None:
-        """Print those that were not printed before."""
+        """Print the statements that were not printed before, after the name of their training."""
         for training in trainings:
             for statement in list_statements(training):
                 self._print_once(f"{training.name}: {statement}")
 
     def _print_once(self, line: str) -> None:
+        """Print a line after the time of day, unless it was printed before."""
         if line not in self._printed:
             self._printed.add(line)
             print(f"{time.strftime('%T')} {line}", flush=True)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    """End in a way that restores the terminal."""
+    """End the process at SIGTERM by SystemExit, so that the terminal is restored."""
     sys.exit(0)
 
 
 def _show_in_terminal(live: LiveProgress) -> NoReturn:
-    """Live lines, below the statements."""
+    """Show the lines of `LiveProgress.update` at the bottom of the terminal, below statements."""
     with Live(transient=True, auto_refresh=False) as screen:
         while True:
             text = Text("\n".join(live.update()), overflow="ellipsis", no_wrap=True)
@@ -159,7 +172,7 @@ def _show_in_terminal(live: LiveProgress) -> NoReturn:
 
 
 def _show_in_file(live: LiveProgress) -> NoReturn:
-    """A line per training and INTERVAL_S."""
+    """Print a line per running training every INTERVAL_S."""
     last_printed = time.monotonic()
     while True:
         lines = live.update()

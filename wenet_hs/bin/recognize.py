@@ -3,8 +3,8 @@
 
 Runs under torchrun too.
 
-Example: wenet-hs recognize --model_dir exp/hsoftmax --test_data data/test/data.list --result_dir exp/hsoftmax/test \\
-             --modes attention attention_rescoring --beam_size 10
+Example: wenet-hs recognize --model_dir exp/hsoftmax --test_data data/test/data.list \\
+             --result_dir exp/hsoftmax/test --modes attention attention_rescoring --beam_size 10
 
 A clip that cannot be read is left out of `text` (`wenet-hs score` then counts its reference as
 deletions), is listed in RESULT_DIR/failed.tsv, and makes the exit code 2; all others are decoded. A
@@ -24,8 +24,8 @@ import json
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -54,6 +54,7 @@ from wenet_hs.compute.devices import check_native, find_device
 from wenet_hs.compute.distributed import World, join_process_group
 from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.data.shards import DATA_TYPES, open_lists
+from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.job import FEATURES, DecodingJob, Dtype, recognize
 from wenet_hs.decode.known_units import PLACEMENTS, limit_to_inventories
 from wenet_hs.decode.modes import ENCODER, check_options, stages_of
@@ -74,6 +75,7 @@ logger = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of `wenet-hs recognize`."""
     add = parser.add_argument
     add("--model_dir", type=Path, required=True, help=MODEL_HELP)
     add("--test_data", type=Path, required=True, help="data.list to decode")
@@ -84,97 +86,124 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="format of the list: JSON lines, or tars (default: raw)",
     )
     add("--result_dir", type=Path, required=True, help="folder to write")
-    modes_help = f"{MODES_HELP}; {AUTO_MODES}: those that are recommended for the model"
-    modes_default = "default: all that the model supports"
-    add(
-        "--modes",
-        nargs="+",
-        choices=ModeNames(AUTO_MODES),
-        metavar="MODE",
-        help=f"{modes_help} ({modes_default})",
+    modes_help = (
+        f"{MODES_HELP}; {AUTO_MODES}: those that are recommended for the model "
+        "(default: all that the model supports)"
     )
+    add("--modes", nargs="+", choices=ModeNames(AUTO_MODES), metavar="MODE", help=modes_help)
     inventory_help = (
         "known units of each language, `lang<TAB>unit unit …` per line; no other unit is recognised"
     )
     add("--inventory", type=Path, metavar="FILE", help=inventory_help)
-    place_help = "place units of --inventory that the model does not have beside the phone with the nearest features"
+    place_help = (
+        "place units of --inventory that the model does not have beside the phone with the "
+        "nearest features"
+    )
     add("--place_unseen", choices=PLACEMENTS, help=place_help)
     add("--checkpoint", type=Path, help="weights (default: final.pt of model_dir)")
     add_device_argument(parser)
-    dtype_help = "of encoder and decoder (default: fp32); bf16 and fp16 are faster where the device multiplies them, and "
-    dtype_help += "may change a few units"
+    dtype_help = (
+        "of encoder and decoder (default: fp32); bf16 and fp16 are faster where the device "
+        "multiplies them, and may change a few units"
+    )
     add("--dtype", choices=get_args(Dtype), default="fp32", help=dtype_help)
     add_batch_size(parser)
     add_search_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:
+    """Decode the data list on all ranks, and write the results on rank 0.
+
+    Raises ConfigError if flags do not fit each other or the model, or differ between ranks. Raises
+    DataError if another run writes to --result_dir, or utterances cannot be read.
+    """
     options = search_options(args)
     check_at_least(args, 1, "batch_size")
     if args.place_unseen and not args.inventory:
-        raise ConfigError(
-            "--place_unseen",
-            "has no effect without --inventory",
-            "give the inventory, or leave it out",
-        )
+        to_do = "give the inventory, or leave it out"
+        raise ConfigError("--place_unseen", "has no effect without --inventory", to_do)
     with join_process_group(find_device(args.device)) as world:
-        table = open_lists((args.test_data,), args.data_type, flag="--test_data")
+        data_list = open_lists((args.test_data,), args.data_type, flag="--test_data")
         args.model_dir = resolve_model(args.model_dir)
-        args.checkpoint = args.checkpoint and resolve_model(args.checkpoint)
-        experiment = load_experiment(
-            args.model_dir, checkpoint=args.checkpoint, device=world.device
-        )
-        models: dict[str | None, AsrModel] = {}
-        if args.inventory is not None:
-            inventories = select_languages(read_inventories(args.inventory), table, args.inventory)
-            experiment, models = limit_to_inventories(
-                experiment, inventories, place_unseen=args.place_unseen
-            )
-        lm = (
-            None
-            if args.lm is None
-            else load_language_model(args.lm, experiment.tokenizer, world.device)
-        )
-        modes = _modes(args.modes, experiment.model)
-        check_options(experiment.model, options, modes, lm)
-        check_native(args.dtype, world.device)
-        sizes = {
-            "batch_size": args.batch_size,
-            "max_segment_s": args.max_segment_s,
-            "dtype": args.dtype,
-        }
-        job = DecodingJob(modes=modes, options=options, lm=lm, models=models, **sizes)
-        settings = _settings(args, table.digest, job, experiment, world.device)
+        if args.checkpoint is not None:
+            args.checkpoint = resolve_model(args.checkpoint)
+        experiment, job = _load_job(args, options, data_list, world.device)
+        settings = _collect_settings(args, data_list.digest, job, experiment, world.device)
         world.check_equal_across_ranks(
             {name: json.dumps(value) for name, value in settings.items()}
         )
-        utterances = list(table)
-        audio = [
-            [one.key, one.wav, one.start, one.end] for one in utterances
-        ]  # other machines may have other paths
-        settings["audio"] = hashlib.sha256(json.dumps(audio).encode()).hexdigest()
-        lock = locked(
-            args.result_dir, flag="--result_dir", work="recognition", error_class=DataError
-        )
-        with lock if world.is_first else nullcontext():
+        utterances = list(data_list)
+        # Not compared across ranks: other machines may have other paths.
+        settings["audio"] = _hash_audio(utterances)
+        lock: AbstractContextManager[None] = nullcontext()
+        if world.is_first:
+            lock = locked(
+                args.result_dir, flag="--result_dir", work="recognition", error_class=DataError
+            )
+        with lock:
             try:
                 _decode(args.result_dir, utterances, experiment, job, settings, world)
             except KeyboardInterrupt as error:
                 if not world.is_first:
                     raise
-                hint = f"run the same command again: finished batches are kept in {args.result_dir / 'partial'}"
+                folder = _partial_folder(args.result_dir)
+                hint = f"run the same command again: finished batches are kept in {folder}"
                 raise KeyboardInterrupt(hint) from error
 
 
-def _modes(named: Sequence[str] | None, model: AsrModel) -> tuple[str, ...]:
-    """The modes of --modes, each once, with those of `auto`; without --modes all that the model
-    supports.
+def _load_job(
+    args: argparse.Namespace,
+    options: DecodeOptions,
+    data_list: Sequence[Utterance],
+    device: torch.device,
+) -> tuple[Experiment, DecodingJob]:
+    """Load the model and the language model, and decide how the list is decoded.
+
+    With --inventory there is one model per language of the list, limited to its units; with
+    --place_unseen the experiment has the added units.
+
+    Raises ConfigError or DataError if the model, the modes, the options and the device do not fit
+    each other.
     """
-    if named is None:
+    experiment = load_experiment(args.model_dir, checkpoint=args.checkpoint, device=device)
+    models: dict[str | None, AsrModel] = {}
+    if args.inventory is not None:
+        inventories = select_languages(read_inventories(args.inventory), data_list, args.inventory)
+        experiment, models = limit_to_inventories(
+            experiment, inventories, place_unseen=args.place_unseen
+        )
+    lm = None
+    if args.lm is not None:
+        lm = load_language_model(args.lm, experiment.tokenizer, device)
+    modes = _choose_modes(args.modes, experiment.model)
+    check_options(experiment.model, options, modes, lm)
+    check_native(args.dtype, device)
+    job = DecodingJob(
+        modes=modes,
+        options=options,
+        lm=lm,
+        models=models,
+        batch_size=args.batch_size,
+        max_segment_s=args.max_segment_s,
+        dtype=args.dtype,
+    )
+    return experiment, job
+
+
+def _choose_modes(names: Sequence[str] | None, model: AsrModel) -> tuple[str, ...]:
+    """The modes to decode with, each once.
+
+    `names` are the values of --modes, where `auto` stands for the modes that are recommended for
+    the model. None, without the flag: all modes that the model supports.
+    """
+    if names is None:
         return tuple(model.supported_modes())
-    modes = list[str]()
-    for name in named:
-        modes.extend(model.recommended_modes() if name == AUTO_MODES else [name])
+    modes: list[str] = []
+    for name in names:
+        if name == AUTO_MODES:
+            modes.extend(model.recommended_modes())
+        else:
+            modes.append(name)
     return tuple(dict.fromkeys(modes))
 
 
@@ -188,114 +217,164 @@ def _decode(
 ) -> None:
     """Decode the list together with the other ranks; rank 0 writes the results.
 
-    `settings`: what must be the same when an interrupted run is continued, by flag or name.
+    It prints the number of utterances and the real-time factor (RTF) of each mode. Decoded batches
+    are in a folder, which is removed at the end if no clip has failed.
+
+    Args:
+        settings: what must be the same to continue an interrupted run, by flag or name.
+    Raises: DataError, on rank 0, if clips could not be read; the others are written.
     """
     if world.is_first:
         _warn_unknown_units(utterances, experiment.tokenizer)
-    folder = result_dir / "partial"
+    partial_folder = _partial_folder(result_dir)
     with progress_bar("decode", is_shown=world.is_first) as advance:
-        found = recognize(
-            experiment, utterances, job, folder, settings=settings, world=world, on_progress=advance
+        recognition = recognize(
+            experiment,
+            utterances,
+            job,
+            partial_folder,
+            settings=settings,
+            world=world,
+            on_progress=advance,
         )
-    if found is None:  # only rank 0 has the results
+    if recognition is None:  # another rank than 0
         return
-    write_decoding_results(result_dir, utterances, found, experiment)
-    stages = {mode: (FEATURES, ENCODER, *stages_of(mode)) for mode in job.modes}
-    conditions = {
-        "device": str(world.device),
-        "num_threads": torch.get_num_threads(),
-        **asdict(job.options),
-    }
-    conditions |= {
-        "dtype": job.dtype,
-        "batch_size": job.batch_size,
-        "max_segment_s": job.max_segment_s,
-    }
-    named = ("versions", "model", "--lm", "--inventory", "--place_unseen")
-    conditions |= {name.lstrip("-"): settings[name] for name in named}
-    rtf = write_speed(result_dir / SPEED_FILE, found, stages, conditions)
-    if not found.failed:
-        shutil.rmtree(folder)
-    for mode, factor in rtf.items():
-        print(
-            f"{result_dir / mode / 'text'}: {len(found.segments[mode])} utterances, RTF {factor:.4f}"
-        )
-    if found.incomplete:
-        print(describe_incomplete(len(found.incomplete)))
-    if found.failed:
-        print_failures(found.failed)
-        fault = f"{len(found.failed)} of {len(utterances)} utterances could not be read"
+    write_decoding_results(result_dir, utterances, recognition, experiment)
+    stages_of_modes = {mode: (FEATURES, ENCODER, *stages_of(mode)) for mode in job.modes}
+    conditions = _conditions_of_speed(job, settings, world.device)
+    rtf_of_modes = write_speed(result_dir / SPEED_FILE, recognition, stages_of_modes, conditions)
+    if not recognition.failed:
+        shutil.rmtree(partial_folder)
+    for mode, rtf in rtf_of_modes.items():
+        num_decoded = len(recognition.segments[mode])
+        print(f"{result_dir / mode / 'text'}: {num_decoded} utterances, RTF {rtf:.4f}")
+    if recognition.incomplete:
+        print(describe_incomplete(len(recognition.incomplete)))
+    if recognition.failed:
+        print_failures(recognition.failed)
+        fault = f"{len(recognition.failed)} of {len(utterances)} utterances could not be read"
         to_do = (
             "repair their audio or remove them from the data list, then run the same command again"
         )
         raise DataError(result_dir / "failed.tsv", fault, to_do)
 
 
-def _settings(
+def _partial_folder(result_dir: Path) -> Path:
+    """The folder of the batches that are decoded, from which an interrupted run continues."""
+    return result_dir / "partial"
+
+
+def _conditions_of_speed(
+    job: DecodingJob, settings: Mapping[str, Any], device: torch.device
+) -> dict[str, Any]:
+    """What rtf.json states besides the times: device, threads, options, versions and models."""
+    conditions = {
+        "device": str(device),
+        "num_threads": torch.get_num_threads(),
+        **asdict(job.options),
+        "dtype": job.dtype,
+        "batch_size": job.batch_size,
+        "max_segment_s": job.max_segment_s,
+    }
+    for name in ("versions", "model", "--lm", "--inventory", "--place_unseen"):
+        conditions[name.lstrip("-")] = settings[name]
+    return conditions
+
+
+# ---- what must be equal on all ranks, and when a run is continued
+
+
+def _collect_settings(
     args: argparse.Namespace,
     list_digest: str,
     job: DecodingJob,
     experiment: Experiment,
     device: torch.device,
 ) -> dict[str, Any]:
-    """What must be equal on all ranks, and to continue an interrupted run."""
-    conf = experiment.config.tokenizer_conf
-    named = (conf.symbol_table_path, conf.bpe_path, *tree_paths(experiment.config).values())
-    names = dict.fromkeys(
-        ["train.yaml", "units.txt", *(Path(name).name for name in named if name is not None)]
-    )
-    paths = [path for path in (args.model_dir / name for name in names) if path.is_file()]
-    model = [weights_path(args.checkpoint or args.model_dir), *paths]
+    """All that the results depend on: flags, and the SHA-256 of files by their names."""
+    lm_hashes = None if args.lm is None else _hash_files(_files_of_lm(args.lm))
+    inventory_hash = None if args.inventory is None else _hash_files([args.inventory])
     return {
         "--test_data": list_digest,
         "--modes": list(job.modes),
-        "model": {path.name: file_sha256(path) for path in model},
-        "--lm": None
-        if args.lm is None
-        else {path.name: file_sha256(path) for path in _lm_files(args.lm)},
-        "--inventory": None
-        if args.inventory is None
-        else {args.inventory.name: file_sha256(args.inventory)},
+        "model": _hash_files(_files_of_model(args, experiment)),
+        "--lm": lm_hashes,
+        "--inventory": inventory_hash,
         "--place_unseen": args.place_unseen,
         "options": asdict(job.options),
         "--batch_size": job.batch_size,
         "--max_segment_s": job.max_segment_s,
         "--device": device.type,
         "--dtype": job.dtype,
-        "versions": _versions(experiment, job.modes),
+        "versions": _collect_versions(experiment, job.modes),
     }
 
 
-def _versions(experiment: Experiment, modes: Sequence[str]) -> dict[str, str]:
-    """The versions of torch, of this package, and of the packages of the model's names and the
-    modes.
-    """
+def _hash_files(paths: Iterable[Path]) -> dict[str, str]:
+    """The SHA-256 of each file by its name."""
+    return {path.name: file_sha256(path) for path in paths}
+
+
+def _files_of_model(args: argparse.Namespace, experiment: Experiment) -> list[Path]:
+    """The weights, and the files of the model folder that it has: config, units, BPE, trees."""
+    conf = experiment.config.tokenizer_conf
+    named_files = [conf.symbol_table_path, conf.bpe_path, *tree_paths(experiment.config).values()]
+    names = ["train.yaml", "units.txt"]
+    names += [Path(name).name for name in named_files if name is not None]
+    paths = [args.model_dir / name for name in dict.fromkeys(names)]
+    return [
+        weights_path(args.checkpoint or args.model_dir),
+        *(path for path in paths if path.is_file()),
+    ]
+
+
+def _files_of_lm(path: Path) -> list[Path]:
+    """The file of an n-gram model, or the files that a folder of a recurrent model has."""
+    if not path.is_dir():
+        return [path]
+    names = ("train.yaml", "units.txt", "tree.json", "bpe.model", "final.pt")
+    return [path / name for name in names if (path / name).is_file()]
+
+
+def _collect_versions(experiment: Experiment, modes: Sequence[str]) -> dict[str, str]:
+    """The versions of torch, of wenet_hs, and of packages that extend the model or the modes."""
     extensions = [*experiment.config.extensions(), *find_extensions("mode", MODES, modes)]
-    own = {name: version(name) for name in ("torch", "wenet_hs")}
-    return {**own, **package_versions(extensions)}
+    return {
+        "torch": version("torch"),
+        "wenet_hs": version("wenet_hs"),
+        **package_versions(extensions),
+    }
+
+
+def _hash_audio(utterances: Iterable[Utterance]) -> str:
+    """The SHA-256 of the keys, paths, begins and ends of all utterances."""
+    audio = [
+        [utterance.key, utterance.wav, utterance.start, utterance.end] for utterance in utterances
+    ]
+    return hashlib.sha256(json.dumps(audio).encode()).hexdigest()
 
 
 def _warn_unknown_units(utterances: Sequence[Utterance], tokenizer: Tokenizer) -> None:
-    """Warn about units that the model cannot write: each is an error in the score, and it may be
-    the wrong model.
+    """Warn about units of the transcripts that the model does not have, most frequent first.
+
+    Each of them counts as an error in the score, and the model may be the wrong one.
     """
-    unknown, num_utterances = Counter[str](), 0
+    unknown_units = Counter[str]()
+    num_utterances = 0
     for utterance in utterances:
-        missing = tokenizer.count_unknown(utterance.txt)
-        unknown += missing
-        num_utterances += bool(missing)
-    if unknown:
-        named = list_names([unit for unit, _ in unknown.most_common()], " ")
+        missing_units = tokenizer.count_unknown(utterance.txt)
+        unknown_units += missing_units
+        if missing_units:
+            num_utterances += 1
+    if unknown_units:
+        names = list_names([unit for unit, _ in unknown_units.most_common()], " ")
         logger.warning(
-            "--test_data: %d of %d utterances have units that the model does not have (%s): they will count as errors",
-            *(num_utterances, len(utterances), named),
+            "--test_data: %d of %d utterances have units that the model does not have (%s): "
+            "they will count as errors",
+            num_utterances,
+            len(utterances),
+            names,
         )
-
-
-def _lm_files(path: Path) -> list[Path]:
-    """An n-gram model, or what a recurrent one in a folder consists of."""
-    names = ("train.yaml", "units.txt", "tree.json", "bpe.model", "final.pt")
-    return [path / name for name in names if (path / name).is_file()] if path.is_dir() else [path]
 
 
 if __name__ == "__main__":

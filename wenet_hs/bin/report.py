@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write a self-contained HTML page about experiments, or the Markdown tables of a study over seeds.
 
-Example: wenet-hs report --exp exp/softmax --exp exp/hsoftmax --stats data/stats.json --out exp/report.html
-         wenet-hs report --tables examples/ucla/s0/results/* --markdown examples/ucla/s0/RESULTS.md
+Example: wenet-hs report --exp exp/softmax --exp exp/hsoftmax --stats data/stats.json \\
+             --out exp/report.html
+         wenet-hs report --tables examples/ucla/s0/results/* \\
+             --markdown examples/ucla/s0/RESULTS.md
 
 The page begins with a verdict in words. It shows error rates per language with paired differences,
 the worst utterances with their audio, confusions, error against length, the speed if it can be
-compared, the curves, the tree, the corpora, and the conditions. It reads what the folders have of
-train.yaml, metrics.jsonl, tree.json, TEST/<mode>/score.json of `score --json`,
-TEST/<mode>/hyps.jsonl, TEST/rtf.json. `--results` stores the results of each experiment, also of
-language models, in one small file. A folder of such files is a table of a study (docs/scoring.md);
-`--published` compares it with the one of this name in another folder.
+compared, the curves, the tree, the corpora, and the conditions.
+
+It reads these files of the experiments, if they have them: train.yaml, metrics.jsonl, tree.json,
+TEST/<mode>/score.json of `score --json`, TEST/<mode>/hyps.jsonl, TEST/rtf.json.
+
+`--results` stores the results of each experiment, also of language models, in one small file. A
+folder of such files is a table of a study (docs/scoring.md). `--published` compares it with the
+table of the same name in another folder.
 """
 
 import argparse
@@ -30,7 +35,7 @@ from wenet_hs.report.utterances import AUDIO_MB, MAX_UTTERANCES
 from wenet_hs.results.collect import collect_lm_results, collect_results
 from wenet_hs.results.experiment import ExperimentResults, read_experiments
 from wenet_hs.results.folder import DEFAULT_TEST, ExperimentFolder
-from wenet_hs.results.report_data import gather_data
+from wenet_hs.results.report_data import ReportData, gather_data
 from wenet_hs.results.results_file import write_results
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import ConfigError
@@ -39,107 +44,85 @@ logger = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of `wenet-hs report`: those of a page, and those of a study."""
     add = parser.add_argument
-    add(
-        "--exp",
-        type=Path,
-        action="append",
-        default=[],
-        help="experiment folder; once for each experiment",
-    )
+    exp_help = "experiment folder; once for each experiment"
+    add("--exp", type=Path, action="append", default=[], help=exp_help)
     add("--out", type=Path, help="the page to write")
-    add(
-        "--results",
-        type=Path,
-        metavar="DIR",
-        help="write a results file of each experiment into this folder",
-    )
-    text = "tables of a study: folders of results files, with a table.yaml if they have one"
-    add("--tables", type=Path, nargs="+", default=[], metavar="DIR", help=text)
+    results_help = "write a results file of each experiment into this folder"
+    add("--results", type=Path, metavar="DIR", help=results_help)
+    tables_help = "tables of a study: folders of results files, with a table.yaml if they have one"
+    add("--tables", type=Path, nargs="+", default=[], metavar="DIR", help=tables_help)
     add("--markdown", type=Path, metavar="FILE", help="Markdown file with the --tables")
-    add(
-        "--published",
-        type=Path,
-        metavar="DIR",
-        help="folder of published tables, for the --tables of the same names",
-    )
+    published_help = "folder of published tables, for the --tables of the same names"
+    add("--published", type=Path, metavar="DIR", help=published_help)
     add("--intro", type=Path, metavar="FILE", help="Markdown file before the --tables")
-    add(
-        "--more",
-        type=Path,
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="Markdown files after the --tables",
+    more_help = "Markdown files after the --tables"
+    add("--more", type=Path, nargs="+", default=[], metavar="FILE", help=more_help)
+    stats_help = "stats.json of the data (default: the one beside the lists of the training)"
+    add("--stats", type=Path, help=stats_help)
+    list_help = "list that was decoded, for audio (default: test/data.list beside stats.json)"
+    add("--data_list", type=Path, help=list_help)
+    mode_help = (
+        f"decoding mode to show (default: {DEFAULT_MODE}, "
+        "or another mode that all experiments have)"
     )
-    add(
-        "--stats",
-        type=Path,
-        help="stats.json of the data (default: the one beside the lists of the training)",
-    )
-    add(
-        "--data_list",
-        type=Path,
-        help="list that was decoded, for audio (default: test/data.list beside stats.json)",
-    )
-    add(
-        "--mode",
-        help=f"decoding mode to show (default: {DEFAULT_MODE}, or another mode that all experiments have)",
-    )
-    add(
-        "--audio_mb",
-        type=float,
-        default=AUDIO_MB,
-        help=f"MB of audio in the page, 0 = none (default: {AUDIO_MB:g})",
-    )
+    add("--mode", help=mode_help)
+    audio_help = f"MB of audio in the page, 0 = none (default: {AUDIO_MB:g})"
+    add("--audio_mb", type=float, default=AUDIO_MB, help=audio_help)
     utterances_help = (
         f"maximum number of utterances, the worst ones are shown (default: {MAX_UTTERANCES})"
     )
     add("--utterances", type=int, default=MAX_UTTERANCES, help=utterances_help)
-    add(
-        "--test",
-        default=DEFAULT_TEST,
-        help="sub-folder of each experiment with the decoding results (default: test)",
+    test_help = "sub-folder of each experiment with the decoding results (default: test)"
+    add("--test", default=DEFAULT_TEST, help=test_help)
+    title_help = (
+        "heading of the page (default: the names of the experiments, or systems with several seeds)"
     )
-    add(
-        "--title",
-        help="heading of the page (default: the names of the experiments, or systems with several seeds)",
-    )
+    add("--title", help=title_help)
 
 
 def run(args: argparse.Namespace) -> None:
+    """Write the page or the results files of experiments, or the tables of a study.
+
+    Raises ConfigError for flags that do not fit each other.
+    """
+    _check_flags(args)
+    lm_folders = [folder for folder in args.exp if ExperimentFolder(folder).is_language_model()]
+    if args.out and lm_folders:
+        fault = "a language model, of which there is no page"
+        raise ConfigError(f"--exp {lm_folders[0]}", fault, "leave --out out")
+    for folder in lm_folders:
+        print(write_results(collect_lm_results(folder), args.results))
+    recogniser_folders = [folder for folder in args.exp if folder not in lm_folders]
+    if recogniser_folders:
+        _report_recognisers(args, recogniser_folders)
+    if args.tables:
+        _write_tables(args)
+
+
+def _check_flags(args: argparse.Namespace) -> None:
+    """Raise ConfigError unless the flags ask for something to write from something to read.
+
+    A page or results files are written from --exp, a Markdown file from --tables.
+    """
     check_at_least(args, 0, "audio_mb", "utterances", hint="; 0 is none")
-    if bool(args.tables) != bool(args.markdown) or not args.exp + args.tables:
+    has_input = bool(args.exp or args.tables)
+    has_half_of_study = bool(args.tables) != bool(args.markdown)
+    if has_half_of_study or not has_input:
         raise ConfigError(
             "give --exp with --out for a page or --results, or --tables with --markdown for a study"
         )
     if bool(args.exp) != bool(args.out or args.results):
-        found = "needs --out for a page, or --results for results files, and these need --exp"
-        raise ConfigError("--exp", found, "give both")
-    models = [folder for folder in args.exp if ExperimentFolder(folder).is_language_model()]
-    if args.out and models:
-        raise ConfigError(
-            f"--exp {models[0]}", "a language model, of which there is no page", "leave --out out"
-        )
-    for folder in models:
-        print(write_results(collect_lm_results(folder), args.results))
-    if experiments := [folder for folder in args.exp if folder not in models]:
-        _report(args, experiments)
-    if args.tables:
-        intro, *more = (
-            "\n".join(read_lines(path)) if path else "" for path in (args.intro, *args.more)
-        )
-        texts = {"intro": intro, "more": "\n\n".join(more), "command": _command()}
-        compared = write_markdown(args.markdown, args.tables, published=args.published, **texts)
-        print(compared + str(args.markdown))
+        fault = "needs --out for a page, or --results for results files, and these need --exp"
+        raise ConfigError("--exp", fault, "give both")
 
 
-def _command() -> str:
-    return shlex.join(["wenet-hs", "report", *sys.argv[1 + (sys.argv[1:2] == ["report"]) :]])
+def _report_recognisers(args: argparse.Namespace, folders: Sequence[Path]) -> None:
+    """Write the results files of recognisers with --results, and their page with --out.
 
-
-def _report(args: argparse.Namespace, folders: Sequence[Path]) -> None:
-    """The page and the results files of recognisers."""
+    Prints the summary and the path of the page.
+    """
     experiments = read_experiments(folders, test=args.test)
     _check_scored(experiments, args.test)
     data = gather_data(experiments, mode=args.mode, stats=args.stats, data_list=args.data_list)
@@ -147,30 +130,76 @@ def _report(args: argparse.Namespace, folders: Sequence[Path]) -> None:
         for experiment in experiments:
             write_results(collect_results(experiment, data.folders), args.results)
     if args.out:
-        names = dict.fromkeys(system.name for system in data.systems) or [
-            experiment.name for experiment in experiments
-        ]
-        title = args.title or " against ".join(names)
-        options = {"max_utterances": args.utterances, "audio_mb": args.audio_mb}
-        write_atomic(args.out, build_page(data, title=title, command=_command(), **options))
+        page = build_page(
+            data,
+            title=args.title or _default_title(data, experiments),
+            command=_command(),
+            max_utterances=args.utterances,
+            audio_mb=args.audio_mb,
+        )
+        write_atomic(args.out, page)
         summary = format_summary(data)
-        print(f"{summary}\n{args.out}" if summary else args.out)
+        if summary:
+            print(summary)
+        print(args.out)
+
+
+def _default_title(data: ReportData, experiments: Sequence[ExperimentResults]) -> str:
+    """The names of the systems, if they have several seeds, otherwise those of the experiments."""
+    names = list(dict.fromkeys(system.name for system in data.systems))
+    if not names:
+        names = [experiment.name for experiment in experiments]
+    return " against ".join(names)
 
 
 def _check_scored(experiments: Sequence[ExperimentResults], test: str) -> None:
     """Warn about each experiment without error rates; refuse a --test that no experiment has."""
     unscored = [experiment for experiment in experiments if not experiment.scores]
     if len(unscored) == len(experiments) and test != DEFAULT_TEST:
-        folders = [ExperimentFolder(experiment.folder) for experiment in experiments]
-        scored = sorted({test.name for folder in folders for test in folder.scored_tests()})
-        known = ", ".join(scored) or "none, run `wenet-hs score --json`"
-        what = f"no experiment has a {test}/<mode>/score.json to read"
-        raise ConfigError(f"--test {test}", what, f"scored are: {known}")
-    for found in unscored:
-        message = (
-            "%s: no %s/<mode>/score.json to read, so no error rates; run `wenet-hs score --json`"
+        scored_tests: set[str] = set()
+        for experiment in experiments:
+            scored_tests.update(
+                path.name for path in ExperimentFolder(experiment.folder).scored_tests()
+            )
+        known = ", ".join(sorted(scored_tests)) or "none, run `wenet-hs score --json`"
+        fault = f"no experiment has a {test}/<mode>/score.json to read"
+        raise ConfigError(f"--test {test}", fault, f"scored are: {known}")
+    for experiment in unscored:
+        logger.warning(
+            "%s: no %s/<mode>/score.json to read, so no error rates; run `wenet-hs score --json`",
+            experiment.folder,
+            test,
         )
-        logger.warning(message, found.folder, test)
+
+
+def _write_tables(args: argparse.Namespace) -> None:
+    """Write the Markdown file of a study.
+
+    Prints how the tables compare with those of --published, and the path.
+    """
+    intro = _read_text(args.intro) if args.intro else ""
+    comparison = write_markdown(
+        args.markdown,
+        args.tables,
+        published=args.published,
+        intro=intro,
+        more="\n\n".join(_read_text(path) for path in args.more),
+        command=_command(),
+    )
+    print(comparison + str(args.markdown))
+
+
+def _read_text(path: Path) -> str:
+    """The lines of a file, without the line break at the end."""
+    return "\n".join(read_lines(path))
+
+
+def _command() -> str:
+    """The command line of this process, as a shell reads it, for the page and the tables."""
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["report"]:  # it is absent with `python -m wenet_hs.bin.report`
+        arguments = arguments[1:]
+    return shlex.join(["wenet-hs", "report", *arguments])
 
 
 if __name__ == "__main__":

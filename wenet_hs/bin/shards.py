@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pack the audio and transcripts of a data list into tars, and write a list of the tars.
 
-Example: wenet-hs shards --data_list data/train/data.list --num_utts_per_shard 1000 --out data/train/shards
+Example: wenet-hs shards --data_list data/train/data.list --num_utts_per_shard 1000 \\
+             --out data/train/shards
 
 OUT/data.list is a list for --data_type shard: the path of one tar per line. Write URLs instead if
 you move the tars to a server. The batches are the same as those of the data list.
 """
 
 import argparse
+import math
 from pathlib import Path
 
 from rich.console import Console
@@ -19,27 +21,37 @@ from wenet_hs.data.shards import open_list, write_shards
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data_list", type=Path, required=True, help="the list to pack")
-    parser.add_argument(
-        "--num_utts_per_shard", type=int, default=1000, help="utterances per tar (default: 1000)"
-    )
+    """Declare the flags of `wenet-hs shards`."""
+    add = parser.add_argument
+    add("--data_list", type=Path, required=True, help="the list to pack")
+    size_help = "utterances per tar (default: 1000)"
+    add("--num_utts_per_shard", type=int, default=1000, help=size_help)
     workers_help = "processes, which write a tar each; 0: only this one (default: one per core)"
-    parser.add_argument("--num_workers", type=int, default=NUM_CORES, help=workers_help)
-    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    add("--num_workers", type=int, default=NUM_CORES, help=workers_help)
+    add("--out", type=Path, required=True, help="folder to write")
 
 
 def run(args: argparse.Namespace) -> None:
+    """Write the tars and their list, with a progress bar in a terminal, and print the size."""
     check_at_least(args, 1, "num_utts_per_shard")
     check_at_least(args, 0, "num_workers")
     utterances = open_list(args.data_list)
-    num_shards = -(-len(utterances) // args.num_utts_per_shard)
+    num_shards = math.ceil(len(utterances) / args.num_utts_per_shard)
+    shards = write_shards(
+        utterances,
+        args.out,
+        num_utts_per_shard=args.num_utts_per_shard,
+        num_workers=args.num_workers,
+    )
     console = Console(stderr=True)
-    size, num_workers = args.num_utts_per_shard, args.num_workers
-    shards = write_shards(utterances, args.out, num_utts_per_shard=size, num_workers=num_workers)
-    shown = track(shards, "shards", num_shards, console=console, disable=not console.is_terminal)
-    size = sum(path.stat().st_size for path in shown)
+    tracked_shards = track(
+        shards, "shards", num_shards, console=console, disable=not console.is_terminal
+    )
+    # The tars are written while this loop asks for them.
+    num_bytes = sum(path.stat().st_size for path in tracked_shards)
     print(
-        f"{args.out / 'data.list'}: {num_shards} shards, {len(utterances)} utterances, {size / 1e6:.1f} MB"
+        f"{args.out / 'data.list'}: {num_shards} shards, {len(utterances)} utterances, "
+        f"{num_bytes / 1e6:.1f} MB"
     )
 
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Train a model.
 
-An interrupted run resumes from its last checkpoint. Under torchrun it runs on several ranks.
-
 Example: wenet-hs train --config conf/paper_cv.yaml --train_data data/train/data.list \\
              --cv_data data/dev/data.list --units data/units.txt --cmvn data/global_cmvn \\
              --head hsoftmax --tree data/tree-huffman.json --model_dir exp/hsoftmax
+
+An interrupted run resumes from its last checkpoint. Under torchrun it runs on several ranks.
 
 WeNet's flags are read as ours, or the message says what to do instead (docs/from-wenet.md).
 """
@@ -27,18 +27,18 @@ from wenet_hs.train.start import TrainOptions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of `wenet-hs train`."""
     add = parser.add_argument
     add("--config", type=Path, required=True, help="YAML of the experiment")
     add("--train_data", type=Path, required=True, nargs="+", help="data.list files to train on")
     add("--cv_data", type=Path, required=True, help="data.list for validation")
-    add(
-        "--data_type",
-        choices=DATA_TYPES,
-        default="raw",
-        help="the lists contain JSON lines or tars (default: raw)",
-    )
+    type_help = "the lists contain JSON lines or tars (default: raw)"
+    add("--data_type", choices=DATA_TYPES, default="raw", help=type_help)
     add_model_dir_arguments(parser)
-    checkpoint_help = "start from these weights: a file, a checkpoint, a model folder (or WeNet's), a packed model"
+    checkpoint_help = (
+        "start from these weights: a file, a checkpoint, a model folder (or WeNet's), "
+        "a packed model"
+    )
     add("--checkpoint", type=Path, help=checkpoint_help)
     add_device_argument(parser)
     divide_help = "divide the size of batches by the number of ranks; a step keeps its speech"
@@ -47,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    """Train the model, or resume its training; the first rank prints the path of final.pt."""
+    # `train` decides whether --cmvn becomes a setting: not with a pretrained encoder.
     without_cmvn = argparse.Namespace(**{**vars(args), "cmvn": None})
     options = TrainOptions(
         config=args.config,

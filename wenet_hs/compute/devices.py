@@ -45,11 +45,11 @@ def find_device(name: str) -> torch.device:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch use one thread of the CPU inside of the block; the earlier number returns after it.
+    """Let torch use one thread of the CPU inside of the block, and as many as before after it.
 
-    It is for work in parts of milliseconds. There several threads wait for each other most of the
-    time, on a busy machine 20 times as long as they compute. The number is that of the whole
-    process.
+    Work that has parts of only milliseconds is faster with one thread: several threads wait for
+    each other most of the time, on a busy machine 20 times as long as they compute. The number
+    counts for the whole process.
     """
     num_threads = torch.get_num_threads()
     if num_threads == 1:
@@ -76,7 +76,7 @@ def processor_name(device: torch.device) -> str:
 
 
 def _read_cpu_facts() -> dict[str, str]:
-    """What /proc/cpuinfo says of the last core, by the keys there; empty where it is missing."""
+    """What /proc/cpuinfo says of the last core, by the keys there; empty if there is no file."""
     path = Path("/proc/cpuinfo")
     if not path.is_file():
         return {}

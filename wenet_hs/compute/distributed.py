@@ -87,13 +87,13 @@ class World:
     def gather_numbers(self, values: Sequence[float]) -> list[list[float]]:
         """The numbers of all ranks, one list per rank in their order.
 
-        Each rank must give as many numbers.
+        All ranks must give the same number of values.
         """
         num_values = len(values)
         # Each rank has its own part of the list and zeros in the others, so the sum has all parts.
-        start = self.rank * num_values
+        own_start = self.rank * num_values
         parts = [0.0] * (self.size * num_values)
-        parts[start : start + num_values] = values
+        parts[own_start : own_start + num_values] = values
         sums = self.sum(parts)
         starts = [rank * num_values for rank in range(self.size)]
         return [sums[start : start + num_values] for start in starts]
@@ -123,20 +123,21 @@ class World:
     def check_equal_across_ranks(self, values: Mapping[str, str]) -> None:
         """Raise ConfigError on all ranks if a value (a hash, a version) is not the same on all.
 
-        `values`: by the name that the message has. The error is about the first such name in
-        alphabetical order, and lists the ranks whose value differs from that of rank 0.
+        `values`: what is compared, by the name of each value in the message. The error is about the
+        first name in alphabetical order whose values differ. It lists the ranks that have another
+        value than rank 0, or none.
         """
         values_of_ranks = self.all_gather(dict(values))
         names = set[str]().union(*values_of_ranks)
         for name in sorted(names):
             expected = values_of_ranks[0].get(name)
-            others = [
+            differing_ranks = [
                 str(rank)
                 for rank, values_of_rank in enumerate(values_of_ranks)
                 if values_of_rank.get(name) != expected
             ]
-            if others:
-                raise _unequal_error(name, others)
+            if differing_ranks:
+                raise _unequal_error(name, differing_ranks)
 
     def barrier(self) -> None:
         """Wait until every rank is here.
@@ -183,8 +184,8 @@ class World:
     def _wait_for(self, key: str, *, beats: str = "") -> None:
         """Wait until another rank has set the key in the store.
 
-        `beats`: a key that this other rank counts up as long as it lives; empty: there is no time
-        limit for it.
+        `beats`: a key that this other rank counts up as long as it lives. If it is empty, the other
+        rank may take any time.
         Raises RankLost if `beats` does not change within the time limit, or if any rank reports an
         error in the meantime.
         """
@@ -205,12 +206,12 @@ class World:
             time.sleep(_POLL_S)
 
 
-def _unequal_error(name: str, others: Sequence[str]) -> ConfigError:
-    """The error for a value that rank 0 and the ranks `others` do not have in common."""
-    if len(others) == 1:
-        found = f"rank {others[0]} has another one than rank 0"
+def _unequal_error(name: str, differing_ranks: Sequence[str]) -> ConfigError:
+    """The error for a value that is another one on one or more ranks than on rank 0."""
+    if len(differing_ranks) == 1:
+        found = f"rank {differing_ranks[0]} has another one than rank 0"
     else:
-        found = f"ranks {', '.join(others)} have another one than rank 0"
+        found = f"ranks {', '.join(differing_ranks)} have another one than rank 0"
     to_do = "start every rank with the same files, flags and versions"
     return ConfigError(name, found, to_do)
 
@@ -260,7 +261,10 @@ def join_process_group(device: torch.device) -> Iterator[World]:
 
 
 def _abort_nccl() -> None:
-    """End all collectives of nccl on this rank."""
+    """End all collectives of nccl on this rank.
+
+    torch has no public function for it.
+    """
     backend: Any = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cuda"))
     backend.abort()
 
@@ -293,9 +297,10 @@ def _timeout() -> timedelta:
 
 
 def _device_of_rank(device: torch.device) -> torch.device:
-    """The device of this rank: on GPUs, one for each process of a machine, which becomes current.
+    """The device of this rank: the CPU for all, or the GPU with the number of this local rank.
 
-    The CPU is shared by all processes.
+    The GPU becomes the current one of this process. Where a process sees only one GPU and torchrun
+    did not start it, it is this one.
     Raises ConfigError if `device` is one numbered GPU, or if the machine has too few GPUs.
     """
     if not is_gpu(device):
@@ -400,12 +405,13 @@ def _pause(missing: set[int], deadline: float) -> None:
 def _leave_after_error(world: World, error: BaseException) -> None:
     """Leave the process group after an error, so that only one rank reports an error.
 
-    It counts up the key `error` of the store, by which waiting ranks notice the error.
-    A bug, or an exit, keeps its traceback: it returns, and the caller raises `error`.
-    For an error of the user, of the system or of a collective it destroys the group. Then it
+    If this function returns, the caller raises `error`. It first counts up the key `error` of the
+    store, by which waiting ranks notice the error.
+    After a bug or an exit it only returns, so that the traceback stays complete.
+    After an error of the user, of the system or of a collective it destroys the group, and then
     - raises SystemExit, without a message, if another rank had an error before;
     - raises RankLost if `error` shows that another rank is lost;
-    - returns otherwise, and the caller raises `error`.
+    - returns otherwise.
     """
     is_lost = _is_lost_rank(error)
     try:

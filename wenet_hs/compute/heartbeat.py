@@ -14,7 +14,10 @@ BEAT_S = 1.0
 LOST_S = 20.0
 """After so many seconds without a beat of another rank, a rank on a GPU takes it for dead."""
 _HAS_LEFT = 2**40
-"""A rank that ends without an error adds so many beats: more than it could count."""
+"""What a rank adds to its beats when it ends without an error.
+
+No run is long enough for so many beats, so the others know that it did not die.
+"""
 
 
 @contextmanager
@@ -44,9 +47,9 @@ def beating(store: Store, key: str) -> Iterator[None]:
 class Watch:
     """A thread that notices the death of another rank while this one may wait for a GPU.
 
-    It runs inside of a `with` block. A collective of nccl never ends if another rank of it has
-    died, and the program, which waits for the GPU, does not notice it. This thread then calls
-    `abort`, once. The program goes on to its next sum by gloo, which raises the error.
+    It runs inside of a `with` block. If another rank dies during a collective of nccl, the
+    collective never ends, and the program waits for the GPU and does not notice it. Then this
+    thread calls `abort`, once. The program goes on to its next sum by gloo, which raises the error.
     """
 
     def __init__(self, rank: int, size: int, store: Store, abort: Callable[[], None]) -> None:
@@ -93,7 +96,8 @@ class Watch:
                 return
             now = time.monotonic()
             for rank, count in new_counts.items():
-                if count > counts[rank] or count >= _HAS_LEFT:
+                has_left = count >= _HAS_LEFT  # without an error, so it is not lost
+                if count > counts[rank] or has_left:
                     last_beats[rank] = now
             counts = new_counts
             is_silent = any(now - last_beat > LOST_S for last_beat in last_beats.values())

@@ -8,7 +8,7 @@ Dimension key: T frames, F features, D width.
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -34,15 +34,23 @@ from wenet_hs.decode.ctc_search import align_units, align_windows
 from wenet_hs.decode.hypothesis import Alignment
 from wenet_hs.decode.modes import pad_features
 from wenet_hs.decode.recognition import mean_confidence, timed_units, timed_words
-from wenet_hs.decode.segments import Piece, out_of_memory_as_error, plan_batches
+from wenet_hs.decode.segments import (
+    Piece,
+    out_of_memory_as_error,
+    plan_batches,
+    utterance_duration,
+)
 from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.model.experiment import Experiment
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import ConfigError, DataError, list_names
 
-_LONG_S = 120.0  # a longer utterance is encoded in windows: the memory of attention increases with the square
+_LONG_S = 120.0
+"""A longer utterance is encoded in windows: the memory of attention increases with the square."""
 _CORE_S = 40.0
-_CONTEXT_S = 10.0  # on both sides of a window
+"""The part of a window whose frames are used."""
+_CONTEXT_S = 10.0
+"""The parts of a window on both sides of its core."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,6 +67,15 @@ class AlignedUtterance:
     """Whether the clip lacks a little of the length in its header."""
 
 
+@dataclass(frozen=True)
+class _EncodedTranscript:
+    """An utterance with the unit ids of its transcript, which the model knows."""
+
+    utterance: Utterance
+    duration_s: float
+    ids: list[int]
+
+
 @torch.no_grad()
 def align_utterances(
     experiment: Experiment,
@@ -67,8 +84,7 @@ def align_utterances(
     batch_size: int = 16,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, AlignedUtterance | str]:
-    """Per key the alignment of the utterance with its transcript, or the reason why it cannot be
-    aligned.
+    """The alignment of each utterance with its transcript, or the reason why there is none, by key.
 
     The encoder reads an utterance of up to two minutes, or its `longest_s`, as a whole, and a
     longer one in windows that overlap (see `encode_windows`). The alignment is exact in both cases.
@@ -86,34 +102,32 @@ def align_utterances(
         raise ConfigError(
             experiment.model_dir / "train.yaml", found, "use a model trained with CTC"
         )
-    results, pieces = dict[str, AlignedUtterance | str](), []
+    encoder = experiment.model.encoder
+    max_whole_s = min(_LONG_S, encoder.longest_s)
+    results: dict[str, AlignedUtterance | str] = {}
+    short_pieces: list[Piece] = []
+    long_pieces: list[Piece] = []
     for row, utterance in enumerate(utterances):
         try:
-            pieces.append(
-                Piece(
-                    row,
-                    segment_duration(utterance)
-                    if utterance.duration is None
-                    else utterance.duration,
-                )
-            )
+            duration_s = utterance_duration(utterance)
         except DataError as error:
             results[utterance.key] = str(error)
+            continue
+        pieces = long_pieces if duration_s > max_whole_s else short_pieces
+        pieces.append(Piece(row, duration_s))
     on_progress(len(results), len(utterances))
-    encoder = experiment.model.encoder
-    whole_s = min(_LONG_S, encoder.longest_s)
-    remedy = "lower --batch_size, or cut the longest utterances"
-    for piece in pieces:
-        if piece.duration_s > whole_s:
-            utterance = utterances[piece.row]
-            with out_of_memory_as_error([utterance.key], piece.duration_s, "cut the recording"):
-                results[utterance.key] = _align_long(experiment, utterance, piece.duration_s)
-            on_progress(1, len(utterances))
-    whole = [piece for piece in pieces if piece.duration_s <= whole_s]
-    for batch in plan_batches(whole, batch_size, max_batch_s=encoder.max_batch_s):
-        in_batch = [utterances[piece.row] for piece in batch]
-        with out_of_memory_as_error([one.key for one in in_batch], batch[0].duration_s, remedy):
-            results |= _align_batch(experiment, in_batch, [piece.duration_s for piece in batch])
+    for piece in long_pieces:
+        utterance = utterances[piece.row]
+        with out_of_memory_as_error([utterance.key], piece.duration_s, "cut the recording"):
+            results[utterance.key] = _align_long(experiment, utterance, piece.duration_s)
+        on_progress(1, len(utterances))
+    for batch in plan_batches(short_pieces, batch_size, max_batch_s=encoder.max_batch_s):
+        batch_utterances = [utterances[piece.row] for piece in batch]
+        durations_s = [piece.duration_s for piece in batch]
+        keys = [utterance.key for utterance in batch_utterances]
+        remedy = "lower --batch_size, or cut the longest utterances"
+        with out_of_memory_as_error(keys, durations_s[0], remedy):
+            results |= _align_batch(experiment, batch_utterances, durations_s)
         on_progress(len(batch), len(utterances))
     return results
 
@@ -121,107 +135,79 @@ def align_utterances(
 def _align_batch(
     experiment: Experiment, utterances: Sequence[Utterance], durations_s: Sequence[float]
 ) -> dict[str, AlignedUtterance | str]:
-    results, items, incomplete = dict[str, AlignedUtterance | str](), [], list[str]()
-    model = experiment.model
+    """As `align_utterances`, for utterances that the encoder reads together, as a whole."""
+    results: dict[str, AlignedUtterance | str] = {}
+    transcripts: list[_EncodedTranscript] = []
+    features: list[Tensor] = []
+    incomplete: list[str] = []
     for utterance, duration_s in zip(utterances, durations_s, strict=True):
         try:
             ids = _unit_ids(experiment, utterance)
             features_TF = utterance_features(utterance, experiment.frontend, incomplete)
             _check_frames(experiment, utterance, ids, len(features_TF))
-            items.append((utterance, duration_s, ids, features_TF))
         except DataError as error:
-            results[utterance.key] = str(error).removeprefix(f"utterance {utterance.key}: ")
-    if items:
-        encoded = model.encode(*pad_features(model, [features_TF for *_, features_TF in items]))
-        alignments = align_units(model.ctc, *encoded, [ids for _, _, ids, _ in items])
-        for (utterance, duration_s, ids, _), alignment in zip(items, alignments, strict=True):
-            is_incomplete = utterance.key in incomplete
-            results[utterance.key] = _result(
-                experiment, utterance, duration_s, ids, alignment, is_incomplete
-            )
+            results[utterance.key] = _reason(error, utterance)
+            continue
+        transcripts.append(_EncodedTranscript(utterance, duration_s, ids))
+        features.append(features_TF)
+    if not transcripts:
+        return results
+    model = experiment.model
+    memory_BTD, lengths_B = model.encode(*pad_features(model, features))
+    labels = [transcript.ids for transcript in transcripts]
+    alignments = align_units(model.ctc, memory_BTD, lengths_B, labels)
+    for transcript, alignment in zip(transcripts, alignments, strict=True):
+        key = transcript.utterance.key
+        results[key] = _aligned_utterance(
+            experiment, transcript, alignment, is_incomplete=key in incomplete
+        )
     return results
 
 
 def _align_long(
     experiment: Experiment, utterance: Utterance, duration_s: float
 ) -> AlignedUtterance | str:
-    """The alignment of a long utterance, whose audio, features and encoder output are never in
-    memory as a whole.
+    """The alignment of a long utterance, or the reason why there is none.
+
+    Its audio, features and encoder output are never in memory as a whole.
     """
-    frontend, incomplete = experiment.frontend, list[str]()
+    frontend = experiment.frontend
+    incomplete: list[str] = []
     try:
-        if reason := length_fault(segment_duration(utterance), duration_s, "the data list"):
-            return f"{utterance.wav}: {reason}"
+        fault = length_fault(segment_duration(utterance), duration_s, "the data list")
+        if fault is not None:
+            return f"{utterance.wav}: {fault}"
         ids = _unit_ids(experiment, utterance)
-        length = frontend.length(round(duration_s * frontend.rate))
-        _check_frames(experiment, utterance, ids, length)
+        num_features = frontend.length(round(duration_s * frontend.rate))
+        _check_frames(experiment, utterance, ids, num_features)
         windows = encode_windows(experiment, utterance, duration_s, incomplete)
         alignment = align_windows(experiment.model.ctc, windows, ids)
     except DataError as error:
-        return str(error).removeprefix(f"utterance {utterance.key}: ")
-    return _result(experiment, utterance, duration_s, ids, alignment, bool(incomplete))
-
-
-def _result(
-    experiment: Experiment,
-    utterance: Utterance,
-    duration_s: float,
-    ids: Sequence[int],
-    alignment: Alignment | None,
-    is_incomplete: bool,
-) -> AlignedUtterance | str:
-    """The alignment in seconds, or the reason why there is none."""
-    if alignment is None:  # probabilities below 1e-38, which are 0 in float32
-        return "the model gives this transcript the probability 0; check the transcript"
-    tokenizer = experiment.tokenizer
-    names = [tokenizer.table.units[unit] for unit in ids]
-    units = timed_units(names, alignment, experiment.model.encoder, experiment.frontend)
-    return AlignedUtterance(
-        utterance=utterance,
-        duration_s=duration_s,
-        units=tuple(units),
-        words=tuple(timed_words(units, tokenizer)),
-        score=alignment.score,
-        is_incomplete=is_incomplete,
+        return _reason(error, utterance)
+    return _aligned_utterance(
+        experiment,
+        _EncodedTranscript(utterance, duration_s, ids),
+        alignment,
+        is_incomplete=bool(incomplete),
     )
 
 
-def encode_windows(
-    experiment: Experiment, utterance: Utterance, duration_s: float, incomplete: list[str]
-) -> Iterator[Tensor]:
-    """The encoder output of a long utterance, (1, T, D) per 40 s, in order.
-
-    Its audio is never in memory as a whole.
-
-    Each window is encoded with 10 s of context on both sides, whose frames are dropped. Both are
-    shorter if `longest_s` of the encoder is less than these 60 s. Frames differ from those of the
-    whole utterance only because attention does not reach further. incomplete: see `read_utterance`.
-    """
-    model, frontend, encoder = experiment.model, experiment.frontend, experiment.model.encoder
-    step_s, origin = encoder.stride * frontend.frame_s, utterance.start or 0.0
-    total = encoder.output_length(frontend.length(round(duration_s * frontend.rate)))
-    scale = min(1.0, encoder.longest_s / (_CORE_S + 2 * _CONTEXT_S))
-    context = round(scale * _CONTEXT_S / step_s)
-    core = int(min(round(scale * _CORE_S / step_s), encoder.longest_s / step_s - 2 * context))
-    for begin in range(0, total, core):
-        first, end = max(0, begin - context), min(begin + core, total)
-        start_s, last = origin + first * step_s, min(end + context, total)
-        # One more feature frame than needed: times are rounded to samples of the file's rate.
-        end_s = origin + (last - 1) * step_s + frontend.span_s(encoder.min_frames + 1)
-        part = replace(
-            utterance, start=start_s, end=utterance.end if last == total else end_s, duration=None
-        )
-        features_TF = utterance_features(part, frontend, incomplete)
-        memory_1TD, _ = model.encode(*pad_features(model, [features_TF]))
-        yield memory_1TD[:, begin - first : end - first]
+def _reason(error: DataError, utterance: Utterance) -> str:
+    """The text of an error without the key of its utterance, which the caller adds."""
+    return str(error).removeprefix(f"utterance {utterance.key}: ")
 
 
 def _unit_ids(experiment: Experiment, utterance: Utterance) -> list[int]:
-    """The unit ids of a transcript. Raises DataError if it cannot be aligned."""
-    tokenizer, where = experiment.tokenizer, f"utterance {utterance.key}"
+    """The unit ids of a transcript.
+
+    Raises DataError if it is empty or has units that the model does not know.
+    """
+    tokenizer = experiment.tokenizer
+    where = f"utterance {utterance.key}"
     unknown = tokenizer.count_unknown(utterance.txt)
     if unknown:
-        found = f"the transcript has units that the model does not know: {list_names([*map(repr, unknown)], ' ')}"
+        names = list_names([*map(repr, unknown)], " ")
+        found = f"the transcript has units that the model does not know: {names}"
         raise DataError(where, found, "correct it, or use another model")
     ids = tokenizer.encode(utterance.txt)
     if not ids:
@@ -232,76 +218,85 @@ def _unit_ids(experiment: Experiment, utterance: Utterance) -> list[int]:
 
 
 def _check_frames(
-    experiment: Experiment, utterance: Utterance, ids: Sequence[int], length: int
+    experiment: Experiment, utterance: Utterance, ids: Sequence[int], num_features: int
 ) -> None:
-    """Raise DataError if `length` feature frames are too few for the units."""
-    found, needed = experiment.model.encoder.output_length(length), ctc_frames_needed(ids)
-    if found < needed:
-        fault = f"{found} encoder frames, but CTC needs {needed} for this transcript"
-        raise DataError(utterance.wav, fault, "check that audio and transcript belong together")
+    """Raise DataError if CTC needs more encoder frames for the units than the utterance has.
+
+    `num_features`: its feature frames, from which the encoder makes fewer.
+    """
+    num_frames = experiment.model.encoder.output_length(num_features)
+    num_needed = ctc_frames_needed(ids)
+    if num_frames < num_needed:
+        found = f"{num_frames} encoder frames, but CTC needs {num_needed} for this transcript"
+        raise DataError(utterance.wav, found, "check that audio and transcript belong together")
+
+
+def encode_windows(
+    experiment: Experiment, utterance: Utterance, duration_s: float, incomplete: list[str]
+) -> Iterator[Tensor]:
+    """The encoder output of a long utterance in parts (1, T, D) of 40 s, in order.
+
+    Its audio is never in memory as a whole. Each part is the core of a window with 10 s of context
+    on both sides, whose frames are dropped. Core and context are shorter if `longest_s` of the
+    encoder is less than these 60 s. Frames differ from those of the whole utterance only because
+    attention does not reach further.
+
+    `incomplete`: see `read_utterance`.
+    """
+    model = experiment.model
+    encoder = model.encoder
+    frontend = experiment.frontend
+    step_s = encoder.stride * frontend.frame_s
+    origin_s = utterance.start or 0.0  # of the utterance in its file
+    num_frames = encoder.output_length(frontend.length(round(duration_s * frontend.rate)))
+    scale = min(1.0, encoder.longest_s / (_CORE_S + 2 * _CONTEXT_S))
+    num_context = round(scale * _CONTEXT_S / step_s)
+    max_core = encoder.longest_s / step_s - 2 * num_context
+    num_core = int(min(round(scale * _CORE_S / step_s), max_core))
+    for core_begin in range(0, num_frames, num_core):
+        core_end = min(core_begin + num_core, num_frames)
+        begin = max(0, core_begin - num_context)
+        end = min(core_end + num_context, num_frames)
+        if end == num_frames:
+            end_s = utterance.end
+        else:
+            # One more feature frame than needed: times are rounded to samples of the file's rate.
+            last_frame_s = frontend.span_s(encoder.min_frames + 1)
+            end_s = origin_s + (end - 1) * step_s + last_frame_s
+        window = replace(utterance, start=origin_s + begin * step_s, end=end_s, duration=None)
+        features_TF = utterance_features(window, frontend, incomplete)
+        memory_1TD, _ = model.encode(*pad_features(model, [features_TF]))
+        yield memory_1TD[:, core_begin - begin : core_end - begin]
+
+
+def _aligned_utterance(
+    experiment: Experiment,
+    transcript: _EncodedTranscript,
+    alignment: Alignment | None,
+    *,
+    is_incomplete: bool,
+) -> AlignedUtterance | str:
+    """The alignment in seconds, or the reason why there is none.
+
+    `alignment` is None if every alignment has the probability 0. Too few frames cannot be the
+    reason, because `_check_frames` comes first.
+    """
+    if alignment is None:  # probabilities below 1e-38, which are 0 in float32
+        return "the model gives this transcript the probability 0; check the transcript"
+    tokenizer = experiment.tokenizer
+    names = [tokenizer.table.units[unit] for unit in transcript.ids]
+    units = timed_units(names, alignment, experiment.model.encoder, experiment.frontend)
+    return AlignedUtterance(
+        utterance=transcript.utterance,
+        duration_s=transcript.duration_s,
+        units=tuple(units),
+        words=tuple(timed_words(units, tokenizer)),
+        score=alignment.score,
+        is_incomplete=is_incomplete,
+    )
 
 
 # ---- files
-
-
-def write_alignments(
-    path: Path, alignments: Iterable[AlignedUtterance], mark: Mapping[str, bool]
-) -> None:
-    """Write one JSON object per line: key, lang, text, score, confidence, and `units` and `words`
-    with text, start, end (seconds from the beginning of the utterance) and confidence of each.
-    `mark`: of `mark_confidence`.
-    """
-    lines = []
-    for aligned in alignments:
-        record: dict[str, object] = {
-            "key": aligned.utterance.key,
-            "lang": aligned.utterance.lang,
-            "text": aligned.utterance.txt,
-            "score": aligned.score,
-            "confidence": round(
-                mean_confidence(aligned.units), 4
-            ),  # how well the transcript fits the audio
-            **mark,
-        }
-        for name, parts in {"units": aligned.units, "words": aligned.words}.items():
-            record[name] = [
-                {**asdict(part), "confidence": round(part.confidence, 4)} for part in parts
-            ]
-        lines.append(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
-    write_atomic(path, "".join(lines))
-
-
-def write_ctm(path: Path, alignments: Iterable[AlignedUtterance], *, of_units: bool) -> None:
-    """Write `key 1 start duration text confidence` per word, or per unit; white space in a text
-    becomes `▁`.
-    """
-    lines = [
-        ctm_lines(one.utterance.key, one.units if of_units else one.words) for one in alignments
-    ]
-    write_atomic(path, "".join(lines))
-
-
-def _textgrid_path(folder: Path, key: str) -> Path:
-    return folder / f"{key.replace('/', '%2F')}.TextGrid"
-
-
-def _eaf_path(folder: Path, wav: str) -> Path:
-    return folder / f"{Path(wav).stem}.eaf"
-
-
-def write_textgrids(folder: Path, alignments: Iterable[AlignedUtterance]) -> None:
-    """Write FOLDER/KEY.TextGrid with the tiers `units` and `words`; a `/` in a key becomes `%2F`.
-
-    The grid is as long as the audio. Between two units, and between two words, is an interval
-    without text.
-    """
-    for aligned in alignments:
-        end = max(
-            [round(aligned.duration_s, 4), *(part.end for part in (*aligned.units, *aligned.words))]
-        )
-        parts = {"units": aligned.units, "words": aligned.words}
-        tiers = [Tier(name=name, spans=spans_of(of_tier)) for name, of_tier in parts.items()]
-        write_textgrid(_textgrid_path(folder, aligned.utterance.key), tiers, end)
 
 
 def check_outputs(
@@ -311,77 +306,175 @@ def check_outputs(
     textgrid: Path | None,
     elan: Path | None,
 ) -> None:
-    """Raise DataError if a file exists, which may have been corrected by hand, or if `write_eafs`
-    would.
+    """Check before the work that all files can be written.
+
+    Args:
+        files: single files.
+        textgrid, elan: the folders of `write_textgrids` and `write_eafs`; None: not written.
+    Raises: DataError if a file exists already, which may have been corrected by hand, or if
+        `write_eafs` would raise it.
     """
-    if existing := [path for path in files if path.exists()]:
-        raise DataError(existing[0], "exists already", "name another file, or delete this one")
-    paths = [_textgrid_path(textgrid, one.key) for one in utterances if textgrid is not None]
-    paths += [_eaf_path(elan, one.wav) for one in utterances if elan is not None]
-    if existing := [path for path in paths if path.exists()]:
-        raise DataError(existing[0], "exists already", "name another folder")
-    if elan is None:
-        return
-    # an unknown end is 1 ms after the start
-    for_elan = [
-        (one, one.start or 0.0, one.end or (one.start or 0.0) + 0.001) for one in utterances
-    ]
-    _make_recordings(
-        (one.wav, TranscribedSegment(start=start, end=end, text="", speaker=one.speaker))
-        for one, start, end in for_elan
+    _check_absent(files, "name another file, or delete this one")
+    if textgrid is not None:
+        textgrid_paths = [_textgrid_path(textgrid, utterance.key) for utterance in utterances]
+        _check_absent(textgrid_paths, "name another folder")
+    if elan is not None:
+        eaf_paths = [_eaf_path(elan, utterance.wav) for utterance in utterances]
+        _check_absent(eaf_paths, "name another folder")
+        _make_recordings((utterance.wav, _empty_segment(utterance)) for utterance in utterances)
+
+
+def _check_absent(paths: Iterable[Path], to_do: str) -> None:
+    """Raise DataError for the first path that exists."""
+    for path in paths:
+        if path.exists():
+            raise DataError(path, "exists already", to_do)
+
+
+def _empty_segment(utterance: Utterance) -> TranscribedSegment:
+    """An utterance without its text.
+
+    An unknown end is 1 ms after the start: a segment must not be empty.
+    """
+    start_s = utterance.start or 0.0
+    return TranscribedSegment(
+        start=start_s, end=utterance.end or start_s + 0.001, text="", speaker=utterance.speaker
     )
 
 
+def write_alignments(
+    path: Path, alignments: Iterable[AlignedUtterance], mark: Mapping[str, bool]
+) -> None:
+    """Write one JSON object per line.
+
+    It has key, lang, text, score, confidence (how well the transcript fits the audio, in [0, 1]),
+    and `units` and `words`. Each of these has text, start, end (seconds from the beginning of the
+    utterance) and confidence.
+
+    `mark`: fields of `mark_confidence`, which each object gets.
+    """
+    lines = []
+    for aligned in alignments:
+        record: dict[str, object] = {
+            "key": aligned.utterance.key,
+            "lang": aligned.utterance.lang,
+            "text": aligned.utterance.txt,
+            "score": aligned.score,
+            "confidence": round(mean_confidence(aligned.units), 4),
+            **mark,
+            "units": [_timed_record(unit) for unit in aligned.units],
+            "words": [_timed_record(word) for word in aligned.words],
+        }
+        lines.append(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+    write_atomic(path, "".join(lines))
+
+
+def _timed_record(timed: TimedText) -> dict[str, object]:
+    """A unit or word as an object of JSON."""
+    return {
+        "text": timed.text,
+        "start": timed.start,
+        "end": timed.end,
+        "confidence": round(timed.confidence, 4),
+    }
+
+
+def write_ctm(path: Path, alignments: Iterable[AlignedUtterance], *, of_units: bool) -> None:
+    """Write `key 1 start duration text confidence` per word, or per unit.
+
+    White space in a text becomes `▁`.
+    """
+    lines = []
+    for aligned in alignments:
+        parts = aligned.units if of_units else aligned.words
+        lines.append(ctm_lines(aligned.utterance.key, parts))
+    write_atomic(path, "".join(lines))
+
+
+def write_textgrids(folder: Path, alignments: Iterable[AlignedUtterance]) -> None:
+    """Write FOLDER/KEY.TextGrid with the tiers `units` and `words`; a `/` in a key becomes `%2F`.
+
+    The grid is as long as the audio, or ends with the last unit or word if that is later. Between
+    two units, and between two words, is an interval without text.
+    """
+    for aligned in alignments:
+        ends_s = [part.end for part in (*aligned.units, *aligned.words)]
+        grid_end_s = max([round(aligned.duration_s, 4), *ends_s])
+        tiers = [
+            Tier(name="units", spans=spans_of(aligned.units)),
+            Tier(name="words", spans=spans_of(aligned.words)),
+        ]
+        write_textgrid(_textgrid_path(folder, aligned.utterance.key), tiers, grid_end_s)
+
+
 def write_eafs(folder: Path, alignments: Iterable[AlignedUtterance], *, of_units: bool) -> None:
-    """Write FOLDER/NAME.eaf per recording NAME: tiers of utterances, words (or units) and
-    confidence of each speaker.
+    """Write FOLDER/NAME.eaf per recording NAME.
+
+    Each speaker has tiers of utterances, words (or units, if `of_units`) and confidence.
 
     Raises: DataError if two recordings have the same name, or utterances of one speaker overlap.
     """
-    segments = ((one.utterance.wav, _segment(one, of_units=of_units)) for one in alignments)
+    segments = [
+        (aligned.utterance.wav, _segment(aligned, of_units=of_units)) for aligned in alignments
+    ]
     for recording in _make_recordings(segments):
         write_eaf(
             _eaf_path(folder, str(recording.media)), recording, DEFAULT_TIER, DEFAULT_LOW_CONFIDENCE
         )
 
 
+def _segment(aligned: AlignedUtterance, *, of_units: bool) -> TranscribedSegment:
+    """An utterance with times from the beginning of its recording, and its words or units."""
+    utterance = aligned.utterance
+    origin_s = utterance.start or 0.0
+    parts = [
+        replace(part, start=origin_s + part.start, end=origin_s + part.end)
+        for part in (aligned.units if of_units else aligned.words)
+    ]
+    return TranscribedSegment(
+        start=origin_s,
+        end=origin_s + aligned.duration_s,
+        text=utterance.txt,
+        words=tuple(parts),
+        confidence=mean_confidence(aligned.units),
+        speaker=utterance.speaker,
+    )
+
+
 def _make_recordings(
     segments: Iterable[tuple[str, TranscribedSegment]],
 ) -> list[TranscribedRecording]:
-    """One recording per path, with its segments. Raises as `write_eafs`."""
-    by_media, stems = defaultdict[str, list[TranscribedSegment]](list), dict[str, str]()
+    """One recording per path, with its segments. Raises as `write_eafs`.
+
+    `segments`: each with the path of its recording.
+    """
+    segments_by_wav = defaultdict[str, list[TranscribedSegment]](list)
+    wav_of_name: dict[str, str] = {}
     for wav, segment in segments:
-        by_media[wav].append(segment)
-        if stems.setdefault(Path(wav).stem, wav) != wav:
+        segments_by_wav[wav].append(segment)
+        other_wav = wav_of_name.setdefault(Path(wav).stem, wav)
+        if other_wav != wav:
             raise DataError(
-                f"{wav} and {stems[Path(wav).stem]}",
-                "the same name",
-                "align them one by one with --elan",
+                f"{wav} and {other_wav}", "the same name", "align them one by one with --elan"
             )
     recordings = []
-    for wav, of_media in by_media.items():
-        length_s = max(segment.end for segment in of_media)
+    for wav, segments_of_wav in segments_by_wav.items():
+        length_s = max(segment.end for segment in segments_of_wav)
         try:
-            placed = place_segments(of_media, length_s)
+            placed_segments = place_segments(segments_of_wav, length_s)
         except DataError as error:
             raise DataError(wav, str(error)) from error
         recordings.append(
-            TranscribedRecording(media=Path(wav), duration_s=length_s, segments=placed)
+            TranscribedRecording(media=Path(wav), duration_s=length_s, segments=placed_segments)
         )
     return recordings
 
 
-def _segment(aligned: AlignedUtterance, *, of_units: bool) -> TranscribedSegment:
-    """An utterance with times from the beginning of its recording."""
-    utterance, origin = aligned.utterance, aligned.utterance.start or 0.0
-    parts = aligned.units if of_units else aligned.words
-    return TranscribedSegment(
-        start=origin,
-        end=origin + aligned.duration_s,
-        text=utterance.txt,
-        words=tuple(
-            replace(part, start=origin + part.start, end=origin + part.end) for part in parts
-        ),
-        confidence=mean_confidence(aligned.units),
-        speaker=utterance.speaker,
-    )
+def _textgrid_path(folder: Path, key: str) -> Path:
+    """The file of an utterance; a `/` in its key becomes `%2F`."""
+    return folder / f"{key.replace('/', '%2F')}.TextGrid"
+
+
+def _eaf_path(folder: Path, wav: str) -> Path:
+    """The file of a recording, which has the name of its audio."""
+    return folder / f"{Path(wav).stem}.eaf"

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Beam search with the attention decoder, for all utterances of a batch at once: the beam, and
-search by WeNet's rules.
+"""Beam search with the attention decoder, for all utterances of a batch at once: the beam
+(`BeamSearch`), and the search by WeNet's rules (`AttentionSearch`).
 
 Dimension key: B utterances still searched, N beam, K candidates per hypothesis, C = N · K, M
-hypotheses that continue, P = B · N, L units so far (<sos> first), S nodes of the trees of
-hypotheses, T frames, D width.
+hypotheses that continue, P = B · N, L units so far (<sos> first), S nodes in the decoder's cache, T
+frames, D width.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -31,17 +32,30 @@ _FUSION_CANDIDATES = 2
 are added.
 """
 _COMPACT_ABOVE = 64
+"""The decoder's cache is first reduced to the nodes in use when it has this many."""
 _SYNC_EVERY_ON_GPU = 8
+"""Steps between two readings of a GPU."""
 _ROUNDING = 1e-9  # 0.29 · 100 is 28.999999999999996
+UNUSED = -math.inf
+"""The score of a row of the beam that holds no hypothesis."""
 
 
 class BeamSearch(ABC):
     """N hypotheses per utterance: units, decoder state, length limits and shallow fusion.
 
-    Finished utterances leave the batch, unused nodes leave the decoder's cache. On CPU only the
-    hypotheses that continue are computed. On GPU reading which ones continue would wait for the
-    device at every unit: there all hypotheses are computed, and the device is read at every eighth
-    step only.
+    A subclass holds the scores, and chooses the hypotheses that continue:
+
+    - `step` calls `hidden` once, then `advance` once with the chosen hypotheses. It may leave out
+      `advance` if all utterances are finished. Rows of the beam that hold no hypothesis, or one
+      that has ended, are False in `live`.
+    - `step` reads values of the device only if `should_sync()`, by `read_flags`.
+    - `nbest` makes the results of the utterances that `step` returned as finished. They leave the
+      batch afterwards, by `keep`.
+    - A subclass extends `keep`: it selects the rows of each of its own tensors (B, …).
+
+    On CPU only the hypotheses that continue are computed. On GPU, reading which ones continue would
+    wait for the device at every unit. So there all hypotheses are computed, and the device is read
+    at every eighth step only. Nodes that no hypothesis uses any more leave the decoder's cache.
     """
 
     def __init__(
@@ -52,11 +66,13 @@ class BeamSearch(ABC):
         options: DecodeOptions,
         lm: LanguageModel | None,
     ) -> None:
-        (self._decoder, self._head), self._eos, self._options = (
-            model.left,
-            model.special.eos,
-            options,
-        )
+        """memory: (B, T, D) encoder output; lengths: (B,) in T, at least 1.
+
+        `lm` has an effect only with `lm_weight`.
+        """
+        self._decoder, self._head = model.left
+        self._eos = model.special.eos
+        self._options = options
         self._cache = self._decoder.init_cache(memory, length_mask(lengths, memory.size(1)))
         self.sync_is_free = memory.device.type == "cpu"
         """Whether reading a computed value costs no waiting."""
@@ -69,46 +85,53 @@ class BeamSearch(ABC):
         self.utterances = torch.arange(len(memory))
         """(B,) on the CPU: index of each remaining utterance in the given batch."""
         self._visible_BNS = self.live.new_zeros(*shape, 0)
+        """Which nodes of the cache are units of each hypothesis."""
         self._itself_NN = torch.eye(options.beam_size, dtype=torch.bool, device=memory.device)
         self._compact_at = _COMPACT_ABOVE
         self._rows_M: Tensor | None = None
+        """The hypotheses of the last `hidden()` as indices into P; None: all P of them."""
         frames_B = lengths.cpu().double()  # the only wait before the first step
         self.max_units = (frames_B * options.max_len_ratio + _ROUNDING).long().clamp(min=1)
         """(B,) int64 on the CPU: maximum number of units."""
-        self._min_units_B = torch.minimum(
-            (frames_B * options.min_len_ratio + _ROUNDING).long(), self.max_units
-        )
-        self._lm, self._lm_weight = lm if options.lm_weight else None, options.lm_weight
+        min_units_B = (frames_B * options.min_len_ratio + _ROUNDING).long()
+        self._min_units_B = torch.minimum(min_units_B, self.max_units)
+        self._lm = lm if options.lm_weight else None
+        self._lm_weight = options.lm_weight
         self._length_bonus = options.length_bonus
         self._lm_states = torch.zeros(shape, device=memory.device)
         """(B, N, …), without a language model unused."""
         if self._lm is not None:
-            self._lm_states = torch.unflatten(
-                self._lm.start(self.live.numel(), memory.device), 0, shape
-            )
+            states_P = self._lm.start(self.live.numel(), memory.device)
+            self._lm_states = torch.unflatten(states_P, 0, shape)
 
     @abstractmethod
     def step(self) -> Tensor:
         """Extend all hypotheses by one unit.
 
-        Returns (B,) on the CPU: utterances that are finished.
+        Returns (B,) bool on the CPU: the utterances that are finished.
         """
 
     @abstractmethod
     def nbest(self, rows: Tensor) -> list[list[Hypothesis]]:
-        """The hypotheses of the utterances `rows` (B',), best first."""
+        """The hypotheses of the utterances `rows` (B',), best first. `rows` is on the device."""
 
     def search(self) -> list[list[Hypothesis]]:
-        """The hypotheses of each utterance, best first."""
+        """The hypotheses of each utterance, best first.
+
+        Raises CheckpointError for a score that is NaN.
+        """
         results: list[list[Hypothesis]] = [[] for _ in self.utterances]
         while len(self.utterances):
-            done_B = self.step()
-            if bool(done_B.any()):
-                nbests = self.nbest(copy_to(self.live.device, done_B.nonzero().flatten()))
-                for utterance, nbest in zip(self.utterances[done_B].tolist(), nbests, strict=True):
+            is_done_B = self.step()
+            if bool(is_done_B.any()):
+                done_rows = copy_to(self.live.device, is_done_B.nonzero().flatten())
+                done_utterances = self.utterances[is_done_B].tolist()
+                for utterance, nbest in zip(done_utterances, self.nbest(done_rows), strict=True):
                     results[utterance] = nbest[: self._options.nbest]
-                self.keep((~done_B).nonzero().flatten())
+                self.keep((~is_done_B).nonzero().flatten())
         return results
+
+    # ---- what the steps of subclasses use
 
     @property
     def num_units(self) -> int:
@@ -125,35 +148,40 @@ class BeamSearch(ABC):
         return self.sync_is_free or self.num_units % _SYNC_EVERY_ON_GPU == 0
 
     def at_limit(self) -> Tensor:
-        """(B,) on the CPU: utterances whose hypotheses have the maximum number of units."""
+        """(B,) bool on the CPU: utterances whose hypotheses have the maximum number of units."""
         return self.num_units >= self.max_units
 
     def too_short(self) -> Tensor | None:
-        """(B,) utterances whose hypotheses may not end yet; None if there are none."""
+        """(B,) bool, on the device: utterances whose hypotheses may not end yet.
+
+        None if there are none.
+        """
         short_B = self.num_units < self._min_units_B
         return copy_to(self.live.device, short_B) if bool(short_B.any()) else None
 
     def hidden(self) -> Tensor:
         """Decoder output (M, D) for the next unit of each hypothesis that continues.
 
-        Call it once per step.
+        On a GPU it is that of all P hypotheses. Each call adds their last units to the decoder's
+        cache as nodes, so call it once per step.
         """
-        self._rows_M = self.live.flatten().nonzero().flatten() if self.sync_is_free else None
-        if self._rows_M is not None and len(self._rows_M) == self.live.numel():
-            self._rows_M = None
+        self._rows_M = None
+        if self.sync_is_free:
+            rows_M = self.live.flatten().nonzero().flatten()
+            if len(rows_M) < self.live.numel():
+                self._rows_M = rows_M
         last_P = self.units[:, :, -1].reshape(-1)
         last_M = last_P if self._rows_M is None else last_P[self._rows_M]
-        self._visible_BNS = torch.cat(
-            [self._visible_BNS, self._itself_NN.expand(len(self.units), -1, -1)], dim=2
-        )
+        new_nodes_BNN = self._itself_NN.expand(len(self.units), -1, -1)
+        self._visible_BNS = torch.cat([self._visible_BNS, new_nodes_BNN], dim=2)
         depths_M = torch.full_like(last_M, self.num_units)
-        return self._decoder.decode_step(
-            self._cache, NewNodes(last_M, depths_M, self._visible_BNS, self._rows_M)
-        )
+        nodes = NewNodes(last_M, depths_M, self._visible_BNS, self._rows_M)
+        return self._decoder.decode_step(self._cache, nodes)
 
     def scatter(self, values_MK: Tensor, fill: float) -> Tensor:
-        """Values of the hypotheses of the last `hidden()`, (M, K), as (B, N, K); `fill` for all
-        other hypotheses.
+        """Values (M, K) of the hypotheses of the last `hidden()` as (B, N, K).
+
+        All other hypotheses get `fill`.
         """
         if self._rows_M is None:
             return values_MK.reshape(*self.live.shape, -1)
@@ -174,84 +202,94 @@ class BeamSearch(ABC):
         return scores + added_BNK
 
     def advance(self, parents: Tensor, units: Tensor, live: Tensor) -> None:
-        """Replace the hypotheses: each new one is hypothesis `parents` (B, N) extended by a unit of
-        `units` (B, N).
+        """Replace the hypotheses by old ones that are extended by one unit.
 
-        `live`: (B, N) which of them continue.
+        Args:
+            parents: (B, N) index of the old hypothesis of each new one.
+            units: (B, N) the unit that each new one adds.
+            live: (B, N) bool, which of the new ones continue.
         """
-        past_BNL = self.units.gather(1, parents[..., None].expand(-1, -1, self.units.size(2)))
+        parents_BN1 = parents[..., None]
+        past_BNL = self.units.gather(1, parents_BN1.expand_as(self.units))
         self.units = torch.cat([past_BNL, units[..., None]], dim=2)
-        self._visible_BNS = self._visible_BNS.gather(
-            1, parents[..., None].expand_as(self._visible_BNS)
-        )
+        self._visible_BNS = self._visible_BNS.gather(1, parents_BN1.expand_as(self._visible_BNS))
         self.live = live
         if self._lm is not None:
             rows_B1 = torch.arange(len(parents), device=parents.device)[:, None]
             states = self._lm_states[rows_B1, parents]
-            after = self._lm.advance(states.flatten(0, 1), units.flatten())
-            self._lm_states = torch.unflatten(after, 0, units.shape)
+            states_P = self._lm.advance(states.flatten(0, 1), units.flatten())
+            self._lm_states = torch.unflatten(states_P, 0, units.shape)
 
     def keep(self, rows_on_cpu: Tensor) -> Tensor:
-        """Remove all utterances except these (B',). Returns their rows on the device."""
+        """Remove all utterances except the rows (B',). Returns these rows on the device."""
         rows = copy_to(self.live.device, rows_on_cpu)
         self._cache.keep_utterances(rows)
-        self.utterances, self.units, self.live = (
-            self.utterances[rows_on_cpu],
-            self.units[rows],
-            self.live[rows],
-        )
+        self.utterances = self.utterances[rows_on_cpu]
+        self.max_units = self.max_units[rows_on_cpu]
+        self._min_units_B = self._min_units_B[rows_on_cpu]
+        self.units = self.units[rows]
+        self.live = self.live[rows]
         self._visible_BNS = self._visible_BNS[rows]
-        self.max_units, self._min_units_B = (
-            self.max_units[rows_on_cpu],
-            self._min_units_B[rows_on_cpu],
-        )
         self._lm_states = self._lm_states[rows]
         return rows
 
-    def without_end(
-        self, units: Tensor, scores: Tensor
-    ) -> list[list[tuple[tuple[int, ...], float]]]:
-        """The units between <sos> and <eos>, and the score, of each hypothesis that is possible,
-        per utterance.
+    def read_texts(self, units: Tensor, scores: Tensor) -> list[list[ScoredText]]:
+        """Per utterance the text and score of each hypothesis that is possible, in their order.
 
-        units: (B', N, L), scores: (B', N). They are read together, because each reading waits for
-        the device.
-        Raises CheckpointError for a score that is NaN.
+        A score of -inf is that of no hypothesis. Units and scores are read in one tensor, because
+        each reading waits for the device.
+
+        Args:
+            units: (B', N, L), <sos> first; what follows <eos> is dropped.
+            scores: (B', N).
+        Raises: CheckpointError for a score that is NaN.
         """
-        found: list[list[tuple[tuple[int, ...], float]]] = []
+        texts: list[list[ScoredText]] = []
         for rows in torch.cat([scores.double()[..., None], units.double()], dim=-1).tolist():
-            found.append([])
-            for score, _, *values in rows:
+            texts_of_utterance = []
+            for score, _sos, *units_and_end in rows:
                 if math.isnan(score):
                     raise CheckpointError("scores of the search", "NaN", DIVERGED)
-                if score > -math.inf:
-                    ids = [int(value) for value in values]
-                    found[-1].append(
-                        (tuple(ids[: ids.index(self._eos)] if self._eos in ids else ids), score)
-                    )
-        return found
+                if score > UNUSED:
+                    ids = [int(unit) for unit in units_and_end]
+                    length = ids.index(self._eos) if self._eos in ids else len(ids)
+                    texts_of_utterance.append(ScoredText(tuple(ids[:length]), score))
+            texts.append(texts_of_utterance)
+        return texts
 
-    def read(self, done: Tensor) -> Tensor:
-        """(B,) of the device on the CPU, after a step; and once in a while `_compact`, whose size
-        is read with it.
+    def read_flags(self, flags_B: Tensor) -> Tensor:
+        """A tensor (B,) bool of the device, copied to the CPU.
+
+        It waits for the device. If the decoder's cache has become large, the number of nodes in use
+        is read with it, and the others are removed: one wait for both.
         """
         if self._cache.num_nodes < self._compact_at:
-            return done.cpu()
-        used_BS = (self._visible_BNS & self.live[..., None]).any(dim=1)
-        size, *flags = torch.cat([used_BS.sum(dim=1).amax()[None], done]).tolist()
-        self._compact(used_BS, max(1, size))
+            return flags_B.cpu()
+        is_used_BS = (self._visible_BNS & self.live[..., None]).any(dim=1)
+        most_used = is_used_BS.sum(dim=1).amax()
+        num_kept, *flags = torch.cat([most_used[None], flags_B]).tolist()
+        self._compact(is_used_BS, max(1, num_kept))
         return torch.tensor(flags, dtype=torch.bool)
 
-    def _compact(self, used_BS: Tensor, size: int) -> None:
-        """Remove the cached nodes that are on no continuing hypothesis: most, as survivors share
-        their beginnings.
+    def _compact(self, is_used_BS: Tensor, num_kept: int) -> None:
+        """Reduce the cache to `num_kept` nodes per utterance, those in use first.
+
+        Most nodes are not in use, because the hypotheses that survive share their beginnings.
         """
-        nodes_BS = (~used_BS).to(torch.uint8).argsort(dim=1, stable=True)[:, :size]
-        self._visible_BNS = self._visible_BNS.gather(
-            2, nodes_BS[:, None].expand(-1, self.live.size(1), -1)
-        )
-        self._cache.keep_nodes(nodes_BS)
-        self._compact_at = max(_COMPACT_ABOVE, size + size // 2)
+        order_BS = (~is_used_BS).to(torch.uint8).argsort(dim=1, stable=True)
+        kept_BS = order_BS[:, :num_kept]
+        kept_BNS = kept_BS[:, None].expand(-1, self.live.size(1), -1)
+        self._visible_BNS = self._visible_BNS.gather(2, kept_BNS)
+        self._cache.keep_nodes(kept_BS)
+        self._compact_at = max(_COMPACT_ABOVE, num_kept + num_kept // 2)
+
+
+@dataclass(frozen=True)
+class ScoredText:
+    """The units of a hypothesis between <sos> and <eos>, and its score."""
+
+    ids: tuple[int, ...]
+    score: float
 
 
 class AttentionSearch(BeamSearch):
@@ -276,77 +314,93 @@ class AttentionSearch(BeamSearch):
         options: DecodeOptions,
         lm: LanguageModel | None = None,
     ) -> None:
-        """memory: (B, T, D) encoder output; lengths: (B,) in T, at least 1; lm: weighted by
-        `lm_weight`.
-        """
+        """memory: (B, T, D) encoder output; lengths: (B,) in T, at least 1."""
         super().__init__(model, memory, lengths, options, lm)
-        # An unused row of the beam has score -inf.
-        self._scores_BN = memory.new_full(self.live.shape, -math.inf, dtype=torch.float32)
+        # At the start one hypothesis, with probability 1.
+        self._scores_BN = memory.new_full(self.live.shape, UNUSED, dtype=torch.float32)
         self._scores_BN[:, 0] = 0.0
-        self._ended_BN = torch.zeros_like(self.live)
+        self._has_ended_BN = torch.zeros_like(self.live)
 
     def step(self) -> Tensor:
+        """Extend the hypotheses that continue by one unit or <eos>, and keep the N best.
+
+        Hypotheses that have ended compete with them. Returns (B,) bool on the CPU: the utterances
+        at their limit, and, if values are read in this step, those that `_is_complete`.
+        """
         values_BNK, ids_BNK = self._candidates()
         totals_BC = (self._scores_BN[..., None] + values_BNK).flatten(1)
         # A stable sort, not topk: of two equal scores the earlier hypothesis wins, on every
         # machine.
-        order_BN = totals_BC.argsort(dim=1, descending=True, stable=True)[:, : values_BNK.size(1)]
-        self._scores_BN = totals_BC.gather(1, order_BN)
-        units_BN = ids_BNK.flatten(1).gather(1, order_BN)
-        self._ended_BN = units_BN == self._eos
-        live_BN = ~(self._ended_BN | self._scores_BN.isneginf())
-        self.advance(order_BN // values_BNK.size(2), units_BN, live_BN)
-        return (
-            self.at_limit() | self.read(self._is_complete())
-            if self.should_sync()
-            else self.at_limit()
-        )
-
-    def keep(self, rows_on_cpu: Tensor) -> Tensor:
-        rows = super().keep(rows_on_cpu)
-        self._scores_BN, self._ended_BN = self._scores_BN[rows], self._ended_BN[rows]
-        return rows
-
-    def nbest(self, rows: Tensor) -> list[list[Hypothesis]]:
-        penalty, nbests = self._options.length_penalty, []
-        for pairs in self.without_end(self.units[rows], self._scores_BN[rows]):
-            found = [
-                Hypothesis(ids, score / len(ids) ** penalty if ids else score)
-                for ids, score in pairs
-            ]
-            found.sort(key=lambda one: (bool(one.ids) or not penalty, one.score), reverse=True)
-            nbests.append(found)
-        return nbests
-
-    def _is_complete(self) -> Tensor:
-        """(B,) whether no continuing hypothesis can get among the `nbest` that are asked for."""
-        done_BN = self._ended_BN | self._scores_BN.isneginf()
-        nbest = self._options.nbest
-        # Scores never rise, and of two equal scores the earlier one wins: so the first hypotheses
-        # that have ended stay first. A length bonus makes scores rise, and a length penalty changes
-        # the order at the end: then all must end.
-        if nbest is None or self._options.length_penalty or self._options.length_bonus:
-            return done_BN.all(dim=1)
-        return done_BN[:, :nbest].all(dim=1)
+        order_BC = totals_BC.argsort(dim=1, descending=True, stable=True)
+        best_BN = order_BC[:, : values_BNK.size(1)]
+        self._scores_BN = totals_BC.gather(1, best_BN)
+        units_BN = ids_BNK.flatten(1).gather(1, best_BN)
+        self._has_ended_BN = units_BN == self._eos
+        is_live_BN = ~(self._has_ended_BN | self._scores_BN.isneginf())
+        candidates_per_hypothesis = values_BNK.size(2)
+        self.advance(best_BN // candidates_per_hypothesis, units_BN, is_live_BN)
+        if not self.should_sync():
+            return self.at_limit()
+        return self.at_limit() | self.read_flags(self._is_complete())
 
     def _candidates(self) -> tuple[Tensor, Tensor]:
-        """Scores and ids (B, N, K) of the best next units per hypothesis; <eos> with score 0 if it
-        has ended.
+        """Scores and ids (B, N, K) of the best next units of each hypothesis.
+
+        A hypothesis that has ended has one candidate, <eos> with score 0. The scores of all other
+        candidates of it, and of <eos> in a hypothesis that is too short to end, are -inf.
         """
         hidden_MD = self.hidden()
-        num_candidates = self._scores_BN.size(1) * (_FUSION_CANDIDATES if self.has_fusion else 1)
-        # One more if <eos> may be forbidden for any utterance: the batch must not change the
-        # candidates.
-        num_candidates += self._options.min_len_ratio > 0
+        num_candidates = self._options.beam_size
+        if self.has_fusion:
+            num_candidates *= _FUSION_CANDIDATES
+        if self._options.min_len_ratio > 0:
+            # One more, because <eos> may be forbidden. Also for utterances where it is not: the
+            # batch must not change the candidates.
+            num_candidates += 1
         values_MK, ids_MK = self._head.topk(hidden_MD, min(num_candidates, self._head.num_units))
-        values_BNK, ids_BNK = self.scatter(values_MK, -math.inf), self.scatter(ids_MK, self._eos)
+        values_BNK = self.scatter(values_MK, -math.inf)
+        ids_BNK = self.scatter(ids_MK, self._eos)
         values_BNK = self.add_fusion(values_BNK, ids_BNK)
         too_short_B = self.too_short()
         if too_short_B is not None:
-            values_BNK = values_BNK.masked_fill(
-                too_short_B[:, None, None] & (ids_BNK == self._eos), -math.inf
-            )
+            is_forbidden_BNK = too_short_B[:, None, None] & (ids_BNK == self._eos)
+            values_BNK = values_BNK.masked_fill(is_forbidden_BNK, -math.inf)
+        has_ended_BN1 = self._has_ended_BN[..., None]
         repeated_eos_K = torch.full_like(values_BNK[0, 0], -math.inf)
         repeated_eos_K[0] = 0.0
-        values_BNK = torch.where(self._ended_BN[..., None], repeated_eos_K, values_BNK)
-        return values_BNK, ids_BNK.masked_fill(self._ended_BN[..., None], self._eos)
+        values_BNK = torch.where(has_ended_BN1, repeated_eos_K, values_BNK)
+        return values_BNK, ids_BNK.masked_fill(has_ended_BN1, self._eos)
+
+    def _is_complete(self) -> Tensor:
+        """(B,) bool: whether no continuing hypothesis can get among the `nbest` asked for."""
+        options = self._options
+        is_done_BN = self._has_ended_BN | self._scores_BN.isneginf()
+        # Scores never rise, and of two equal scores the earlier one wins: so the first hypotheses
+        # that have ended stay first. A length bonus makes scores rise, and a length penalty changes
+        # the order at the end: then all must end.
+        can_order_change = options.length_penalty or options.length_bonus
+        if options.nbest is None or can_order_change:
+            return is_done_BN.all(dim=1)
+        return is_done_BN[:, : options.nbest].all(dim=1)
+
+    def keep(self, rows_on_cpu: Tensor) -> Tensor:
+        rows = super().keep(rows_on_cpu)
+        self._scores_BN = self._scores_BN[rows]
+        self._has_ended_BN = self._has_ended_BN[rows]
+        return rows
+
+    def nbest(self, rows: Tensor) -> list[list[Hypothesis]]:
+        """The hypotheses of the utterances `rows` (B',) with their final scores, best first."""
+        penalty = self._options.length_penalty
+        nbests = []
+        for texts in self.read_texts(self.units[rows], self._scores_BN[rows]):
+            nbest = []
+            for text in texts:
+                divisor = len(text.ids) ** penalty if text.ids else 1.0
+                nbest.append(Hypothesis(text.ids, text.score / divisor))
+            nbest.sort(key=lambda hypothesis: hypothesis.score, reverse=True)
+            if penalty:
+                # The score of an empty hypothesis is not divided, so it cannot be compared: last.
+                nbest.sort(key=lambda hypothesis: not hypothesis.ids)
+            nbests.append(nbest)
+        return nbests

@@ -14,7 +14,6 @@ Hypotheses are equal if their units are.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import permutations
 from pathlib import Path
 
 from wenet_hs.runs.file_names import HYPOTHESES_FILE
@@ -32,6 +31,9 @@ FLOOR_MARGIN = 1.0
 0 would be the upper limit of its score.
 """
 CRITERIA = ("posterior", "expected_errors")
+"""What the first hypothesis of a combined list is best by: see `combine`."""
+_NEW_LISTS = "decode the list again"
+"""What to do if a file cannot be read."""
 
 
 def read_nbest_lists(folders: Sequence[Path]) -> list[dict[str, NBestList]]:
@@ -42,46 +44,75 @@ def read_nbest_lists(folders: Sequence[Path]) -> list[dict[str, NBestList]]:
         hypothesis of the other.
     """
     systems = [_read_folder(folder / HYPOTHESES_FILE) for folder in folders]
-    first_name, first = folders[0], systems[0]
-    for name, system in zip(folders[1:], systems[1:], strict=True):
-        for (folder, own), (other, others) in permutations(((name, system), (first_name, first))):
-            if keys := others.keys() - own.keys():
-                found = f"lacks {len(keys)} utterances of {other} ({list_names(sorted(keys))})"
-                raise DataError(folder, found, "decode the same list with all models")
-        pairs = [
-            ({one.units for one in first[key].nbest}, {one.units for one in system[key].nbest})
-            for key in first
-        ]
-        if not any((ours & theirs) - {()} for ours, theirs in pairs) and any(
-            (a | b) - {()} for a, b in pairs
-        ):
-            found = f"no hypothesis has the same units as one of {first_name}"
-            raise DataError(name, found, "combine models of one unit table")
+    first_folder, first = folders[0], systems[0]
+    for folder, system in zip(folders[1:], systems[1:], strict=True):
+        _check_utterances(folder, system, first_folder, first)
+        _check_utterances(first_folder, first, folder, system)
+        _check_units(folder, system, first_folder, first)
     return [{key: system[key] for key in first} for system in systems]
 
 
+def _check_utterances(
+    folder: Path,
+    system: Mapping[str, NBestList],
+    other_folder: Path,
+    other: Mapping[str, NBestList],
+) -> None:
+    """Raise DataError if a folder lacks utterances of another one."""
+    missing = other.keys() - system.keys()
+    if missing:
+        names = list_names(sorted(missing))
+        found = f"lacks {len(missing)} utterances of {other_folder} ({names})"
+        raise DataError(folder, found, "decode the same list with all models")
+
+
+def _check_units(
+    folder: Path,
+    system: Mapping[str, NBestList],
+    first_folder: Path,
+    first: Mapping[str, NBestList],
+) -> None:
+    """Raise DataError if two models with the same utterances have no hypothesis in common.
+
+    Empty hypotheses do not count. If all hypotheses of both are empty, there is nothing to compare.
+    """
+    has_text = False
+    for key in first:
+        units_of_first = {hypothesis.units for hypothesis in first[key].nbest}
+        units = {hypothesis.units for hypothesis in system[key].nbest}
+        if (units_of_first & units) - {()}:
+            return
+        has_text |= bool((units_of_first | units) - {()})
+    if has_text:
+        found = f"no hypothesis has the same units as one of {first_folder}"
+        raise DataError(folder, found, "combine models of one unit table")
+
+
 def _read_folder(path: Path) -> dict[str, NBestList]:
+    """The n-best lists of a `hyps.jsonl` by key.
+
+    Raises DataError if the file is missing, empty, damaged or has a key twice.
+    """
     nbest_lists: dict[str, NBestList] = {}
     for number, nbest_list in enumerate(read_hypotheses(path), start=1):
+        where = f"{path}:{number}"
         if nbest_list is None or not _can_be_combined(nbest_list.nbest):
-            fault = "not a line of `wenet-hs recognize` with `key` and `nbest` of different units and finite scores"
-            raise DataError(f"{path}:{number}", fault, "decode the list again")
+            found = "not a line of `wenet-hs recognize` with `key` and `nbest` of different units and finite scores"
+            raise DataError(where, found, _NEW_LISTS)
         key = nbest_list.key
         if key in nbest_lists:
-            raise DataError(
-                f"{path}:{number}", f"utterance {key!r} occurs twice", "decode the list again"
-            )
+            raise DataError(where, f"utterance {key!r} occurs twice", _NEW_LISTS)
         nbest_lists[key] = nbest_list
     if not nbest_lists:
-        raise DataError(path, "contains no utterances", "decode the list again")
+        raise DataError(path, "contains no utterances", _NEW_LISTS)
     return nbest_lists
 
 
 def _can_be_combined(nbest: Sequence[Alternative]) -> bool:
-    """Whether there are hypotheses, with different units and finite scores."""
-    units = {hypothesis.units for hypothesis in nbest}
+    """Whether there are hypotheses, all with different units and finite scores."""
+    num_different = len({hypothesis.units for hypothesis in nbest})
     are_finite = all(math.isfinite(hypothesis.score) for hypothesis in nbest)
-    return 0 < len(nbest) == len(units) and are_finite
+    return len(nbest) > 0 and num_different == len(nbest) and are_finite
 
 
 def combine(
@@ -91,8 +122,9 @@ def combine(
     scale: float = DEFAULT_SCALE,
     by: str = CRITERIA[0],
 ) -> list[Alternative]:
-    """All hypotheses of an utterance with their combined log-posteriors, best first; of equal ones
-    the earlier one.
+    """All hypotheses of an utterance with their combined log-posteriors, best first.
+
+    Of equal ones the earlier one is first.
 
     Args:
         nbests: the list of each model, with at least one hypothesis.
@@ -101,28 +133,39 @@ def combine(
             wrong units first, where each hypothesis is the truth with its posterior (minimum Bayes
             risk; Goel and Byrne 2000).
     """
-    union = {one.units: one for nbest in nbests for one in nbest}
-    totals = dict.fromkeys(union, 0.0)
+    hypothesis_of: dict[tuple[str, ...], Alternative] = {}
+    for nbest in nbests:
+        for hypothesis in nbest:
+            hypothesis_of[hypothesis.units] = hypothesis
+    totals = dict.fromkeys(hypothesis_of, 0.0)
     for nbest, weight in zip(nbests, weights, strict=True):
-        found = normalize_scores({one.units: scale * one.score for one in nbest})
-        floor = min(found.values()) - FLOOR_MARGIN
+        scaled_scores = {hypothesis.units: scale * hypothesis.score for hypothesis in nbest}
+        log_posteriors = normalize_scores(scaled_scores)
+        floor = min(log_posteriors.values()) - FLOOR_MARGIN
         for units in totals:
-            totals[units] += weight / sum(weights) * found.get(units, floor)
-    posteriors = normalize_scores(totals)
-    ranked = sorted(posteriors, key=posteriors.__getitem__, reverse=True)
+            totals[units] += weight / sum(weights) * log_posteriors.get(units, floor)
+    combined = normalize_scores(totals)
+    ranked = sorted(combined, key=combined.__getitem__, reverse=True)
     if by == "expected_errors":
-        ranked.sort(key=lambda units: _expected_errors(units, posteriors))
-    return [replace(union[units], score=posteriors[units]) for units in ranked]
+        ranked.sort(key=lambda units: _expected_errors(units, combined))
+    return [replace(hypothesis_of[units], score=combined[units]) for units in ranked]
 
 
 def normalize_scores(scores: Mapping[tuple[str, ...], float]) -> dict[tuple[str, ...], float]:
-    """Scores minus the logarithm of the sum of their exponentials."""
-    highest = max(scores.values())
+    """Scores as log-posteriors: minus the logarithm of the sum of their exponentials."""
+    highest = max(scores.values())  # subtracted, so that no exponential overflows
     log_sum = highest + math.log(sum(math.exp(score - highest) for score in scores.values()))
     return {units: score - log_sum for units, score in scores.items()}
 
 
-def _expected_errors(units: Sequence[str], posteriors: Mapping[tuple[str, ...], float]) -> float:
+def _expected_errors(
+    units: Sequence[str], log_posteriors: Mapping[tuple[str, ...], float]
+) -> float:
+    """The number of wrong units of a hypothesis, averaged over all possible truths.
+
+    Each hypothesis of the utterance is the truth with its posterior.
+    """
     return sum(
-        math.exp(score) * count_errors(truth, units).errors for truth, score in posteriors.items()
+        math.exp(log_posterior) * count_errors(truth, units).errors
+        for truth, log_posterior in log_posteriors.items()
     )

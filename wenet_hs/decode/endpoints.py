@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 _SEARCHED_SHARE = 0.25
-"""The last part of a segment of the greatest length, in which a pause is looked for."""
+"""A segment of the maximum length is searched for a pause in this last part of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +27,12 @@ class EndpointRules:
     math.inf: never.
     """
     no_speech_s: float = 5.0
-    """After this much silence without speech the segment begins again, with the end of it."""
+    """A segment of only silence that is as long as this is dropped, except its end, which begins
+    the next one.
+    """
 
     def __post_init__(self) -> None:
+        """Raises ValueError for a time that is not above 0."""
         for name, seconds in vars(self).items():
             if not seconds > 0:
                 raise ValueError(f"{name} {seconds:g}: must be above 0 s")
@@ -55,22 +58,29 @@ class EndpointDetector:
         self._max_no_speech = rules.no_speech_s / frame_s
 
     def find(self, units: Sequence[int]) -> Endpoint | None:
-        """The end of a segment with these best units; None: it goes on.
+        """The end of a segment whose frames have these best units; None: it goes on.
+
+        A segment ends after a silence of `silence_s`, or when it is as long as `max_segment_s`. One
+        of only silence ends after `no_speech_s`, and is dropped.
 
         A silence is divided. A sound may begin before the frame in which CTC writes its unit, and
         end after it, so the silence on both sides of a unit belongs to its segment. A single silent
         frame begins the next segment, so no segment ends with it alone.
         """
         num_silent = self._count_silent_end(units)
-        in_silence = len(units) - self._count_kept(num_silent)
+        end_in_silence = len(units) - self._count_kept(num_silent)
         is_too_long = len(units) >= self._max_length
         if num_silent == len(units):
             is_dropped = num_silent >= self._max_no_speech
-            is_end = in_silence > 0 and (is_dropped or is_too_long)
-            return Endpoint(in_silence, is_dropped) if is_end else None
+            has_frames = end_in_silence > 0
+            if has_frames and (is_dropped or is_too_long):
+                return Endpoint(end_in_silence, is_dropped=is_dropped)
+            return None
         if num_silent >= self._min_silence:
-            return Endpoint(in_silence)
-        return Endpoint(self._find_pause(units)) if is_too_long else None
+            return Endpoint(end_in_silence)
+        if is_too_long:
+            return Endpoint(self._find_pause(units))
+        return None
 
     def _count_silent_end(self, units: Sequence[int]) -> int:
         """How many frames at the end are silent."""
@@ -89,19 +99,22 @@ class EndpointDetector:
         return (num_divided + 1) // 2
 
     def _find_pause(self, units: Sequence[int]) -> int:
-        """Where to divide a segment that is too long: in the longest silence of its last quarter.
+        """How many frames of a segment that is too long belong to it.
 
+        It is divided in the longest silence of its last quarter; of equally long ones in the last.
         Without a silence it is divided before the last unit, so that no unit is written twice. If
         that unit lasts for the whole quarter, the segment is divided at the end.
         """
-        first = len(units) - int(_SEARCHED_SHARE * len(units))
-        runs = [run for run in _runs(units) if run.begin > 0 and run.end > first]
+        searched_from = len(units) - int(_SEARCHED_SHARE * len(units))
+        # A run at the very beginning would leave no frame before the division.
+        runs = [run for run in _runs(units) if run.begin > 0 and run.end > searched_from]
         silences = [run for run in runs if run.unit == self._blank]
         if silences:
             longest = max(silences, key=lambda run: (run.length, run.end))
             return longest.end - self._count_kept(longest.length)
-        is_begun_here = bool(runs) and runs[-1].begin >= first
-        return runs[-1].begin if is_begun_here else len(units)
+        if runs and runs[-1].begin >= searched_from:
+            return runs[-1].begin
+        return len(units)
 
 
 @dataclass(frozen=True)
@@ -111,6 +124,7 @@ class _UnitRun:
     unit: int
     begin: int
     end: int
+    """The frame after the last one."""
 
     @property
     def length(self) -> int:
@@ -118,6 +132,7 @@ class _UnitRun:
 
 
 def _runs(units: Sequence[int]) -> Iterator[_UnitRun]:
+    """The runs of the frames in order, as long as possible."""
     begin = 0
     for unit, frames in groupby(units):
         end = begin + len(list(frames))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of a search (hypotheses, alignments) and the options that all searches share."""
+"""Results of a search (`Hypothesis`, `Alignment`), and the options of all searches."""
 
 import math
 from dataclasses import dataclass
@@ -9,20 +9,20 @@ from wenet_hs.model.modes import greedy_modes, modes_reading
 from wenet_hs.nn.layers import Chunk
 
 DIVERGED = "the weights are damaged or training diverged, use another checkpoint"
-"""What to do if an output is NaN."""
+"""The advice in the message of each CheckpointError for an output that is NaN or infinite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The most probable CTC alignment of a sequence of units to the encoder frames of an utterance."""
+    """The most probable CTC alignment of units to the encoder frames of an utterance."""
 
     spans: tuple[tuple[int, int], ...]
-    """Per unit: its first frame, and the frame after its last.
+    """Per unit its first frame, and the frame after its last one.
 
-    The frames between two units emit blank.
+    In the frames between two units the alignment has blank.
     """
     log_probs: tuple[float, ...]
-    """Per unit: the mean log-probability over its frames; natural logarithm."""
+    """Per unit the mean of its log-probabilities in its frames; natural logarithm."""
     score: float
     """Log-probability of the whole alignment, including the blanks."""
 
@@ -36,18 +36,22 @@ class Hypothesis:
     score: float
     """Natural logarithm. Each mode has its own formula: scores of two modes cannot be compared."""
     alignment: Alignment | None = None
-    """Set by `decode(..., align=True)` for the best hypothesis of each mode, if its units fit into
-    the frames.
+    """CTC alignment of the units: only of a best hypothesis, after `decode(..., align=True)`.
+
+    None also if the utterance has too few frames for the units.
     """
 
 
-_NOT_NEGATIVE = "a finite number of at least 0"
+_WHOLE_UTTERANCE = -1
+"""`decoding_chunk_size` of an encoder that computes whole utterances at once."""
+_ALL_CHUNKS = -1
+"""`num_decoding_left_chunks` of a frame that sees every chunk before its own."""
 _GREEDY_MODES = ", ".join(greedy_modes())
 
 
-def _readers(option: str) -> str:
-    """The modes that read an option of the length, for its help text."""
-    return ", ".join(modes_reading(option))
+def _modes_with(length_option: str) -> str:
+    """The modes that read an option about the length, as its help text lists them."""
+    return ", ".join(modes_reading(length_option))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +72,7 @@ class DecodeOptions:
     )
     length_penalty: float = option(
         0.0,
-        f"{_readers('length_penalty')}: the score is divided by (number of units) ** length_penalty, which favours "
+        f"{_modes_with('length_penalty')}: the score is divided by (number of units) ** length_penalty, which favours "
         "long texts; at least 0",
     )
     reverse_weight: float = option(
@@ -82,11 +86,11 @@ class DecodeOptions:
     )
     max_len_ratio: float = option(
         1.0,
-        f"{_readers('max_len_ratio')}: maximum number of units per encoder frame, above 0; one unit is always allowed",
+        f"{_modes_with('max_len_ratio')}: maximum number of units per encoder frame, above 0; one unit is always allowed",
     )
     min_len_ratio: float = option(
         0.0,
-        f"{_readers('min_len_ratio')}: minimum number of units per encoder frame, from 0 to max_len_ratio",
+        f"{_modes_with('min_len_ratio')}: minimum number of units per encoder frame, from 0 to max_len_ratio",
     )
     lm_weight: float = option(
         0.0,
@@ -111,34 +115,41 @@ class DecodeOptions:
 
     @property
     def chunk(self) -> Chunk | None:
-        """What the frames of the encoder see; None: everything."""
-        if self.decoding_chunk_size in (None, -1):
+        """The frames of the encoder that each frame sees; None: all frames of its utterance."""
+        if self.decoding_chunk_size is None or self.decoding_chunk_size == _WHOLE_UTTERANCE:
             return None
-        left = self.num_decoding_left_chunks
-        return Chunk(self.decoding_chunk_size, -1 if left is None else left)
+        if self.num_decoding_left_chunks is None:
+            return Chunk(self.decoding_chunk_size, left=_ALL_CHUNKS)
+        return Chunk(self.decoding_chunk_size, left=self.num_decoding_left_chunks)
 
     def __post_init__(self) -> None:
+        """Raises ValueError for the first option whose type or value is not allowed."""
         check_values(self)
-        max_nbest = f"from 1 to beam_size, which is {self.beam_size}"
-        size, left = self.decoding_chunk_size, self.num_decoding_left_chunks
-        max_ratio = f"from 0 to max_len_ratio, which is {self.max_len_ratio:g}"
-        checks = (
-            ("beam_size", self.beam_size >= 1, "at least 1"),
-            ("nbest", self.nbest is None or 1 <= self.nbest <= self.beam_size, max_nbest),
-            ("ctc_weight", 0 <= self.ctc_weight < math.inf, _NOT_NEGATIVE),
-            ("length_penalty", 0 <= self.length_penalty < math.inf, _NOT_NEGATIVE),
-            ("lm_weight", 0 <= self.lm_weight < math.inf, _NOT_NEGATIVE),
-            ("reverse_weight", 0 <= self.reverse_weight <= 1, "from 0 to 1"),
-            ("max_len_ratio", 0 < self.max_len_ratio < math.inf, "above 0"),
-            ("min_len_ratio", 0 <= self.min_len_ratio <= self.max_len_ratio, max_ratio),
-            ("length_bonus", math.isfinite(self.length_bonus), "a number"),
-            (
-                "decoding_chunk_size",
-                size in (None, -1) or size >= 1,
-                "at least 1, or -1: whole utterances",
-            ),
-            ("num_decoding_left_chunks", left is None or left >= -1, "at least 0, or -1: all"),
+        self._require("beam_size", self.beam_size >= 1, "at least 1")
+        is_nbest_in_beam = self.nbest is None or 1 <= self.nbest <= self.beam_size
+        self._require("nbest", is_nbest_in_beam, f"from 1 to beam_size, which is {self.beam_size}")
+        for name in ("ctc_weight", "length_penalty", "lm_weight"):
+            is_finite_weight = 0 <= getattr(self, name) < math.inf
+            self._require(name, is_finite_weight, "a finite number of at least 0")
+        self._require("reverse_weight", 0 <= self.reverse_weight <= 1, "from 0 to 1")
+        self._require("max_len_ratio", 0 < self.max_len_ratio < math.inf, "above 0")
+        self._require(
+            "min_len_ratio",
+            0 <= self.min_len_ratio <= self.max_len_ratio,
+            f"from 0 to max_len_ratio, which is {self.max_len_ratio:g}",
         )
-        for name, is_valid, expected in checks:
-            if not is_valid:
-                raise ValueError(f"{name} {getattr(self, name):g}: must be {expected}")
+        self._require("length_bonus", math.isfinite(self.length_bonus), "a number")
+        size = self.decoding_chunk_size
+        is_size_allowed = size is None or size == _WHOLE_UTTERANCE or size >= 1
+        self._require("decoding_chunk_size", is_size_allowed, "at least 1, or -1: whole utterances")
+        left = self.num_decoding_left_chunks
+        is_left_allowed = left is None or left == _ALL_CHUNKS or left >= 0
+        self._require("num_decoding_left_chunks", is_left_allowed, "at least 0, or -1: all")
+
+    def _require(self, name: str, is_allowed: bool, expected: str) -> None:
+        """Raises ValueError with the value of an option unless it is allowed.
+
+        `expected`: which values are allowed, for the message.
+        """
+        if not is_allowed:
+            raise ValueError(f"{name} {getattr(self, name):g}: must be {expected}")

@@ -22,19 +22,17 @@ import torch
 from torch import Tensor
 
 from wenet_hs.compute.distributed import World
-from wenet_hs.data.audio import segment_duration
 from wenet_hs.data.features import utterance_features
 from wenet_hs.data.loading import load_ahead
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.modes import StageTimes, decode, pad_features, warn_about_options
-from wenet_hs.decode.partial_results import FORMAT, DecodedBatch, PartialResults
+from wenet_hs.decode.partial_results import FORMAT, DecodedBatch, EarlierRun, PartialResults
 from wenet_hs.decode.recognition import Recognition, Segment, make_segment
 from wenet_hs.decode.segments import (
     CUT_AT_PAUSES,
     DEFAULT_MAX_SEGMENT_S,
     Piece,
-    cut_pieces,
-    find_cuts,
+    cut_clip,
     limit_segment,
     out_of_memory_as_error,
     plan_batches,
@@ -51,8 +49,8 @@ logger = logging.getLogger(__name__)
 FEATURES = "features"
 """Stage that reads audio and computes features."""
 
-
 Dtype = Literal["fp32", "bf16", "fp16"]
+_TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +67,7 @@ class DecodingJob:
     models: Mapping[str | None, AsrModel] = field(default_factory=dict)
     """Per language the model that decodes it; empty: the experiment's model decodes all."""
     dtype: Dtype = "fp32"
-    """Of the encoder and the decoder; heads, CTC and language models compute in float32."""
+    """Type in which encoder and decoder compute; heads, CTC and language models use float32."""
 
 
 def recognize(
@@ -100,198 +98,158 @@ def recognize(
     Raises: DataError if batches are missing at the end; ConfigError if the memory is too small for
         a batch.
     """
-    world, encoder = world or World(), experiment.model.encoder
-    partial = PartialResults(folder)
+    world = world or World()
+    encoder = experiment.model.encoder
+    partial_results = PartialResults(folder)
     job = replace(job, max_segment_s=limit_segment(job.max_segment_s, encoder.longest_s))
     settings = {"format": FORMAT, **(settings or {})}
-    batches, done, failed = _share_plan(
-        partial, utterances, job, settings, world, encoder.max_batch_s
-    )
-    numbers = assign_batches(batches, done, world.size)[world.rank]
+    plan = _make_plan(partial_results, utterances, job, settings, world, encoder.max_batch_s)
+    batches = plan.batches
+    numbers = assign_batches(batches, plan.done, world.size)[world.rank]
     total = sum(len(batches[number]) for number in numbers)
     on_progress(0, total)
     if world.is_first:
         warn_about_options(experiment.model, job.options, job.modes)
-        seconds = [piece.duration_s for batch in batches for piece in batch]
+        durations_s = [piece.duration_s for batch in batches for piece in batch]
         experiment.frontend.warn_about_windows(
-            f"max_segment_s {job.max_segment_s:g}", seconds, CUT_AT_PAUSES
+            f"max_segment_s {job.max_segment_s:g}", durations_s, CUT_AT_PAUSES
         )
     if numbers:
         _warm_up(experiment, job)
-    with partial.appending(world.rank) as append:
-        for number, result in _decode_batches(
-            experiment, utterances, {n: batches[n] for n in numbers}, job
-        ):
+    own_batches = {number: batches[number] for number in numbers}
+    with partial_results.appending(world.rank) as append:
+        for number, result in _decode_batches(experiment, utterances, own_batches, job):
             append(replace(result, number=number, rank=world.rank))
             on_progress(len(batches[number]), total)
     world.barrier()
     if not world.is_first:
         return None
-    results = partial.read()
+    results = partial_results.read()
     missing = set(range(len(batches))) - results.keys()
     if missing:
         found = (
             f"{len(missing)} of {len(batches)} batches are missing (the first is {min(missing)})"
         )
         raise DataError(folder, found, "run the same command again")
-    return _merge(
-        [results[number] for number in range(len(batches))], batches, failed, utterances, job.modes
-    )
+    results_in_order = [results[number] for number in range(len(batches))]
+    return _merge(results_in_order, plan, utterances, job.modes)
 
 
 # ---- plan
 
 
-def assign_batches(
-    batches: Sequence[Sequence[Piece]], done: Collection[int], num_ranks: int
-) -> list[list[int]]:
-    """The numbers of the batches that are not done, per rank: each goes to the rank with the fewest
-    seconds so far.
-    """
-    shares: list[list[int]] = [[] for _ in range(num_ranks)]
-    seconds = [0.0] * num_ranks
-    for number, batch in enumerate(batches):
-        if number not in done:
-            rank = seconds.index(min(seconds))
-            shares[rank].append(number)
-            seconds[rank] += len(batch) * batch[0].duration_s
-    return shares
+@dataclass(frozen=True)
+class _Plan:
+    """What a run decodes."""
+
+    batches: list[list[Piece]]
+    done: set[int]
+    """The numbers of the batches that an earlier run has decoded."""
+    failed: dict[int, str]
+    """Row → reason of each utterance that is in no batch, because it cannot be read."""
 
 
-def _share_plan(
-    partial: PartialResults,
+def _make_plan(
+    partial_results: PartialResults,
     utterances: Sequence[Utterance],
     job: DecodingJob,
     settings: Mapping[str, Any],
     world: World,
     max_batch_s: float,
-) -> tuple[list[list[Piece]], set[int], dict[int, str]]:
-    """The batches, the numbers of those that are done, and row → reason of utterances that are in
-    no batch.
+) -> _Plan:
+    """The same plan on all ranks, which share the reading of headers (and of audio, to cut it).
 
-    Such an utterance's header (or audio, if it must be cut) cannot be read. The next run tries it
-    again: the batches of these utterances follow all others. Rank 0 reads the partial results and
-    sends them to the others.
+    Rank 0 reads the partial results of an earlier run, sends them to the others, and writes the
+    plan. The batches of the earlier run come first. Utterances that are in none of them, because
+    they could not be read, are tried again, and their batches follow.
     """
-    kept = world.all_gather(partial.find(settings) if world.is_first else None)[0]
-    batches, done = kept or ([], set())
-    rows = sorted(
-        set(range(len(utterances))).difference(piece.row for batch in batches for piece in batch)
-    )
-    pieces, failed = list[Piece](), dict[int, str]()
+    found_by_this_rank = partial_results.find(settings) if world.is_first else None
+    found_by_first_rank = world.all_gather(found_by_this_rank)[0]
+    earlier = found_by_first_rank or EarlierRun(batches=[], done=set())
+    planned_rows = {piece.row for batch in earlier.batches for piece in batch}
+    rows = [row for row in range(len(utterances)) if row not in planned_rows]
+    pieces: list[Piece] = []
+    failed: dict[int, str] = {}
     for row in rows[world.rank :: world.size]:
-        clip = utterances[row]
         try:
-            duration_s = segment_duration(clip) if clip.duration is None else clip.duration
-            is_cut = 0 < job.max_segment_s < duration_s
-            pieces += (
-                cut_pieces(row, *find_cuts(clip, job.max_segment_s))
-                if is_cut
-                else [Piece(row, duration_s)]
-            )
+            pieces += cut_clip(row, utterances[row], job.max_segment_s)
         except DataError as error:
             failed[row] = str(error)
     world.barrier()
-    of_ranks = world.all_gather((pieces, failed))
-    pieces = sorted(piece for pieces_of_rank, _ in of_ranks for piece in pieces_of_rank)
-    new = plan_batches(
-        pieces,
+    pieces_of_all: list[Piece] = []
+    failed_of_all: dict[int, str] = {}
+    for pieces_of_rank, failed_of_rank in world.all_gather((pieces, failed)):
+        pieces_of_all += pieces_of_rank
+        failed_of_all |= failed_of_rank
+    new_batches = plan_batches(
+        sorted(pieces_of_all),
         job.batch_size,
         lambda piece: utterances[piece.row].lang if job.models else None,
         max_batch_s=max_batch_s,
     )
-    batches = [*batches, *new]
+    batches = [*earlier.batches, *new_batches]
     if world.is_first:
-        partial.write_plan(settings, batches, is_new=kept is None)
+        partial_results.write_plan(settings, batches, is_new=found_by_first_rank is None)
     world.barrier()
-    return (
-        batches,
-        done,
-        {row: reason for _, failed_of_rank in of_ranks for row, reason in failed_of_rank.items()},
-    )
+    return _Plan(batches, earlier.done, failed_of_all)
 
 
-# ---- one result
+def assign_batches(
+    batches: Sequence[Sequence[Piece]], done: Collection[int], num_ranks: int
+) -> list[list[int]]:
+    """The numbers of the batches that are not done, per rank.
 
-
-def _merge(
-    results: Sequence[DecodedBatch],
-    batches: Sequence[Sequence[Piece]],
-    unplanned: Mapping[int, str],
-    utterances: Sequence[Utterance],
-    modes: Sequence[str],
-) -> Recognition:
-    """All batches as one result. An utterance with a segment that failed has failed."""
-    found = Recognition({mode: {} for mode in modes})
-    segments_of: defaultdict[int, list[dict[str, Segment]]] = defaultdict(list)
-    failed = dict(unplanned)
-    for result, batch in zip(results, batches, strict=True):
-        found.incomplete.update(result.incomplete)
-        for stage, seconds in result.seconds.items():
-            found.seconds[result.rank][stage] += seconds
-        num_decoded = sum(not isinstance(segments, str) for segments in result.pieces)
-        for piece, segments in zip(batch, result.pieces, strict=True):
-            if isinstance(segments, str):
-                failed[piece.row] = segments
-                continue
-            segments_of[piece.row].append(segments)
-            lang = utterances[piece.row].lang
-            found.audio_seconds[lang] += piece.duration_s
-            for stage, seconds in result.seconds.items():
-                found.seconds_by_lang[lang][stage] += seconds / num_decoded
-    for row in sorted(segments_of.keys() - failed.keys()):
-        for mode in modes:
-            segments_in_mode = [segments[mode] for segments in segments_of[row]]
-            found.segments[mode][utterances[row].key] = sorted(
-                segments_in_mode, key=lambda one: one.begin_s
-            )
-    found.failed = {utterances[row].key: failed[row] for row in sorted(failed)}
-    return found
+    Each batch goes to the rank with the fewest seconds of audio (with padding) so far.
+    """
+    numbers_of_rank: list[list[int]] = [[] for _ in range(num_ranks)]
+    seconds_of_rank = [0.0] * num_ranks
+    for number, batch in enumerate(batches):
+        if number not in done:
+            rank = seconds_of_rank.index(min(seconds_of_rank))
+            numbers_of_rank[rank].append(number)
+            seconds_of_rank[rank] += len(batch) * batch[0].duration_s
+    return numbers_of_rank
 
 
 # ---- decoding
 
 
-def decode_pieces(
-    experiment: Experiment,
-    features: Mapping[Piece, Tensor],
-    job: DecodingJob,
-    times: StageTimes | None = None,
-) -> tuple[dict[Piece, dict[str, Segment]], list[Piece]]:
-    """Decode a batch: the hypotheses of each piece by mode, and the pieces that are too short for
-    the encoder.
+def _warm_up(experiment: Experiment, job: DecodingJob) -> None:
+    """Decode one second of noise, which loads filter banks, kernels and tables."""
+    generator = torch.Generator().manual_seed(0)
+    noise_N = 0.1 * torch.randn(experiment.frontend.rate, generator=generator)
+    features_TF = experiment.frontend.compute(noise_N)
+    decode_pieces(experiment, {Piece(row=0, duration_s=1.0): features_TF}, job)
 
-    Args:
-        features: (T, F) of each piece.
-        times: the seconds of each stage are added to it.
+
+def _decode_batches(
+    experiment: Experiment,
+    utterances: Sequence[Utterance],
+    batches: Mapping[int, Sequence[Piece]],
+    job: DecodingJob,
+) -> Iterator[tuple[int, DecodedBatch]]:
+    """The number and the result of each batch; `batches` has them by number.
+
+    Beside a GPU the audio of the next batches is loaded in the meantime. Raises ConfigError if the
+    memory is too small for a batch.
     """
-    if not features:
-        return {}, []
-    model, times = experiment.model, times or StageTimes()
-    with times.measure(FEATURES):
-        features_BTF, lengths_B = pad_features(model, features.values())
-    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[job.dtype]
-    with torch.autocast(features_BTF.device.type, dtype, enabled=job.dtype != "fp32"):
-        found = decode(
-            model,
-            features_BTF,
-            lengths_B,
-            job.modes,
-            job.options,
-            lm=job.lm,
-            align=True,
-            times=times,
-        )
-    segments = {
-        piece: {
-            mode: make_segment(nbests[row], piece.begin_s, experiment)
-            for mode, nbests in found.items()
-        }
-        for row, piece in enumerate(features)
-    }
-    return segments, [
-        piece for piece, one in features.items() if model.encoder.output_length(len(one)) < 1
-    ]
+    device = next(experiment.model.parameters()).device
+    batches_in_order = list(batches.values())
+
+    def load(position: int) -> LoadedBatch:
+        return _load_batch(experiment, utterances, batches_in_order[position])
+
+    positions = range(len(batches_in_order))
+    loaded_batches = iter(load_ahead(load, positions) if is_gpu(device) else map(load, positions))
+    for number, batch in batches.items():
+        times = StageTimes(device)
+        keys = [piece.select(utterances).key for piece in batch]
+        remedy = "lower --batch_size or --max_segment_s"
+        with out_of_memory_as_error(keys, batch[0].duration_s, remedy):
+            with times.measure(FEATURES):
+                loaded_batch = next(loaded_batches)
+            result = _decode_batch(experiment, loaded_batch, job, times)
+        yield number, result
 
 
 @dataclass(frozen=True)
@@ -300,18 +258,22 @@ class LoadedBatch:
 
     clips: dict[Piece, Utterance]
     started_at: float
+    """Time of the machine's clock in seconds."""
     features: dict[Piece, Tensor] = field(default_factory=dict)
-    """(T, F) of each piece."""
+    """(T, F) of each piece that can be read."""
     failed: dict[Piece, str] = field(default_factory=dict)
     """The pieces that cannot be read, and why."""
     incomplete: list[str] = field(default_factory=list)
+    """Keys of the clips that lack a little of the length in their header."""
 
 
 def _load_batch(
     experiment: Experiment, utterances: Sequence[Utterance], batch: Sequence[Piece]
 ) -> LoadedBatch:
-    loaded = LoadedBatch({piece: piece.select(utterances) for piece in batch}, time.time())
-    for piece, clip in loaded.clips.items():
+    """Read the audio of each piece and compute its features."""
+    clips = {piece: piece.select(utterances) for piece in batch}
+    loaded = LoadedBatch(clips, started_at=time.time())
+    for piece, clip in clips.items():
         try:
             loaded.features[piece] = utterance_features(
                 clip, experiment.frontend, loaded.incomplete
@@ -321,57 +283,108 @@ def _load_batch(
     return loaded
 
 
-def _decode_batches(
-    experiment: Experiment,
-    utterances: Sequence[Utterance],
-    batches: Mapping[int, Sequence[Piece]],
-    job: DecodingJob,
-) -> Iterator[tuple[int, DecodedBatch]]:
-    """Decode batches, given by number.
-
-    Beside a GPU the audio of the next ones is loaded meanwhile.
-    """
-    device = next(experiment.model.parameters()).device
-    of_position = list(batches.values())
-
-    def load(position: int) -> LoadedBatch:
-        return _load_batch(experiment, utterances, of_position[position])
-
-    loaded = iter((load_ahead if is_gpu(device) else map)(load, range(len(of_position))))
-    for number, batch in batches.items():
-        times = StageTimes(device)
-        keys = [piece.select(utterances).key for piece in batch]
-        with out_of_memory_as_error(
-            keys, batch[0].duration_s, "lower --batch_size or --max_segment_s"
-        ):
-            with times.measure(FEATURES):
-                ready = next(loaded)
-            result = _decode_batch(experiment, ready, job, times)
-        yield number, result
-
-
 def _decode_batch(
     experiment: Experiment, loaded: LoadedBatch, job: DecodingJob, times: StageTimes
 ) -> DecodedBatch:
+    """Decode the pieces of a batch, all of one language if each language has a model of its own.
+
+    A warning names the clips that are too short for the encoder.
+    """
     lang = next(iter(loaded.clips.values())).lang
-    experiment = replace(experiment, model=job.models.get(lang, experiment.model))
+    model_of_lang = job.models.get(lang, experiment.model)
+    experiment = replace(experiment, model=model_of_lang)
     decoded, too_short = decode_pieces(experiment, loaded.features, job, times)
     if too_short:
-        keys = [loaded.clips[piece].key for piece in loaded.clips if piece in too_short]
+        keys = [loaded.clips[piece].key for piece in too_short]
         message = "too short for the encoder, so their hypothesis is empty: %d utterances (%s)"
         logger.warning(message, len(keys), list_names(keys))
-    pieces = [
-        loaded.failed[piece] if piece in loaded.failed else decoded[piece] for piece in loaded.clips
-    ]
+    pieces: list[dict[str, Segment] | str] = []
+    for piece in loaded.clips:
+        pieces.append(loaded.failed[piece] if piece in loaded.failed else decoded[piece])
     return DecodedBatch(
         pieces, dict(times.seconds), loaded.started_at, incomplete=loaded.incomplete
     )
 
 
-def _warm_up(experiment: Experiment, job: DecodingJob) -> None:
-    """Load what is loaded at first use: filter banks, kernels, tables."""
-    # One second.
-    noise_N = 0.1 * torch.randn(
-        experiment.frontend.rate, generator=torch.Generator().manual_seed(0)
-    )
-    decode_pieces(experiment, {Piece(0, 1.0): experiment.frontend.compute(noise_N)}, job)
+def decode_pieces(
+    experiment: Experiment,
+    features: Mapping[Piece, Tensor],
+    job: DecodingJob,
+    times: StageTimes | None = None,
+) -> tuple[dict[Piece, dict[str, Segment]], list[Piece]]:
+    """Decode a batch.
+
+    Returns: per piece its hypotheses by mode; and the pieces that are too short for the encoder,
+        which have the empty hypothesis.
+
+    Args:
+        features: (T, F) of each piece.
+        times: the seconds of each stage are added to it.
+    """
+    if not features:
+        return {}, []
+    model = experiment.model
+    times = times or StageTimes()
+    with times.measure(FEATURES):
+        features_BTF, lengths_B = pad_features(model, features.values())
+    dtype = _TORCH_DTYPES[job.dtype]
+    with torch.autocast(features_BTF.device.type, dtype, enabled=job.dtype != "fp32"):
+        nbests_by_mode = decode(
+            model,
+            features_BTF,
+            lengths_B,
+            job.modes,
+            job.options,
+            lm=job.lm,
+            align=True,
+            times=times,
+        )
+    segments: dict[Piece, dict[str, Segment]] = {}
+    too_short = []
+    for row, (piece, features_TF) in enumerate(features.items()):
+        segments[piece] = {
+            mode: make_segment(nbests[row], piece.begin_s, experiment)
+            for mode, nbests in nbests_by_mode.items()
+        }
+        if model.encoder.output_length(len(features_TF)) < 1:
+            too_short.append(piece)
+    return segments, too_short
+
+
+# ---- one result
+
+
+def _merge(
+    results: Sequence[DecodedBatch],
+    plan: _Plan,
+    utterances: Sequence[Utterance],
+    modes: Sequence[str],
+) -> Recognition:
+    """All batches as one result. An utterance with a segment that failed has failed.
+
+    In the times per language, each piece that was decoded has an equal part of its batch.
+    """
+    recognition = Recognition({mode: {} for mode in modes})
+    segments_of_row: defaultdict[int, list[dict[str, Segment]]] = defaultdict(list)
+    failed = dict(plan.failed)
+    for result, batch in zip(results, plan.batches, strict=True):
+        recognition.incomplete.update(result.incomplete)
+        for stage, seconds in result.seconds.items():
+            recognition.seconds[result.rank][stage] += seconds
+        num_decoded = sum(not isinstance(segments, str) for segments in result.pieces)
+        for piece, segments in zip(batch, result.pieces, strict=True):
+            if isinstance(segments, str):  # the reason of a failure
+                failed[piece.row] = segments
+                continue
+            segments_of_row[piece.row].append(segments)
+            lang = utterances[piece.row].lang
+            recognition.audio_seconds[lang] += piece.duration_s
+            for stage, seconds in result.seconds.items():
+                recognition.seconds_by_lang[lang][stage] += seconds / num_decoded
+    for row in sorted(segments_of_row.keys() - failed.keys()):
+        for mode in modes:
+            segments_in_mode = [segments[mode] for segments in segments_of_row[row]]
+            segments_in_mode.sort(key=lambda segment: segment.begin_s)
+            recognition.segments[mode][utterances[row].key] = segments_in_mode
+    recognition.failed = {utterances[row].key: failed[row] for row in sorted(failed)}
+    return recognition

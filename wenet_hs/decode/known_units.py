@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recognition with known units: per language a model with limited heads, and a place for units that
-the model lacks.
+"""Recognition with known units: per language a model whose heads are limited to the units of the
+language, with a place for units that the model lacks.
 """
 
 import logging
@@ -29,33 +29,30 @@ PLACEMENTS = ("articulatory",)
 def limit_to_inventories(
     experiment: Experiment, inventories: Inventories, *, place_unseen: str | None = None
 ) -> tuple[Experiment, dict[str | None, AsrModel]]:
-    """The experiment, and per language its model limited to the units of the language, for
-    decoding.
+    """The experiment, and per language its model limited to the units of the language.
 
-    Encoder and decoder are shared. A unit that the model lacks cannot be recognised, and a warning
-    lists it. With `place_unseen` "articulatory" it is placed beside its nearest unit of the model,
-    as a sibling of that leaf with which it shares the probability equally; the unit table and the
-    decoder's input embedding are extended (in place).
+    The models are for decoding. Encoder and decoder are shared. A unit that the model lacks cannot
+    be recognised, and a warning lists it. With `place_unseen` "articulatory" it is placed beside
+    its nearest unit of the model, as a sibling of that leaf with which it shares the probability
+    equally. The unit table and the decoder's input embedding are extended, the latter in place.
 
-    Raises DataError for a language whose units the model lacks; ConfigError if panphon is needed
-        and not installed.
+    Args:
+        inventories: language → its units.
+        place_unseen: one of PLACEMENTS; None: units that the model lacks are not placed.
+    Raises: DataError for a language of which the model has no unit; ConfigError if panphon is
+        needed and not installed.
     """
     table = experiment.tokenizer.table
     all_units = {unit for units in inventories.values() for unit in units}
     unseen = sorted(unit for unit in all_units if not experiment.tokenizer.ids_of(unit))
-    text_ids = [unit_id for unit_id in range(len(table)) if unit_id not in table.special_ids]
-    placed: dict[str, int] = {}
+    source_of_placed: dict[str, int] = {}
     if place_unseen is not None and unseen:
-        nearest = nearest_phones(unseen, [table.units[unit_id] for unit_id in text_ids])
-        placed = {
-            unit: text_ids[index]
-            for unit, index in zip(unseen, nearest, strict=True)
-            if index is not None
-        }
+        source_of_placed = _nearest_units(unseen, table)
     if is_first_rank():
-        _report_unseen(unseen, {unit: table.units[source] for unit, source in placed.items()})
-    experiment = _extend(experiment, placed)
-    sources = [*range(len(table)), *placed.values()]
+        _report_unseen(unseen, source_of_placed, table)
+    experiment = _extend(experiment, source_of_placed)
+    # Per unit id, new ones included, the unit of the model whose probability it has or shares.
+    sources = [*range(len(table)), *source_of_placed.values()]
     models: dict[str | None, AsrModel] = {}
     for lang, units in inventories.items():
         ids = {unit_id for unit in units for unit_id in experiment.tokenizer.ids_of(unit)}
@@ -67,31 +64,51 @@ def limit_to_inventories(
     return experiment, models
 
 
-def _report_unseen(unseen: Sequence[str], placed: Mapping[str, str]) -> None:
-    absent = [unit for unit in unseen if unit not in placed]
-    if placed:
-        pairs = [f"{unit} beside {source}" for unit, source in placed.items()]
-        logger.info(
-            "--place_unseen: %d units that the model does not have: %s",
-            len(pairs),
-            ", ".join(pairs),
+def _nearest_units(unseen: Sequence[str], table: UnitTable) -> dict[str, int]:
+    """Per unseen unit the id of its nearest unit of the table, by articulatory features.
+
+    Only units that are text count. An unseen unit without features is left out.
+    """
+    text_ids = [unit_id for unit_id in range(len(table)) if unit_id not in table.special_ids]
+    text_units = [table.units[unit_id] for unit_id in text_ids]
+    nearest_ids = {}
+    for unit, index in zip(unseen, nearest_phones(unseen, text_units), strict=True):
+        if index is not None:
+            nearest_ids[unit] = text_ids[index]
+    return nearest_ids
+
+
+def _report_unseen(
+    unseen: Sequence[str], source_of_placed: Mapping[str, int], table: UnitTable
+) -> None:
+    """Log which unseen units are placed beside which unit; warn of those that are not placed."""
+    if source_of_placed:
+        placements = ", ".join(
+            f"{unit} beside {table.units[source]}" for unit, source in source_of_placed.items()
         )
+        message = "--place_unseen: %d units that the model does not have: %s"
+        logger.info(message, len(source_of_placed), placements)
+    absent = [unit for unit in unseen if unit not in source_of_placed]
     if absent:
-        what = "--inventory: the model does not have %d of its units and cannot recognise them: %s"
-        logger.warning(what, len(absent), list_names(absent, " ", most=20))
+        message = (
+            "--inventory: the model does not have %d of its units and cannot recognise them: %s"
+        )
+        logger.warning(message, len(absent), list_names(absent, " ", most=20))
 
 
-def _extend(experiment: Experiment, placed: Mapping[str, int]) -> Experiment:
-    """The experiment with new units at the end of its table; each has the decoder's input embedding
-    of its source.
+def _extend(experiment: Experiment, source_of_placed: Mapping[str, int]) -> Experiment:
+    """The experiment with new units at the end of its table.
+
+    In each decoder of the model, which is changed in place, a new unit gets the input embedding of
+    its source.
     """
     table = experiment.tokenizer.table
-    tokenizer = experiment.tokenizer.with_table(UnitTable((*table.units, *placed), table.special))
-    for decoder in experiment.model.modules():
-        if isinstance(decoder, TransformerDecoder):
-            embedding = cast(nn.Embedding, decoder.embed[0])
+    extended_table = UnitTable((*table.units, *source_of_placed), table.special)
+    sources = list(source_of_placed.values())
+    for module in experiment.model.modules():
+        if isinstance(module, TransformerDecoder):
+            embedding = cast(nn.Embedding, module.embed[0])
             weight_VD = embedding.weight.detach()
-            embedding.weight = nn.Parameter(
-                torch.cat([weight_VD, weight_VD[list(placed.values())]]), False
-            )
-    return replace(experiment, tokenizer=tokenizer)
+            extended_VD = torch.cat([weight_VD, weight_VD[sources]])
+            embedding.weight = nn.Parameter(extended_VD, requires_grad=False)
+    return replace(experiment, tokenizer=experiment.tokenizer.with_table(extended_table))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The searches of the decoding modes, and `decode`: from features to the hypotheses of each mode.
+"""`decode`, from features to the hypotheses of each mode; the searches of the modes (SEARCHES);
+what they share (`EncodedBatch`); the checks of options.
 
 To add a mode, write its search in a file of this package, add it to SEARCHES, and its facts to the
 table MODES of `model/modes.py`.
@@ -27,7 +28,7 @@ from wenet_hs.decode.ctc_search import (
     prefix_beam_search,
     prefix_beam_search_with_lm,
 )
-from wenet_hs.decode.hypothesis import DIVERGED, DecodeOptions, Hypothesis
+from wenet_hs.decode.hypothesis import DIVERGED, Alignment, DecodeOptions, Hypothesis
 from wenet_hs.decode.joint import FinishedListSearch
 from wenet_hs.decode.rescoring import rescore
 from wenet_hs.heads.gpu import is_gpu
@@ -55,10 +56,10 @@ NBests = list[list[Hypothesis]]
 set.
 """
 
-ENCODER, ALIGNMENT = "encoder", "alignment"
-"""Stages that belong to no mode: the encoder, and the alignment of the best hypotheses of all
-modes.
-"""
+ENCODER = "encoder"
+"""The stage of the encoder, which belongs to no mode."""
+ALIGNMENT = "alignment"
+"""The stage of the alignment of the best hypotheses of all modes."""
 
 
 class StageTimes:
@@ -71,17 +72,21 @@ class StageTimes:
 
     @contextmanager
     def measure(self, stage: str) -> Iterator[None]:
-        """Add the time of the block to `stage`, without the time of stages that are measured inside
-        of it.
+        """Add the time of the block to `stage`.
+
+        The time of stages that are measured inside of the block is not added. Nothing is added if
+        the block raises.
         """
-        start, outer_seconds = self._now(), self._inner_seconds
+        start = self._now()
+        seconds_before = self._inner_seconds  # of stages that the enclosing block measured so far
         self._inner_seconds = 0.0
         yield
         elapsed = self._now() - start
         self.seconds[stage] += elapsed - self._inner_seconds
-        self._inner_seconds = outer_seconds + elapsed
+        self._inner_seconds = seconds_before + elapsed
 
     def _now(self) -> float:
+        """Seconds of a clock with any beginning; on a GPU all queued work is finished first."""
         if is_gpu(self._device):
             torch.get_device_module(self._device).synchronize(self._device)
         return time.perf_counter()
@@ -89,7 +94,11 @@ class StageTimes:
 
 @dataclass
 class EncodedBatch:
-    """Encoder output of a batch, and what several modes compute from it once."""
+    """Encoder output of a batch, and what several modes use.
+
+    The best units of CTC and the hypotheses of the prefix search are computed once, at their first
+    use.
+    """
 
     model: AsrModel
     memory: Tensor
@@ -101,22 +110,24 @@ class EncodedBatch:
     modes: Sequence[str]
     times: StageTimes
     current_mode: str = ""
-    """The mode whose search reads the batch now."""
+    """The mode whose search reads the batch now; `decode_memory` sets it."""
 
     @property
     def ctc_best(self) -> tuple[Tensor, Tensor]:
-        """Log-probabilities and ids (B, T, K) of the best units of each frame, for a mode with
-        CTC_STAGE.
+        """Log-probabilities and ids (B, T, K) of the best units of each frame.
 
-        K is 1 if no mode of the batch has PREFIX_STAGE, else `beam_size`.
+        Only for a mode with CTC_STAGE; else RuntimeError. K is 1 if no mode of the batch has
+        PREFIX_STAGE, else `beam_size`, at most all units. Raises CheckpointError if the
+        log-probabilities are NaN.
         """
         self._check_stage(CTC_STAGE)
         return self._ctc_best
 
     @property
     def prefixes(self) -> tuple[NBests, NBests]:
-        """The n-bests of the CTC prefix search, and the same with scores of CTC only, for a mode
-        with PREFIX_STAGE.
+        """The n-bests of the CTC prefix search, and the same with scores of CTC only.
+
+        Only for a mode with PREFIX_STAGE; else RuntimeError.
         """
         self._check_stage(PREFIX_STAGE)
         return self._prefixes
@@ -126,7 +137,9 @@ class EncodedBatch:
         self._prefixes = nbests, nbests
 
     def _check_stage(self, stage: str) -> None:
-        """A stage that a mode does not list would be missing in its time, and the beam could be too
+        """Raise RuntimeError if the current mode does not list a stage.
+
+        A stage that a mode does not list would be missing in its time, and the beam could be too
         small.
         """
         if stage not in stages_of(self.current_mode):
@@ -136,30 +149,43 @@ class EncodedBatch:
 
     @cached_property
     def _ctc_best(self) -> tuple[Tensor, Tensor]:
+        """As `ctc_best`, computed at its first use."""
         needs_prefixes = any(PREFIX_STAGE in stages_of(mode) for mode in self.modes)
-        size = self.options.beam_size if needs_prefixes else 1
+        num_best = self.options.beam_size if needs_prefixes else 1
         with self.times.measure(CTC_STAGE):
-            best = self.model.ctc.head.topk(self.memory, min(size, self.model.num_units))
-            if bool(best[0].isnan().any()):
+            log_probs_BTK, ids_BTK = self.model.ctc.head.topk(
+                self.memory, min(num_best, self.model.num_units)
+            )
+            if bool(log_probs_BTK.isnan().any()):
                 raise CheckpointError("CTC output", "NaN", DIVERGED)
-        return best
+        return log_probs_BTK, ids_BTK
 
     @cached_property
     def _prefixes(self) -> tuple[NBests, NBests]:
-        best, options, blank, eos = (
-            self._ctc_best,
-            self.options,
-            self.model.ctc.blank,
-            self.model.special.eos,
-        )
+        """As `prefixes`, computed at its first use.
+
+        Without language model and length bonus by the fast search, whose scores are of CTC only.
+        """
+        log_probs_BTK, ids_BTK = self._ctc_best
+        blank = self.model.ctc.blank
         with self.times.measure(PREFIX_STAGE):
-            if self.lm is None and not options.length_bonus:
-                found = prefix_beam_search(
-                    *best, self.lengths, blank=blank, beam_size=options.beam_size
+            if self.lm is None and not self.options.length_bonus:
+                nbests = prefix_beam_search(
+                    log_probs_BTK,
+                    ids_BTK,
+                    self.lengths,
+                    blank=blank,
+                    beam_size=self.options.beam_size,
                 )
-                return found, found
+                return nbests, nbests
             return prefix_beam_search_with_lm(
-                *best, self.lengths, blank=blank, eos=eos, options=options, lm=self.lm
+                log_probs_BTK,
+                ids_BTK,
+                self.lengths,
+                blank=blank,
+                eos=self.model.special.eos,
+                options=self.options,
+                lm=self.lm,
             )
 
 
@@ -169,35 +195,41 @@ Search = Callable[[EncodedBatch], NBests]
 
 @dataclass(frozen=True, kw_only=True)
 class SearchMode(Mode):
-    """A mode of an installed package: the facts, and its search (docs/design/0024-extensions.md)."""
+    """A mode of an installed package: its facts and its search (docs/design/0024-extensions.md)."""
 
     search: Search
 
 
 def _greedy(batch: EncodedBatch) -> NBests:
-    return greedy_search(*batch.ctc_best, batch.lengths, blank=batch.model.ctc.blank)
-
-
-def _attention(batch: EncodedBatch) -> NBests:
-    arguments = (batch.model, batch.memory, batch.lengths, batch.options)
-    if batch.options.finished_list:
-        return FinishedListSearch(*arguments, ctc_weight=0.0, lm=batch.lm).search()
-    return AttentionSearch(*arguments, batch.lm).search()
-
-
-def _rescoring(batch: EncodedBatch) -> NBests:
-    return rescore(
-        batch.model, batch.memory, batch.lengths, batch.prefixes[1], batch.options, batch.lm
-    )
-
-
-def _joint(batch: EncodedBatch) -> NBests:
-    arguments = (batch.model, batch.memory, batch.lengths, batch.options)
-    return FinishedListSearch(*arguments, ctc_weight=batch.options.ctc_weight, lm=batch.lm).search()
+    """The one hypothesis of each utterance that has the best CTC unit in each frame."""
+    log_probs_BTK, ids_BTK = batch.ctc_best
+    return greedy_search(log_probs_BTK, ids_BTK, batch.lengths, blank=batch.model.ctc.blank)
 
 
 def _prefix_beam_search(batch: EncodedBatch) -> NBests:
-    return batch.prefixes[0]
+    """The hypotheses of the CTC prefix search, ranked with language model and length bonus."""
+    nbests, _ = batch.prefixes
+    return nbests
+
+
+def _attention(batch: EncodedBatch) -> NBests:
+    """Search with the decoder only: by WeNet's rules, or with a list of finished hypotheses."""
+    arguments = (batch.model, batch.memory, batch.lengths, batch.options)
+    if batch.options.finished_list:
+        return FinishedListSearch(*arguments, ctc_weight=0.0, lm=batch.lm).search()
+    return AttentionSearch(*arguments, lm=batch.lm).search()
+
+
+def _rescoring(batch: EncodedBatch) -> NBests:
+    """The hypotheses of the CTC prefix search, ranked again with the decoder."""
+    _, nbests_by_ctc = batch.prefixes
+    return rescore(batch.model, batch.memory, batch.lengths, nbests_by_ctc, batch.options, batch.lm)
+
+
+def _joint(batch: EncodedBatch) -> NBests:
+    """Search with decoder and CTC, and a list of finished hypotheses."""
+    arguments = (batch.model, batch.memory, batch.lengths, batch.options)
+    return FinishedListSearch(*arguments, ctc_weight=batch.options.ctc_weight, lm=batch.lm).search()
 
 
 SEARCHES: dict[str, Search] = {
@@ -221,7 +253,10 @@ def search_of(mode: str) -> Search:
 
 
 def _search_of_package(mode: str, search: Search, batch: EncodedBatch) -> NBests:
-    """The n-best lists of a mode of an installed package. Raises ConfigError if they are none."""
+    """The n-best lists of a mode of an installed package.
+
+    Raises ConfigError unless they are one list per utterance, each with a Hypothesis or more.
+    """
     nbests = search(batch)
     is_list = isinstance(nbests, list) and all(isinstance(nbest, list) for nbest in nbests)
     if not is_list or len(nbests) != len(batch.lengths):
@@ -235,25 +270,14 @@ def _search_of_package(mode: str, search: Search, batch: EncodedBatch) -> NBests
 
 
 def stages_of(mode: str) -> tuple[str, ...]:
-    """The stages of a mode besides the encoder: names in StageTimes."""
+    """The stages of a mode besides the encoder, as `StageTimes` names them.
+
+    The last one is the mode itself.
+    """
     return (*find_mode(mode).stages, mode)
 
 
-def no_chunks_error(encoder: SpeechEncoder, where: str, to_do: str) -> ConfigError:
-    """The error where chunks are asked of an encoder that has none.
-
-    `to_do`: instead of training another model.
-    """
-    if isinstance(encoder, PretrainedEncoder):
-        return ConfigError(
-            where,
-            f"a pretrained encoder ({encoder.description.kind}) reads whole utterances",
-            to_do,
-        )
-    settings = "encoder_conf.causal and encoder_conf.use_dynamic_chunk: true (docs/streaming.md)"
-    return ConfigError(
-        where, "this model's encoder reads whole utterances", f"{to_do}, or train with {settings}"
-    )
+# ---- checks of options
 
 
 def check_options(
@@ -262,61 +286,102 @@ def check_options(
     modes: Sequence[str] = (),
     lm: AnyLanguageModel | None = None,
 ) -> None:
-    """Raise ConfigError if the model or a mode does not support the options, ValueError for an
-    unknown mode.
+    """Raise ConfigError if the model or a mode does not support the options.
+
+    Raise ValueError for an unknown mode. Without modes only the options of decoders and language
+    models are checked.
     """
     for mode in modes:
-        facts = find_mode(mode)
-        if not facts.branches <= model.branches:
-            others = " or ".join(modes_with(model.branches))
-            raise ConfigError(mode, "needs a decoder, and this model has none", f"use {others}")
-        if options.ctc_weight > facts.max_ctc_weight:
-            found = f"must be from 0 to {facts.max_ctc_weight:g} for {mode}"
-            raise ConfigError(
-                f"ctc_weight {options.ctc_weight:g}", found, "use another weight or mode"
-            )
-        if facts.is_greedy and (options.nbest or 1) > 1:
-            found = f"{mode} has only one hypothesis"
-            to_do = f"leave out this mode, or use {beam_search_instead(facts)}"
-            raise ConfigError(f"nbest {options.nbest}", found, to_do)
+        _check_mode(model, options, mode)
     if modes:
         _check_chunk(model, options)
     if options.reverse_weight and model.right_head is None:
         found = "this model has no right-to-left decoder (bitransformer)"
         raise ConfigError(f"reverse_weight {options.reverse_weight:g}", found, "leave it at 0")
-    if options.lm_weight and lm is None:
+    _check_language_model(options, modes, lm)
+
+
+def _check_mode(model: AsrModel, options: DecodeOptions, mode: str) -> None:
+    """Raise ConfigError if a mode does not support the model, the CTC weight or the n-best list.
+
+    Raise ValueError for an unknown mode.
+    """
+    facts = find_mode(mode)
+    if not facts.branches <= model.branches:
+        other_modes = " or ".join(modes_with(model.branches))
+        raise ConfigError(mode, "needs a decoder, and this model has none", f"use {other_modes}")
+    if options.ctc_weight > facts.max_ctc_weight:
+        allowed = f"must be from 0 to {facts.max_ctc_weight:g} for {mode}"
         raise ConfigError(
-            f"lm_weight {options.lm_weight:g}", "there is no language model", "give one with --lm"
+            f"ctc_weight {options.ctc_weight:g}", allowed, "use another weight or mode"
         )
-    if lm is not None and not options.lm_weight:
-        raise ConfigError(
-            "lm_weight 0", "the language model has no effect", "give --lm_weight above 0"
-        )
-    if lm is not None and modes and all(find_mode(mode).is_greedy for mode in modes):
-        found = "uses no language model"
-        to_do = f"add {beam_search_instead(find_mode(modes[0]))}, or leave out --lm and --lm_weight"
-        raise ConfigError(", ".join(modes), found, to_do)
+    if facts.is_greedy and options.nbest is not None and options.nbest > 1:
+        to_do = f"leave out this mode, or use {beam_search_instead(facts)}"
+        raise ConfigError(f"nbest {options.nbest}", f"{mode} has only one hypothesis", to_do)
 
 
 def _check_chunk(model: AsrModel, options: DecodeOptions) -> None:
-    rule, chunk = model.encoder.chunk_rule, options.chunk
-    for name in ("num_decoding_left_chunks", "simulate_streaming"):
-        if chunk is None and getattr(options, name) not in (None, -1, False):
-            raise ConfigError(
-                name, "has no effect without decoding_chunk_size", "give that, or leave this out"
-            )
-    if chunk is not None and rule is None:
+    """Raise ConfigError for chunks that the encoder does not have.
+
+    Also for options that have no effect without `decoding_chunk_size`.
+    """
+    chunk = options.chunk
+    if chunk is None:
+        for name in ("num_decoding_left_chunks", "simulate_streaming"):
+            is_default = getattr(options, name) in (None, -1, False)
+            if not is_default:
+                raise ConfigError(
+                    name,
+                    "has no effect without decoding_chunk_size",
+                    "give that, or leave this out",
+                )
+        return
+    rule = model.encoder.chunk_rule
+    if rule is None:
         raise no_chunks_error(model.encoder, f"decoding_chunk_size {chunk.size}", "leave it out")
-    if chunk is not None and rule is not None and rule.size not in (None, chunk.size):
+    if rule.size is not None and rule.size != chunk.size:
         found = f"this model was trained with chunks of {rule.size}"
         raise ConfigError(f"decoding_chunk_size {chunk.size}", found, "use that size")
 
 
-def warn_about_options(model: AsrModel, options: DecodeOptions, modes: Sequence[str]) -> None:
-    """Warn about what is rarely meant.
+def _check_language_model(
+    options: DecodeOptions, modes: Sequence[str], lm: AnyLanguageModel | None
+) -> None:
+    """Raise ConfigError for a weight without a language model, or a model that has no effect."""
+    if options.lm_weight and lm is None:
+        raise ConfigError(
+            f"lm_weight {options.lm_weight:g}", "there is no language model", "give one with --lm"
+        )
+    if lm is None:
+        return
+    if not options.lm_weight:
+        raise ConfigError(
+            "lm_weight 0", "the language model has no effect", "give --lm_weight above 0"
+        )
+    if modes and all(find_mode(mode).is_greedy for mode in modes):
+        beam_search = beam_search_instead(find_mode(modes[0]))
+        to_do = f"add {beam_search}, or leave out --lm and --lm_weight"
+        raise ConfigError(", ".join(modes), "uses no language model", to_do)
 
-    A beam wider than the unit table, a mode whose branches were not trained, options that no mode
-    reads, a finished list without penalty.
+
+def no_chunks_error(encoder: SpeechEncoder, where: str, to_do: str) -> ConfigError:
+    """The error where chunks are asked of an encoder that has none.
+
+    `to_do`: what to do instead of training another model.
+    """
+    if isinstance(encoder, PretrainedEncoder):
+        found = f"a pretrained encoder ({encoder.description.kind}) reads whole utterances"
+        return ConfigError(where, found, to_do)
+    settings = "encoder_conf.causal and encoder_conf.use_dynamic_chunk: true (docs/streaming.md)"
+    found = "this model's encoder reads whole utterances"
+    return ConfigError(where, found, f"{to_do}, or train with {settings}")
+
+
+def warn_about_options(model: AsrModel, options: DecodeOptions, modes: Sequence[str]) -> None:
+    """Log a warning for each setting that is rarely meant.
+
+    They are: a beam wider than the unit table, a mode whose branches were not trained, an option
+    that no mode reads, and a finished list without a length penalty.
     """
     if options.beam_size > model.num_units:
         message = (
@@ -325,7 +390,7 @@ def warn_about_options(model: AsrModel, options: DecodeOptions, modes: Sequence[
         logger.warning(message, options.beam_size, model.num_units)
     untrained_modes = [mode for mode in modes if not model.supports(mode)]
     if untrained_modes:
-        branch = "decoder" if "decoder" not in model.trained_branches else "CTC layer"
+        branch = "CTC layer" if "decoder" in model.trained_branches else "decoder"
         message = (
             "%s: the %s of this model was not trained (ctc_weight %g), so its scores are random"
         )
@@ -343,28 +408,31 @@ def warn_about_options(model: AsrModel, options: DecodeOptions, modes: Sequence[
 
 
 def _unread_options(options: DecodeOptions, modes: Sequence[str]) -> list[str]:
-    """The options about the length that differ from their defaults and that none of the modes
-    reads.
-    """
+    """The options about the length that are not at their defaults and that no mode reads."""
     default = DecodeOptions()
-    changed = [
-        name for name in sorted(LENGTH_OPTIONS) if getattr(options, name) != getattr(default, name)
-    ]
-    read = frozenset[str]().union(*(find_mode(mode).length_options for mode in modes))
-    return [name for name in changed if name not in read]
+    read_options = set[str]()
+    for mode in modes:
+        read_options |= find_mode(mode).length_options
+    unread_options = sorted(LENGTH_OPTIONS - read_options)
+    return [name for name in unread_options if getattr(options, name) != getattr(default, name)]
+
+
+# ---- decoding
 
 
 def pad_features(model: AsrModel, features: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """Features (T, F) of utterances as a batch (B, T, F) on the model's device, and their lengths
-    (B,).
+    """Features (T, F) of utterances as a batch (B, T, F), and their lengths (B,).
+
+    Both are on the model's device.
     """
-    rows, device = list(features), next(model.parameters()).device
-    return pad_sequence(rows, batch_first=True).to(device), torch.tensor(
-        list(map(len, rows)), device=device
-    )
+    rows = list(features)
+    device = next(model.parameters()).device
+    lengths_B = torch.tensor(list(map(len, rows)), device=device)
+    return pad_sequence(rows, batch_first=True).to(device), lengths_B
 
 
-@torch.no_grad()  # not inference_mode: the model's positional tables are extended here; training may use them later
+# Not inference_mode: it extends the model's positional tables, and training may use them later.
+@torch.no_grad()
 def decode(
     model: AsrModel,
     features: Tensor,
@@ -403,8 +471,10 @@ def decode(
     with times.measure(ENCODER):
         if options.simulate_streaming and options.chunk is not None:
             encoded = encode_streamed(model.encoder, features, lengths, options.chunk)
+        elif options.chunk is not None:
+            encoded = model.encode(features, lengths, options.chunk.size, options.chunk.left)
         else:
-            encoded = model.encode(features, lengths, *(options.chunk or (-1, -1)))
+            encoded = model.encode(features, lengths)
     return decode_memory(model, encoded, modes, options, lm=lm, align=align, times=times)
 
 
@@ -424,36 +494,42 @@ def decode_memory(
 
     Args:
         encoded: (B, T, D), and the lengths (B,).
-        prefixes: what the CTC prefix search found, if it is known; only without a language model in
-            the search.
+        prefixes: what the CTC prefix search found for the utterances that have a frame, if it is
+            known; only without a language model in the search.
     """
     memory, memory_lengths = encoded
     with times.measure(ENCODER):
         rows = memory_lengths.nonzero().flatten()
-        in_search = lm if isinstance(lm, LanguageModel) else None
+        lm_in_search = lm if isinstance(lm, LanguageModel) else None
         batch = EncodedBatch(
-            model, memory[rows], memory_lengths[rows], options, in_search, modes, times
+            model=model,
+            memory=memory[rows],
+            lengths=memory_lengths[rows],
+            options=options,
+            lm=lm_in_search,
+            modes=modes,
+            times=times,
         )
         check_finite(batch.memory)
     if prefixes is not None:
         batch.set_prefixes(prefixes)
-    results: dict[str, NBests] = {
-        mode: [[Hypothesis((), 0.0)] for _ in range(len(memory))] for mode in modes
-    }
+    results: dict[str, NBests] = {}
+    for mode in modes:
+        results[mode] = [[Hypothesis((), 0.0)] for _ in range(len(memory))]
     if not len(rows):
         return results
-    found: dict[str, NBests] = {}
+    nbests_by_mode: dict[str, NBests] = {}
     for mode in modes:
         batch.current_mode = mode
         with times.measure(mode):
             nbests = search_of(mode)(batch)
             if isinstance(lm, TextModel) and not find_mode(mode).is_greedy:
                 nbests = _rescore_texts(nbests, lm, options.lm_weight)
-            found[mode] = [nbest[: options.nbest] for nbest in nbests]
+            nbests_by_mode[mode] = [nbest[: options.nbest] for nbest in nbests]
     if align and "ctc" in model.trained_branches:
         with times.measure(ALIGNMENT):
-            _align_best(batch, found)
-    for mode, nbests in found.items():
+            _align_best(batch, nbests_by_mode)
+    for mode, nbests in nbests_by_mode.items():
         for row, nbest in zip(rows.tolist(), nbests, strict=True):
             results[mode][row] = nbest
     return results
@@ -466,23 +542,33 @@ def check_finite(memory: Tensor) -> None:
 
 
 def _rescore_texts(nbests: NBests, lm: TextModel, weight: float) -> NBests:
-    """Add the model's score of each text, times `weight`, to its hypothesis, and sort."""
-    scores = iter(lm.score_texts([hypothesis.ids for nbest in nbests for hypothesis in nbest]))
-    added = (
-        [replace(one, score=one.score + weight * next(scores)) for one in nbest] for nbest in nbests
-    )
-    return [sorted(nbest, key=lambda hypothesis: hypothesis.score, reverse=True) for nbest in added]
+    """The n-best lists with the model's score of each text, times `weight`, added, and sorted."""
+    texts = []
+    for nbest in nbests:
+        texts += [hypothesis.ids for hypothesis in nbest]
+    lm_scores = iter(lm.score_texts(texts))
+    rescored_nbests = []
+    for nbest in nbests:
+        rescored = []
+        for hypothesis in nbest:
+            score = hypothesis.score + weight * next(lm_scores)
+            rescored.append(replace(hypothesis, score=score))
+        rescored_nbests.append(sorted(rescored, key=lambda one: one.score, reverse=True))
+    return rescored_nbests
 
 
-def _align_best(batch: EncodedBatch, found: dict[str, NBests]) -> None:
-    """Add the alignment to the best hypothesis of each utterance and mode; equal hypotheses are
-    aligned once.
+def _align_best(batch: EncodedBatch, nbests_by_mode: dict[str, NBests]) -> None:
+    """Add the alignment to the best hypothesis of each utterance and mode, in the lists themselves.
+
+    Equal hypotheses of an utterance are aligned once.
     """
-    best = [(row, nbest[0].ids) for nbests in found.values() for row, nbest in enumerate(nbests)]
-    distinct = list(dict.fromkeys(best))
-    rows, labels = zip(*distinct, strict=True)
-    found_alignments = align_units(batch.model.ctc, batch.memory, batch.lengths, labels, rows)
-    alignments = dict(zip(distinct, found_alignments, strict=True))
-    for nbests in found.values():
+    alignments: dict[tuple[int, tuple[int, ...]], Alignment | None] = {}
+    for nbests in nbests_by_mode.values():
+        for row, nbest in enumerate(nbests):
+            alignments[row, nbest[0].ids] = None
+    rows, labels = zip(*alignments, strict=True)
+    aligned = align_units(batch.model.ctc, batch.memory, batch.lengths, labels, rows)
+    alignments = dict(zip(alignments, aligned, strict=True))
+    for nbests in nbests_by_mode.values():
         for row, nbest in enumerate(nbests):
             nbest[0] = replace(nbest[0], alignment=alignments[row, nbest[0].ids])

@@ -33,12 +33,13 @@ class DecodedBatch:
     pieces: list[dict[str, Segment] | str]
     """Per piece its results by mode, or the reason why it could not be read."""
     seconds: dict[str, float]
-    """By stage."""
+    """Wall-clock seconds by stage."""
     started_at: float
     """Time of the machine's clock in seconds; orders the attempts at one batch."""
     number: int = 0
-    """In the plan."""
+    """Of the batch in the plan."""
     rank: int = 0
+    """The rank that decoded it."""
     incomplete: list[str] = field(default_factory=list)
     """Keys of the clips that lack a little of the length in their header."""
 
@@ -52,6 +53,15 @@ _BATCHES = TypeAdapter(list[list[Piece]])
 _DECODED_BATCH = TypeAdapter(DecodedBatch)
 
 
+@dataclass(frozen=True)
+class EarlierRun:
+    """What an interrupted run has left."""
+
+    batches: list[list[Piece]]
+    done: set[int]
+    """The numbers of the batches that are decoded."""
+
+
 class PartialResults:
     """The folder of a recognition in progress."""
 
@@ -59,38 +69,31 @@ class PartialResults:
         self.folder = folder
         self._plan = folder / "plan.json"
 
-    def find(self, settings: Mapping[str, Any]) -> tuple[list[list[Piece]], set[int]] | None:
-        """The batches of an interrupted run with the same settings, and those that are done; None
-        if there is none.
+    def find(self, settings: Mapping[str, Any]) -> EarlierRun | None:
+        """What an interrupted run with the same settings has left; None if there is none.
 
         A batch with a clip that could not be read is not done: the clip may have been repaired. If
-        the settings differ, a warning states this, and the results are not used.
+        the plan is damaged or the settings differ, a warning states this, and nothing is used.
         """
         try:
             record = json.loads(self._plan.read_bytes())
-            batches, previous = (
-                _BATCHES.validate_python(record["batches"]),
-                dict(record["settings"]),
-            )
+            batches = _BATCHES.validate_python(record["batches"])
+            earlier_settings = dict(record["settings"])
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError):
             logger.warning("%s: damaged; starting from the beginning", self._plan)
             return None
-        present = json.loads(json.dumps(settings))
-        for name in sorted({*previous, *present}):
-            if previous.get(name) != present.get(name):
+        settings_as_read = json.loads(json.dumps(settings))  # lists instead of tuples, and the like
+        for name in sorted({*earlier_settings, *settings_as_read}):
+            if earlier_settings.get(name) != settings_as_read.get(name):
                 message = "%s: of an interrupted run with other settings (%s); starting from the beginning"
                 logger.warning(message, self._plan, name)
                 return None
         done = {result.number for result in self.read().values() if not result.has_failures}
-        logger.info(
-            "%s: %d of %d batches are decoded already; continuing",
-            self.folder,
-            len(done),
-            len(batches),
-        )
-        return batches, done
+        message = "%s: %d of %d batches are decoded already; continuing"
+        logger.info(message, self.folder, len(done), len(batches))
+        return EarlierRun(batches, done)
 
     def write_plan(
         self, settings: Mapping[str, Any], batches: Sequence[Sequence[Piece]], *, is_new: bool
@@ -102,10 +105,10 @@ class PartialResults:
 
     @contextmanager
     def appending(self, rank: int) -> Iterator[Callable[[DecodedBatch], None]]:
-        """A function that saves a batch in the file of a rank: from then on a killed process does
-        not lose it.
+        """A function that appends a batch to the file of a rank.
 
-        An incomplete line at the end of the file, of a killed run, is removed.
+        A batch that it has appended is not lost if the process is killed. Before that, an
+        incomplete line at the end of the file, of a killed run, is removed.
         """
         path = self.folder / f"batches-{rank}.jsonl"
         remove_incomplete_line(path)
@@ -118,10 +121,10 @@ class PartialResults:
             yield append
 
     def read(self) -> dict[int, DecodedBatch]:
-        """The decoded batches by number: of several attempts one without failures, otherwise the
-        last one.
+        """The decoded batches by number.
 
-        A damaged line is left out: its batch is decoded again.
+        Of several attempts at a batch it is the last one without failures, or else the last one. A
+        damaged line is left out: its batch is decoded again.
         """
         best: dict[int, DecodedBatch] = {}
         for path in sorted(self.folder.glob("batches-*.jsonl")):
@@ -130,8 +133,12 @@ class PartialResults:
                     result = _DECODED_BATCH.validate_python(json.loads(line))
                 except ValueError:
                     continue
-                attempts = (best.get(result.number, result), result)
-                best[result.number] = max(
-                    attempts, key=lambda one: (not one.has_failures, one.started_at)
-                )
+                earlier = best.get(result.number)
+                if earlier is None or _attempt_order(result) > _attempt_order(earlier):
+                    best[result.number] = result
         return best
+
+
+def _attempt_order(attempt: DecodedBatch) -> tuple[bool, float]:
+    """Sorts the attempts at a batch, the best last: without failures, then by time."""
+    return (not attempt.has_failures, attempt.started_at)

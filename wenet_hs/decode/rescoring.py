@@ -2,17 +2,17 @@
 """Attention rescoring: the hypotheses of the CTC prefix search, ranked again with the attention
 decoder.
 
-The hypotheses of an utterance form a prefix tree, so the decoder computes each shared beginning
-once.
+`rescore` adds up the scores; `score_sequences` computes those of one decoder. The hypotheses of an
+utterance form a prefix tree, so the decoder computes each shared beginning once.
 
 Dimension key: B trees computed together, R nodes of the largest tree, M nodes of all, E edges of
-all, T frames, D width.
+one tree or of all, T frames, D width.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,6 +37,8 @@ memory.
 """
 MAX_TOTAL_NODES = 8192
 """Maximum of B · R, which bounds the memory of the hidden vectors."""
+NO_PARENT = -1
+"""The parent of a root."""
 
 _Sequences = Sequence[tuple[int, Sequence[int]]]
 """Per sequence the row of its utterance and its units; the sequences of an utterance are next to
@@ -52,40 +54,42 @@ def rescore(
     options: DecodeOptions,
     lm: LanguageModel | None = None,
 ) -> list[list[Hypothesis]]:
-    """The same hypotheses with the score (1 - r) · left + r · right + ctc_weight · CTC, best first
-    (WeNet's formula).
+    """The same hypotheses with the scores of WeNet's formula, best first.
 
-    left and right are the log-probabilities of units and end by the two decoders, without length
-    normalisation; r is `reverse_weight`. Language model and length bonus are added.
+    It is (1 - r) · left + r · right + ctc_weight · CTC. left and right are the log-probabilities of
+    units and end by the two decoders, without length normalisation; r is `reverse_weight`. Language
+    model and length bonus are added.
 
     Args:
         memory: (B, T, D) encoder output; lengths: (B,) in T, at least 1.
         candidates: per utterance the hypotheses of the prefix search, with scores of CTC only.
     """
-    sequences = [
-        (row, hypothesis.ids) for row, nbest in enumerate(candidates) for hypothesis in nbest
-    ]
-    decoder, encoded, weight = model.decoder, (memory, lengths), options.reverse_weight
+    sequences: list[tuple[int, tuple[int, ...]]] = []
+    for row, nbest in enumerate(candidates):
+        sequences += [(row, hypothesis.ids) for hypothesis in nbest]
+    encoded = (memory, lengths)
+    weight = options.reverse_weight
+    decoder = model.decoder
     scores = score_sequences(*model.left, encoded, sequences, model.special)
     if isinstance(decoder, BiTransformerDecoder) and model.right_head is not None and weight:
-        backwards = [(row, ids[::-1]) for row, ids in sequences]
-        right = score_sequences(
-            decoder.right_decoder, model.right_head, encoded, backwards, model.special
+        reversed_sequences = [(row, ids[::-1]) for row, ids in sequences]
+        right_scores = score_sequences(
+            decoder.right_decoder, model.right_head, encoded, reversed_sequences, model.special
         )
         scores = [
-            (1 - weight) * one + weight * other for one, other in zip(scores, right, strict=True)
+            (1 - weight) * left + weight * right
+            for left, right in zip(scores, right_scores, strict=True)
         ]
-    fusion = _fusion_scores(
-        lm, options, [ids for _, ids in sequences], model.special.eos, memory.device
-    )
-    terms = iter(zip(scores, fusion, strict=True))
+    texts = [ids for _, ids in sequences]
+    fusion_scores = _fusion_scores(lm, options, texts, model.special.eos, memory.device)
+    numbers = iter(range(len(sequences)))
     results = []
     for nbest in candidates:
         rescored = []
-        for hypothesis, (score, added) in zip(nbest, terms, strict=False):
-            rescored.append(
-                Hypothesis(hypothesis.ids, score + options.ctc_weight * hypothesis.score + added)
-            )
+        for hypothesis in nbest:
+            number = next(numbers)
+            score = scores[number] + options.ctc_weight * hypothesis.score + fusion_scores[number]
+            rescored.append(Hypothesis(hypothesis.ids, score))
         results.append(sorted(rescored, key=lambda hypothesis: hypothesis.score, reverse=True))
     return results
 
@@ -93,59 +97,36 @@ def rescore(
 def _fusion_scores(
     lm: LanguageModel | None,
     options: DecodeOptions,
-    sequences: Sequence[Sequence[int]],
+    texts: Sequence[Sequence[int]],
     eos: int,
     device: torch.device,
 ) -> list[float]:
-    """Language model, including the end, and length bonus of each sequence."""
-    bonuses = [options.length_bonus * len(ids) for ids in sequences]
+    """Per text its length bonus, plus the weighted score of the language model, if there is one.
+
+    This score is the log-probability of the units and the end. The model computes all texts
+    together, unit by unit; shorter ones are padded.
+    """
+    bonuses = [options.length_bonus * len(ids) for ids in texts]
     if lm is None or not options.lm_weight:
         return bonuses
-    states, length = lm.start(len(sequences), device), 1 + max(map(len, sequences), default=0)
-    units_ML = copy_to(
-        device, torch.tensor([[*ids, *[eos] * (length - len(ids))] for ids in sequences])
-    )
-    is_text_ML = copy_to(
-        device, torch.arange(length) <= torch.tensor([[len(ids)] for ids in sequences])
-    )
-    log_probs_M = torch.zeros(len(sequences), dtype=torch.float64, device=device)
+    states = lm.start(len(texts), device)
+    num_steps = 1 + max(map(len, texts), default=0)  # the longest text and its end
+    padded = [[*ids, *[eos] * (num_steps - len(ids))] for ids in texts]
+    units_ML = copy_to(device, torch.tensor(padded))
+    lengths_M1 = torch.tensor([[len(ids)] for ids in texts])
+    is_text_ML = copy_to(device, torch.arange(num_steps) <= lengths_M1)  # the end included
+    log_probs_M = torch.zeros(len(texts), dtype=torch.float64, device=device)
     for units_M, is_text_M in zip(units_ML.T, is_text_ML.T, strict=True):
-        log_probs_M += torch.where(
-            is_text_M, lm.score(states, units_M[:, None])[:, 0].double(), 0.0
-        )
+        unit_log_probs_M = lm.score(states, units_M[:, None])[:, 0].double()
+        log_probs_M += torch.where(is_text_M, unit_log_probs_M, 0.0)
         states = lm.advance(states, units_M)
     return [
-        bonus + options.lm_weight * one
-        for bonus, one in zip(bonuses, log_probs_M.tolist(), strict=True)
+        bonus + options.lm_weight * log_prob
+        for bonus, log_prob in zip(bonuses, log_probs_M.tolist(), strict=True)
     ]
 
 
 # ---- prefix trees
-
-
-@dataclass
-class PrefixTree:
-    """Some hypotheses of one utterance.
-
-    Node 0 is <sos>; an edge is a node and the unit, or the end, after it.
-    """
-
-    row: int
-    """Row of the utterance."""
-    nodes: dict[tuple[int, int], int]
-    """(parent, unit) → number of the node, in the order of the numbers."""
-    edges: dict[tuple[int, int], int] = field(default_factory=dict)
-    """(node, unit) → number of the edge, in the order of the numbers."""
-    paths: list[tuple[int, list[int]]] = field(default_factory=list)
-    """Per hypothesis its number among all hypotheses, and its edges."""
-
-    def add(self, number: int, ids: Sequence[int], eos: int) -> None:
-        node, path = 0, []
-        for unit in ids:
-            path.append(self.edges.setdefault((node, unit), len(self.edges)))
-            node = self.nodes.setdefault((node, unit), len(self.nodes))
-        path.append(self.edges.setdefault((node, eos), len(self.edges)))
-        self.paths.append((number, path))
 
 
 @torch.no_grad()
@@ -156,23 +137,72 @@ def score_sequences(
     sequences: _Sequences,
     special: SpecialIds,
 ) -> list[float]:
-    """Log-probability of each sequence and its end; memory: (B, T, D) encoder output and its
-    lengths (B,).
+    """Log-probability of each sequence and its end.
 
-    Raises CheckpointError for a decoder whose output is NaN.
+    Neighbouring sequences of one utterance share a tree of up to MAX_NODES nodes. Trees of similar
+    size are computed together.
+
+    Args:
+        memory: (B, T, D) encoder output, and its lengths (B,).
+    Raises: CheckpointError for a decoder whose output is NaN.
     """
-    trees, scores = list[PrefixTree](), [0.0] * len(sequences)
+    trees: list[PrefixTree] = []
     for number, (row, ids) in enumerate(sequences):
-        if not trees or trees[-1].row != row or len(trees[-1].nodes) + len(ids) >= MAX_NODES:
-            trees.append(PrefixTree(row, {(-1, special.sos): 0}))
+        if not trees or not trees[-1].has_room_for(row, ids):
+            trees.append(PrefixTree(row, special.sos))
         trees[-1].add(number, ids, special.eos)
+    scores = [0.0] * len(sequences)
     for batch in _batch_trees(trees):
         for tree, costs_E in zip(batch, _edge_costs(decoder, head, memory, batch), strict=True):
             if np.isnan(costs_E).any():
                 raise CheckpointError("decoder output", "NaN", DIVERGED)
-            for number, path in tree.paths:
-                scores[number] = -float(costs_E[path].sum())
+            for path in tree.paths:
+                scores[path.number] = -float(costs_E[path.edges].sum())
     return scores
+
+
+@dataclass(frozen=True)
+class _Path:
+    """A hypothesis in a tree."""
+
+    number: int
+    """Of the hypothesis among all sequences."""
+    edges: list[int]
+    """The numbers of its edges, from the root on; the last one is that of the end."""
+
+
+class PrefixTree:
+    """Some hypotheses of one utterance, whose common beginnings are the same nodes.
+
+    Node 0, the root, is <sos>; every other node is one unit of a hypothesis. An edge is a node and
+    the unit, or the end, after it.
+    """
+
+    def __init__(self, row: int, sos: int) -> None:
+        """A tree of the root only. `row`: of the utterance."""
+        self.row = row
+        self.nodes: dict[tuple[int, int], int] = {(NO_PARENT, sos): 0}
+        """(parent, unit) → number of the node, in the order of the numbers."""
+        self.edges: dict[tuple[int, int], int] = {}
+        """(node, unit) → number of the edge, in the order of the numbers."""
+        self.paths: list[_Path] = []
+
+    def has_room_for(self, row: int, ids: Sequence[int]) -> bool:
+        """Whether a hypothesis of the utterance `row` fits, even if it shares no node."""
+        return row == self.row and len(self.nodes) + len(ids) < MAX_NODES
+
+    def add(self, number: int, ids: Sequence[int], eos: int) -> None:
+        """Add a hypothesis: the nodes and edges that the tree lacks, and its path.
+
+        `number`: of the hypothesis among all sequences.
+        """
+        node = 0
+        edges = []
+        for unit in ids:
+            edges.append(self.edges.setdefault((node, unit), len(self.edges)))
+            node = self.nodes.setdefault((node, unit), len(self.nodes))
+        edges.append(self.edges.setdefault((node, eos), len(self.edges)))
+        self.paths.append(_Path(number, edges))
 
 
 def _batch_trees(trees: list[PrefixTree]) -> Iterator[list[PrefixTree]]:
@@ -193,37 +223,44 @@ def _edge_costs(
     memory: tuple[Tensor, Tensor],
     trees: list[PrefixTree],
 ) -> list[np.ndarray]:
-    """Per tree the costs of its edges in nats, float64."""
-    device, size = memory[0].device, len(trees[0].nodes)
+    """Per tree the costs (E,) of its edges in nats, float64. The first tree is the largest."""
+    device = memory[0].device
     rows_B = copy_to(device, torch.tensor([tree.row for tree in trees]))
-    memory_BTD, lengths_B = memory[0][rows_B], memory[1][rows_B]
+    memory_BTD = memory[0][rows_B]
+    lengths_B = memory[1][rows_B]
     cache = decoder.init_cache(memory_BTD, length_mask(lengths_B, memory_BTD.size(1)))
-    hidden_MD = decoder.decode_step(cache, _new_nodes(trees, size, device))
-    begins = np.cumsum([0, *(len(tree.nodes) for tree in trees)])
-    sources = [
-        begin + node for begin, tree in zip(begins, trees, strict=False) for node, _ in tree.edges
-    ]
-    targets = [unit for tree in trees for _, unit in tree.edges]
-    sources_E, targets_E = (
-        copy_to(device, torch.tensor(numbers)) for numbers in (sources, targets)
-    )
+    hidden_MD = decoder.decode_step(cache, _new_nodes(trees, len(trees[0].nodes), device))
+    sources = []  # per edge the row of its node in hidden_MD
+    targets = []  # per edge its unit
+    first_node = 0
+    for tree in trees:
+        for node, unit in tree.edges:
+            sources.append(first_node + node)
+            targets.append(unit)
+        first_node += len(tree.nodes)
+    sources_E = copy_to(device, torch.tensor(sources))
+    targets_E = copy_to(device, torch.tensor(targets))
     costs_E = head.nll(hidden_MD[sources_E], targets_E)
     ends = np.cumsum([len(tree.edges) for tree in trees])
     return np.split(costs_E.double().cpu().numpy(), ends[:-1])
 
 
 def _new_nodes(trees: list[PrefixTree], size: int, device: torch.device) -> NewNodes:
-    """All nodes of the trees; each sees itself and its ancestors."""
+    """All nodes of the trees, in `size` slots per tree; each sees itself and its ancestors."""
     visible_BRR = np.zeros((len(trees), size, size), np.bool_)
     for visible_RR, tree in zip(visible_BRR, trees, strict=True):
         for (parent, _), node in tree.nodes.items():
-            if parent >= 0:
+            if parent != NO_PARENT:
                 visible_RR[node] = visible_RR[parent]
             visible_RR[node, node] = True
-    slots = np.flatnonzero(visible_BRR.diagonal(axis1=1, axis2=2))
+    units = [unit for tree in trees for _, unit in tree.nodes]
+    # A slot without a node does not even see itself.
+    slots_M = np.flatnonzero(visible_BRR.diagonal(axis1=1, axis2=2))
+    depths_M = visible_BRR.sum(axis=2).ravel()[slots_M] - 1  # without the node itself
+    has_free_slots = len(slots_M) < len(trees) * size
     return NewNodes(
-        units=copy_to(device, torch.tensor([unit for tree in trees for _, unit in tree.nodes])),
-        depths=copy_to(device, torch.from_numpy(visible_BRR.sum(axis=2).ravel()[slots] - 1)),
+        units=copy_to(device, torch.tensor(units)),
+        depths=copy_to(device, torch.from_numpy(depths_M)),
         visible=copy_to(device, torch.from_numpy(visible_BRR)),
-        slots=None if len(slots) == len(trees) * size else copy_to(device, torch.from_numpy(slots)),
+        slots=copy_to(device, torch.from_numpy(slots_M)) if has_free_slots else None,
     )

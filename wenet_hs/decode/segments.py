@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pieces of a data list or a recording: clips cut at pauses, speech between pauses, batches of
-similar length.
+"""Pieces of a data list or a recording: batches of similar length, clips cut at pauses, speech
+between pauses.
 
 Dimension key: N samples, T frames of 10 ms.
 """
@@ -8,7 +8,7 @@ Dimension key: N samples, T frames of 10 ms.
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -45,21 +45,31 @@ CUT_AT_PAUSES = "with --max_segment_s above 0 they are cut at pauses"
 FRAMES_PER_SECOND = 100
 VADS = ("energy", "silero")
 """How speech is found (voice activity detection)."""
-_BLOCK_S = 60.0  # seconds of a long clip that are read at a time
+_BLOCK_S = 60.0
+"""Seconds of a long clip that are read at a time."""
 _SILERO_RATE = 16000
-_MIN_GAP_S = 0.5  # between two segments of speech: shorter pauses are within an utterance
-_MARGIN_S = 0.15  # before and after speech: soft consonants and the decay of the last sound
-_MIN_SPEECH_S = 0.1  # a click is shorter
-_PAUSE = 20  # frames: the closure of a stop lasts a third of that
-_MIN_SEGMENT = 100  # frames
-_MAX_OFFSET = 1e-3  # -60 dB
+_MIN_GAP_S = 0.5
+"""Between two segments of speech: shorter pauses are within an utterance."""
+_MARGIN_S = 0.15
+"""Before and after speech: soft consonants and the decay of the last sound."""
+_MIN_SPEECH_S = 0.1
+"""Of a segment of speech: a click is shorter."""
+_MIN_PAUSE = 20
+"""Frames of a pause: the closure of a stop lasts a third of that."""
+_MIN_SEGMENT = 100
+"""Frames on both sides of a cut."""
+_MAX_OFFSET = 1e-3
+"""A larger constant offset (-60 dB) is subtracted."""
 _SILENCE_DB = -100.0
-_BELOW_PEAK_DB = 35.0  # clean speech: what is this far below the loudest frames is not speech
-_SHARE_OF_RANGE = 0.25  # noisy speech: a pause is as loud as the noise, near the lowest level
-_MIN_RANGE_DB = (
-    12.0  # below this range there is only noise, or only speech, and no pause can be found
-)
-_SMOOTH = 5  # frames over which the highest level is measured: a click is not speech
+"""The level of zeros, and the lowest one."""
+_BELOW_PEAK_DB = 35.0
+"""Clean speech: what is this far below the loudest frames is not speech."""
+_SHARE_OF_RANGE = 0.25
+"""Noisy speech: a pause is as loud as the noise, near the lowest level."""
+_MIN_RANGE_DB = 12.0
+"""Below this range there is only noise, or only speech, and no pause can be found."""
+_SMOOTH = 5
+"""Frames over which the highest level is measured: a click is not speech."""
 
 Levels = NDArray[np.float64]
 
@@ -85,13 +95,14 @@ class Piece(NamedTuple):
         return replace(utterance, start=origin + self.begin_s, end=end, duration=self.duration_s)
 
 
-def cut_pieces(row: int, duration_s: float, cuts: Sequence[float]) -> list[Piece]:
-    """The segments between the cuts (seconds, rising) of a clip."""
-    bounds, ends = [0.0, *cuts, duration_s], [*cuts, None]
-    return [
-        Piece(row, bounds[number + 1] - bounds[number], bounds[number], end)
-        for number, end in enumerate(ends)
-    ]
+def utterance_duration(utterance: Utterance) -> float:
+    """Seconds of an utterance: those that the list states, or else those of its audio.
+
+    Raises AudioError if the header of the audio is needed and cannot be read.
+    """
+    if utterance.duration is not None:
+        return utterance.duration
+    return segment_duration(utterance)
 
 
 def plan_batches(
@@ -101,8 +112,10 @@ def plan_batches(
     *,
     max_batch_s: float = math.inf,
 ) -> list[list[Piece]]:
-    """Longest first, at most `batch_size` pieces and MAX_BATCH_S seconds with padding; equal ones
-    keep their order.
+    """Batches of pieces of similar length, the longest first; equal ones keep their order.
+
+    A batch has at most `batch_size` pieces, and MAX_BATCH_S seconds with padding. A longer piece is
+    a batch of its own.
 
     Args:
         group_of: pieces of different groups are in different batches.
@@ -110,30 +123,39 @@ def plan_batches(
     """
     max_batch_s = min(max_batch_s, MAX_BATCH_S)
     batches: list[list[Piece]] = []
-    last_of: dict[Hashable, list[Piece]] = {}
+    last_batch_of: dict[Hashable, list[Piece]] = {}
     for piece in sorted(pieces, key=lambda piece: piece.duration_s, reverse=True):
-        last = last_of.get(group_of(piece), [])
-        if last and len(last) < batch_size and (len(last) + 1) * last[0].duration_s <= max_batch_s:
-            last.append(piece)
-        else:
-            last_of[group_of(piece)] = [piece]
-            batches.append(last_of[group_of(piece)])
+        group = group_of(piece)
+        batch = last_batch_of.get(group)
+        if batch is None or not _has_room(batch, batch_size, max_batch_s):
+            batch = []
+            batches.append(batch)
+            last_batch_of[group] = batch
+        batch.append(piece)
     return batches
+
+
+def _has_room(batch: Sequence[Piece], batch_size: int, max_batch_s: float) -> bool:
+    """Whether one more piece fits, which is no longer than the first; all are padded to that."""
+    padded_s = (len(batch) + 1) * batch[0].duration_s
+    return len(batch) < batch_size and padded_s <= max_batch_s
 
 
 @contextmanager
 def out_of_memory_as_error(names: Sequence[str], longest_s: float, remedy: str) -> Iterator[None]:
     """Raise ConfigError with the names of the clips of the batch if the block runs out of memory.
 
-    `longest_s`: seconds of the longest clip, to which the others are padded.
+    Args:
+        longest_s: seconds of the longest clip, to which the others are padded.
+        remedy: what to do, for the message.
     """
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if not lacks_memory(error):
             raise
-        what = f"out of memory with a batch of {len(names)}, the longest of {longest_s:.1f} s ({list_names(names)})"
-        raise ConfigError(what, to_do=remedy) from error
+        batch = f"a batch of {len(names)}, the longest of {longest_s:.1f} s ({list_names(names)})"
+        raise ConfigError(f"out of memory with {batch}", to_do=remedy) from error
 
 
 # ---- cut points
@@ -153,6 +175,70 @@ def limit_segment(max_segment_s: float, longest_s: float) -> float:
     return min(max_segment_s, max(longest_s, MIN_SEGMENT_S))
 
 
+def cut_clip(row: int, utterance: Utterance, max_segment_s: float) -> list[Piece]:
+    """A clip of a data list as one piece, or cut at pauses if it is longer than `max_segment_s`.
+
+    Args:
+        row: index of the utterance in the list.
+        max_segment_s: 0: never cut.
+    Raises: DataError if its audio, or the header of it, is needed and cannot be read; and as
+        `find_cuts`.
+    """
+    duration_s = utterance_duration(utterance)
+    if not 0 < max_segment_s < duration_s:
+        return [Piece(row, duration_s)]
+    read_s, cuts = find_cuts(utterance, max_segment_s)
+    return _clip_pieces(row, read_s, cuts)
+
+
+def cut_waveform(waveform_N: Tensor, rate: int, max_segment_s: float) -> list[Piece]:
+    """A waveform as one piece, or cut at pauses if it is longer than `max_segment_s` (0: never).
+
+    Nothing if no speech is found.
+    """
+    duration_s = len(waveform_N) / rate
+    levels_T = frame_levels(waveform_N.numpy(), rate)
+    has_speech = not is_silent(waveform_N) and bool(
+        join_regions(speech_regions(levels_T), duration_s)
+    )
+    if not has_speech:
+        return []
+    cuts = list[float]()
+    if 0 < max_segment_s < duration_s:
+        cuts = cut_at_pauses(levels_T, max_segment_s)
+    return _clip_pieces(0, duration_s, cuts)
+
+
+def _clip_pieces(row: int, duration_s: float, cuts: Sequence[float]) -> list[Piece]:
+    """The pieces of a whole clip between the cuts (seconds, rising). The last one has no end."""
+    begins = [0.0, *cuts]
+    ends = [*cuts, duration_s]
+    pieces = [Piece(row, end - begin, begin, end) for begin, end in zip(begins, ends, strict=True)]
+    pieces[-1] = pieces[-1]._replace(end_s=None)
+    return pieces
+
+
+def cut_span(path: str | Path, begin: float, end: float, max_segment_s: float) -> list[Piece]:
+    """A segment of a recording as one piece, or cut at pauses if it is longer than `max_segment_s`.
+
+    Args:
+        begin, end: of the segment, in seconds.
+        max_segment_s: 0: never cut.
+    Raises: as `find_cuts`.
+    """
+    cuts = list[float]()
+    if 0 < max_segment_s < end - begin:
+        segment = Utterance(key="", wav=str(path), txt="", start=begin, end=end)
+        _, cuts = find_cuts(segment, max_segment_s)
+    return _region_pieces(begin, end, cuts)
+
+
+def _region_pieces(begin: float, end: float, cuts: Sequence[float]) -> list[Piece]:
+    """The pieces of a recording from `begin` to `end` in seconds; `cuts` count from `begin`."""
+    bounds = [begin, *(begin + cut for cut in cuts), end]
+    return [Piece(0, last - first, first, last) for first, last in pairwise(bounds)]
+
+
 def find_cuts(utterance: Utterance, max_segment_s: float) -> tuple[float, list[float]]:
     """The length of an utterance's audio and where to cut it, in seconds.
 
@@ -160,148 +246,159 @@ def find_cuts(utterance: Utterance, max_segment_s: float) -> tuple[float, list[f
 
     Raises: DataError if the audio cannot be read, or is not as long as stated in the list.
     """
-    levels, read_s = [], 0.0
+    levels = list[Levels]()
+    read_s = 0.0
     for samples, rate in _read_blocks(utterance, segment_duration(utterance)):
         levels.append(frame_levels(samples, rate))
         read_s += len(samples) / rate
-    reason = (
-        None
-        if utterance.duration is None
-        else length_fault(read_s, utterance.duration, "the data list")
-    )
-    if reason is not None:
-        raise DataError(utterance.wav, reason, "restore the file, or prepare the data again")
+    if utterance.duration is not None:
+        fault = length_fault(read_s, utterance.duration, "the data list")
+        if fault is not None:
+            raise DataError(utterance.wav, fault, "restore the file, or prepare the data again")
     return read_s, cut_at_pauses(np.concatenate(levels), max_segment_s)
 
 
 def _read_blocks(utterance: Utterance, length_s: float) -> Iterator[tuple[Samples, int]]:
-    """The samples (N,) of an utterance of `length_s` seconds in blocks, with their rate."""
+    """The samples (N,) of an utterance of `length_s` seconds in blocks, with their rate.
+
+    The last block is up to two blocks long, and never empty.
+    """
     start = utterance.start or 0.0
-    num_blocks = max(
-        1, int(length_s / _BLOCK_S)
-    )  # the last one is up to two blocks long, and never empty
+    num_blocks = max(1, int(length_s / _BLOCK_S))
     for number in range(num_blocks):
-        end = utterance.end if number == num_blocks - 1 else start + (number + 1) * _BLOCK_S
-        samples, rate, _ = read_segment(
-            replace(utterance, start=start + number * _BLOCK_S, end=end)
-        )
+        is_last = number == num_blocks - 1
+        end = utterance.end if is_last else start + (number + 1) * _BLOCK_S
+        block = replace(utterance, start=start + number * _BLOCK_S, end=end)
+        samples, rate, _ = read_segment(block)
         yield samples, rate
 
 
 def frame_levels(samples: NDArray[np.float32], rate: int) -> Levels:
     """The level in dB per 10 ms, without a constant offset. samples: (N,) in [-1, 1].
 
-    Returns: (T,), as close to the length as possible.
+    Returns: (T,), as close to the length as possible; values of at least _SILENCE_DB.
     """
     num_frames = round(len(samples) * FRAMES_PER_SECOND / rate)
     if num_frames == 0:
         return np.empty(0)
-    bounds_T = (
-        np.round(np.arange(num_frames + 1) * (rate / FRAMES_PER_SECOND))
-        .astype(int)
-        .clip(max=len(samples))
-    )
-    if abs(offset := np.median(samples[::17])) > _MAX_OFFSET:  # not the mean: pauses may be zeros
+    bounds = np.round(np.arange(num_frames + 1) * (rate / FRAMES_PER_SECOND))
+    bounds = bounds.astype(int).clip(max=len(samples))
+    offset = np.median(samples[::17])  # not the mean: pauses may be zeros
+    if abs(offset) > _MAX_OFFSET:
         samples = samples - offset
-    sums_T = np.add.reduceat(np.square(samples[: bounds_T[-1]], dtype=np.float64), bounds_T[:-1])
-    lowest = 10 ** (_SILENCE_DB / 10)
-    return np.asarray(10 * np.log10(np.maximum(sums_T / np.diff(bounds_T), lowest)), np.float64)
+    squares_N = np.square(samples[: bounds[-1]], dtype=np.float64)
+    power_T = np.add.reduceat(squares_N, bounds[:-1]) / np.diff(bounds)
+    lowest_power = 10 ** (_SILENCE_DB / 10)
+    return np.asarray(10 * np.log10(np.maximum(power_T, lowest_power)), np.float64)
 
 
 def cut_at_pauses(levels: Levels, max_segment_s: float) -> list[float]:
-    """Where to cut, in seconds, so that no segment is longer than `max_segment_s` or shorter than a
-    second.
+    """Where to cut, in seconds, so that no segment is longer than `max_segment_s`.
 
-    A cut is in the middle of the longest pause of at least 0.2 s in the second half of what a
-    segment can hold. If there is none, it is in the last pause of the first half, or else where 0.2
-    s of the second half are quietest.
+    None is shorter than a second. Cuts are made from the beginning on, each at `_cut_point` of what
+    the next segment can hold.
     """
     max_frames = int(max_segment_s * FRAMES_PER_SECOND)
-    cuts, begin = [], 0
+    cuts = []
+    begin = 0
     while len(levels) - begin > max_frames:
-        first, last = begin + _MIN_SEGMENT, min(begin + max_frames, len(levels) - _MIN_SEGMENT)
-        half = max(first, (begin + last) // 2)
-        pauses = _pauses(levels, begin, first, last)
-        late = [(end - start, end + start) for start, end in pauses if (start + end) // 2 >= half]
-        if late:
-            begin = max(late)[1] // 2
-        elif pauses:
-            begin = sum(pauses[-1]) // 2
-        else:
-            begin = half + int(_smoothed(levels[half:last], _PAUSE).argmin()) + _PAUSE // 2
+        last = min(begin + max_frames, len(levels) - _MIN_SEGMENT)
+        begin = _cut_point(levels, begin, last)
         cuts.append(begin / FRAMES_PER_SECOND)
     return cuts
 
 
-def _pauses(levels: Levels, begin: int, first: int, last: int) -> list[tuple[int, int]]:
-    """Ranges [start, end) of at least 0.2 s between `first` and `last` without speech."""
-    _, limit = _speech_level(levels[begin:last])
+def _cut_point(levels: Levels, begin: int, last: int) -> int:
+    """The frame at which to cut a segment that begins at the frame `begin`, at most `last`.
+
+    It is the middle of the longest pause of at least 0.2 s in the second half of this range; of
+    equally long ones the last. If there is none, it is in the last pause of the first half, or else
+    where 0.2 s of the second half are quietest.
+    """
+    first = begin + _MIN_SEGMENT
+    half = max(first, (begin + last) // 2)
+    pauses = _pauses(levels, begin, first, last)
+    late_pauses = [pause for pause in pauses if pause.middle >= half]
+    if late_pauses:
+        return max(late_pauses, key=lambda pause: (pause.length, pause.middle)).middle
+    if pauses:
+        return pauses[-1].middle
+    quietest = int(_smoothed(levels[half:last], _MIN_PAUSE).argmin())
+    return half + quietest + _MIN_PAUSE // 2
+
+
+@dataclass(frozen=True)
+class _FrameRange:
+    """Successive frames."""
+
+    start: int
+    end: int
+    """The frame after the last one."""
+
+    @property
+    def length(self) -> int:
+        return self.end - self.start
+
+    @property
+    def middle(self) -> int:
+        return (self.start + self.end) // 2
+
+
+def _pauses(levels: Levels, begin: int, first: int, last: int) -> list[_FrameRange]:
+    """The pauses of at least 0.2 s between the frames `first` and `last`, in order.
+
+    What is speech is decided by the levels from `begin` on. Without contrast there is no pause.
+    """
+    limit = _speech_levels(levels[begin:last]).limit
     if limit is None:
         return []
-    runs = _runs(levels[first:last] < limit)
-    return [(first + start, first + end) for start, end in runs if end - start >= _PAUSE]
+    ranges = _true_ranges(levels[first:last] < limit)
+    return [
+        _FrameRange(first + pause.start, first + pause.end)
+        for pause in ranges
+        if pause.length >= _MIN_PAUSE
+    ]
 
 
-def _speech_level(levels: Levels) -> tuple[float, float | None]:
-    """The highest level, and the one below which a frame is not speech; None if there is no
-    contrast.
+@dataclass(frozen=True)
+class _SpeechLevels:
+    """Levels of a part of a recording in dB."""
+
+    highest: float
+    limit: float | None
+    """A frame below it is not speech; None: there is no contrast between speech and pauses."""
+
+
+def _speech_levels(levels: Levels) -> _SpeechLevels:
+    """The highest level, and the limit of speech.
+
+    The limit is 35 dB below the highest level, or a quarter of the range above the lowest level if
+    that is more.
     """
     highest = float(np.percentile(_smoothed(levels, _SMOOTH), 99))
-    lowest = float(_smoothed(levels, _PAUSE).min())
+    lowest = float(_smoothed(levels, _MIN_PAUSE).min())
     if highest - lowest < _MIN_RANGE_DB:
-        return highest, None
-    return highest, max(highest - _BELOW_PEAK_DB, lowest + _SHARE_OF_RANGE * (highest - lowest))
+        return _SpeechLevels(highest, limit=None)
+    noise_limit = lowest + _SHARE_OF_RANGE * (highest - lowest)
+    return _SpeechLevels(highest, limit=max(highest - _BELOW_PEAK_DB, noise_limit))
 
 
-def _runs(is_inside_T: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """The ranges [start, end) of frames that are True."""
-    edges = np.flatnonzero(np.diff(is_inside_T.astype(np.int8), prepend=0, append=0)).reshape(-1, 2)
-    return [(int(start), int(end)) for start, end in edges]
+def _true_ranges(is_inside_T: NDArray[np.bool_]) -> list[_FrameRange]:
+    """The ranges of frames that are True, in order."""
+    steps = np.diff(is_inside_T.astype(np.int8), prepend=0, append=0)
+    bounds = np.flatnonzero(steps).reshape(-1, 2)  # start and end of each range in turn
+    return [_FrameRange(int(start), int(end)) for start, end in bounds]
 
 
 def _smoothed(levels: Levels, size: int) -> Levels:
-    """The level of the mean power of each `size` successive frames: (T,) → (T - size + 1,), at
-    least one.
+    """The level of the mean power of each `size` successive frames.
+
+    (T,) → (T - size + 1,). Of fewer than `size` frames there is one value, of all of them.
     """
     power_T = 10 ** (levels / 10)
     size = min(size, len(power_T))
-    return np.asarray(
-        10 * np.log10(np.convolve(power_T, np.ones(size) / size, mode="valid")), np.float64
-    )
-
-
-def _cut_region(begin: float, end: float, cuts: Sequence[float]) -> list[Piece]:
-    """The segments of a recording from `begin` to `end` in seconds; `cuts` are seconds from
-    `begin`.
-    """
-    bounds = [begin, *(begin + cut for cut in cuts), end]
-    return [Piece(0, last - first, first, last) for first, last in pairwise(bounds)]
-
-
-def cut_span(path: str | Path, begin: float, end: float, max_segment_s: float) -> list[Piece]:
-    """A segment of a recording, from `begin` to `end` in seconds, cut at pauses if it is longer (0:
-    never).
-    """
-    cuts = list[float]()
-    if 0 < max_segment_s < end - begin:
-        _, cuts = find_cuts(
-            Utterance(key="", wav=str(path), txt="", start=begin, end=end), max_segment_s
-        )
-    return _cut_region(begin, end, cuts)
-
-
-def cut_waveform(waveform_N: Tensor, rate: int, max_segment_s: float) -> list[Piece]:
-    """A waveform cut at pauses if it is longer than `max_segment_s` (0: never); nothing if no
-    speech is found.
-    """
-    duration_s, levels_T = len(waveform_N) / rate, frame_levels(waveform_N.numpy(), rate)
-    if is_silent(waveform_N) or not join_regions(speech_regions(levels_T), duration_s):
-        return []
-    return cut_pieces(
-        0,
-        duration_s,
-        cut_at_pauses(levels_T, max_segment_s) if 0 < max_segment_s < duration_s else [],
-    )
+    mean_power = np.convolve(power_T, np.ones(size) / size, mode="valid")
+    return np.asarray(10 * np.log10(mean_power), np.float64)
 
 
 # ---- speech of a recording
@@ -322,58 +419,67 @@ def find_speech(
     Raises: DataError if the audio cannot be read; ConfigError if silero-vad is not installed.
     """
     detect = _load_silero() if vad == "silero" else None
-    levels, regions, read_s, is_all_silent = list[Levels](), list[tuple[float, float]](), 0.0, True
-    for samples, rate in _read_blocks(
-        Utterance(key="", wav=str(path), txt=""), read_duration(path)
-    ):
+    levels = list[Levels]()
+    regions = list[tuple[float, float]]()
+    read_s = 0.0
+    is_all_silent = True
+    recording = Utterance(key="", wav=str(path), txt="")
+    for samples, rate in _read_blocks(recording, read_duration(path)):
+        waveform_N = torch.from_numpy(samples)
         levels.append(frame_levels(samples, rate))
-        is_all_silent &= is_silent(torch.from_numpy(samples))
+        is_all_silent &= is_silent(waveform_N)
         if detect is not None:
-            wave_N = resample(torch.from_numpy(samples), rate, _SILERO_RATE)
-            regions += [(read_s + begin, read_s + end) for begin, end in detect(wave_N)]
+            resampled_N = resample(waveform_N, rate, _SILERO_RATE)
+            regions += [(read_s + begin, read_s + end) for begin, end in detect(resampled_N)]
         read_s += len(samples) / rate
     levels_T = np.concatenate(levels)
     if detect is None and not is_all_silent:  # a constant offset or dither has a level too
         regions = speech_regions(levels_T)
     pieces = list[Piece]()
     for begin, end in join_regions(regions, read_s):
-        of_region = levels_T[round(begin * FRAMES_PER_SECOND) : round(end * FRAMES_PER_SECOND)]
-        cuts = cut_at_pauses(of_region, max_segment_s) if 0 < max_segment_s < end - begin else []
-        pieces += _cut_region(begin, end, cuts)
+        cuts = list[float]()
+        if 0 < max_segment_s < end - begin:
+            first = round(begin * FRAMES_PER_SECOND)
+            last = round(end * FRAMES_PER_SECOND)
+            cuts = cut_at_pauses(levels_T[first:last], max_segment_s)
+        pieces += _region_pieces(begin, end, cuts)
     return read_s, pieces
 
 
 def speech_regions(levels: Levels) -> list[tuple[float, float]]:
-    """Begin and end in seconds of each range whose level is that of speech; levels (T,) of
-    `frame_levels`.
+    """Begin and end in seconds of each range whose level is that of speech.
 
     The limit is found per minute, because speakers move and change. A minute without contrast, or
     without a frame as loud as the speech of the whole recording, has the limit of the whole
-    recording.
+    recording. If that has no contrast either, all is speech except zeros.
+
+    levels: (T,) of `frame_levels`.
     """
     if not len(levels):
         return []
-    overall = _speech_level(levels)[1]
-    limit_of_all = (
-        _SILENCE_DB + 1 if overall is None else overall
-    )  # without contrast all is speech, except zeros
+    overall_limit = _speech_levels(levels).limit
+    if overall_limit is None:
+        overall_limit = _SILENCE_DB + 1
+    num_minutes = max(1, len(levels) // (60 * FRAMES_PER_SECOND))
     is_speech = list[NDArray[np.bool_]]()
-    for of_minute in np.array_split(levels, max(1, len(levels) // (60 * FRAMES_PER_SECOND))):
-        highest, limit = _speech_level(of_minute)
-        is_speech.append(
-            of_minute >= (limit_of_all if limit is None or highest < limit_of_all else limit)
-        )
+    for levels_of_minute in np.array_split(levels, num_minutes):
+        minute = _speech_levels(levels_of_minute)
+        limit = minute.limit
+        if limit is None or minute.highest < overall_limit:
+            limit = overall_limit
+        is_speech.append(levels_of_minute >= limit)
     return [
-        (begin / FRAMES_PER_SECOND, end / FRAMES_PER_SECOND)
-        for begin, end in _runs(np.concatenate(is_speech))
+        (frames.start / FRAMES_PER_SECOND, frames.end / FRAMES_PER_SECOND)
+        for frames in _true_ranges(np.concatenate(is_speech))
     ]
 
 
 def join_regions(
     regions: Sequence[tuple[float, float]], length_s: float
 ) -> list[tuple[float, float]]:
-    """Regions of speech in seconds, in order: joined over short gaps, without clicks, with a margin
-    on both sides.
+    """Regions of speech, in order, in seconds: joined over short gaps, and with a margin.
+
+    Clicks are left out. The margin is on both sides of a region.
 
     Args:
         length_s: the length of the recording, in which all results lie.
@@ -381,16 +487,22 @@ def join_regions(
     joined = list[tuple[float, float]]()
     for begin, end in regions:
         if joined and begin - joined[-1][1] < _MIN_GAP_S:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+            previous_begin, previous_end = joined.pop()
+            joined.append((previous_begin, max(end, previous_end)))
         else:
             joined.append((begin, end))
-    long = [(begin, end) for begin, end in joined if end - begin >= _MIN_SPEECH_S]
-    return [(max(0.0, begin - _MARGIN_S), min(length_s, end + _MARGIN_S)) for begin, end in long]
+    with_margin = []
+    for begin, end in joined:
+        if end - begin >= _MIN_SPEECH_S:
+            with_margin.append((max(0.0, begin - _MARGIN_S), min(length_s, end + _MARGIN_S)))
+    return with_margin
 
 
 def _load_silero() -> Callable[[Tensor], list[tuple[float, float]]]:
-    """Silero VAD: a function from a waveform (N,) of 16 kHz to begin and end in seconds of its
-    speech.
+    """Silero VAD, as a function from a waveform (N,) of 16 kHz to its speech.
+
+    The function returns begin and end of each region in seconds. Raises ConfigError if silero-vad
+    is not installed.
     """
     num_threads = torch.get_num_threads()
     try:
@@ -403,7 +515,7 @@ def _load_silero() -> Callable[[Tensor], list[tuple[float, float]]]:
     model = load_silero_vad()
 
     def detect(wave_N: Tensor) -> list[tuple[float, float]]:
-        found = get_speech_timestamps(wave_N, model, sampling_rate=_SILERO_RATE)
-        return [(one["start"] / _SILERO_RATE, one["end"] / _SILERO_RATE) for one in found]
+        spans = get_speech_timestamps(wave_N, model, sampling_rate=_SILERO_RATE)
+        return [(span["start"] / _SILERO_RATE, span["end"] / _SILERO_RATE) for span in spans]
 
     return detect

@@ -32,21 +32,23 @@ from wenet_hs.model.encoders.stream import EncoderStream
 from wenet_hs.model.experiment import Experiment
 from wenet_hs.tree.errors import CheckpointError, ConfigError
 
-_LARGEST_PIECE = 160_000  # samples that are computed at once, which bounds the memory
+_MAX_SAMPLES = 160_000
+"""Samples that are computed at once, which bounds the memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamedSegment:
     """A segment of a stream with its final text.
 
-    Times are seconds from the beginning of the stream, those of the units.
+    It lasts from the begin of its first unit to the end of its last one. Times are seconds from the
+    beginning of the stream.
     """
 
     start: float
     end: float
     text: str
     score: float
-    """Of the mode that decoded the segment, natural logarithm."""
+    """Natural logarithm, by the formula of the mode that decoded the segment."""
     units: tuple[TimedText, ...] | None
     """Times and CTC confidence; None if CTC cannot align the units."""
 
@@ -77,13 +79,17 @@ class _EncodedFrames:
     @staticmethod
     def join(parts: Sequence["_EncodedFrames"]) -> "_EncodedFrames":
         """The frames of all parts, of which there is at least one, in their order."""
-        memory = torch.cat([part.memory for part in parts])
-        log_probs = torch.cat([part.log_probs for part in parts])
-        return _EncodedFrames(memory, log_probs, torch.cat([part.ids for part in parts]))
+        return _EncodedFrames(
+            memory=torch.cat([part.memory for part in parts]),
+            log_probs=torch.cat([part.log_probs for part in parts]),
+            ids=torch.cat([part.ids for part in parts]),
+        )
 
 
 class RecognitionStream:
-    """A stream of samples. The encoder and the search of CTC's prefixes go on from piece to piece.
+    """Recognition of one stream of samples, which arrive in pieces of any length.
+
+    Each piece continues the encoder and the search of CTC's prefixes.
 
     Partial texts are those of CTC. At the end of a segment the mode decodes it as a whole from the
     memory of the encoder, with the decoder and the language model. The next segment begins within
@@ -99,7 +105,11 @@ class RecognitionStream:
         lm: AnyLanguageModel | None,
         endpoints: EndpointRules,
     ) -> None:
-        """Raises ConfigError if the model was not trained with chunks, or without CTC."""
+        """Raises ConfigError for a model or options that a stream cannot have.
+
+        The model must be trained with chunks and with CTC, and have the frontend fbank. The options
+        must give a chunk size or none, and be possible for the mode (`check_options`).
+        """
         model = experiment.model
         if model.encoder.chunk_rule is None:
             raise no_chunks_error(model.encoder, "stream", "use another model")
@@ -117,23 +127,22 @@ class RecognitionStream:
         )
         check_options(model, options, [mode], lm)
         if "ctc" not in model.trained_branches:
-            raise ConfigError(
-                "stream",
-                "this model was trained without CTC, which gives partial texts",
-                "use another",
-            )
-        if not isinstance(experiment.frontend, Fbank):
+            found = "this model was trained without CTC, which gives partial texts"
+            raise ConfigError("stream", found, "use another")
+        frontend = experiment.frontend
+        if not isinstance(frontend, Fbank):
             found = f"the frontend {experiment.config.dataset_conf.frontend} reads whole utterances"
             raise ConfigError("stream", found, "use a model with the frontend fbank")
-        assert isinstance(model.encoder, EncoderStack)
+        assert isinstance(model.encoder, EncoderStack)  # as every encoder with a chunk rule
         self._experiment = experiment
         self._mode = mode
         self._options = options
         self._lm = lm
-        self._samples = SampleStream(experiment.frontend.rate)
-        self._features = FbankStream(experiment.frontend)
+        self._samples = SampleStream(frontend.rate)
+        self._features = FbankStream(frontend)
         self._encoder = EncoderStream(model.encoder, chunk)
-        self._frame_s = model.encoder.stride * experiment.frontend.frame_s
+        self._frame_s = model.encoder.stride * frontend.frame_s
+        """Seconds per frame of the encoder."""
         self._detector = EndpointDetector(endpoints, frame_s=self._frame_s, blank=model.ctc.blank)
         self._is_finished = False
         self._begin_segment(0)
@@ -146,6 +155,7 @@ class RecognitionStream:
         self._search = self._new_search()
 
     def _new_search(self) -> PrefixSearch:
+        """A search of CTC's prefixes that has no frame yet."""
         blank = self._experiment.model.ctc.blank
         return PrefixSearch(blank=blank, beam_size=self._options.beam_size)
 
@@ -156,11 +166,11 @@ class RecognitionStream:
 
     @one_thread()
     def feed(self, piece: AnySamples | Bytes, sample_rate: float) -> list[StreamedSegment]:
-        """The segments that end in this piece of the stream, which may have any length.
+        """Recognise the next piece of the stream. Returns the segments that end in it.
 
         Args:
-            piece: (samples,) or (channels, samples), floats in [-1, 1] or integers of 16 or 32
-                bits; or bytes: 16 bits, little-endian, mono.
+            piece: of any length. (samples,) or (channels, samples), floats in [-1, 1] or integers
+                of 16 or 32 bits; or bytes: 16 bits, little-endian, mono.
             sample_rate: the same for all pieces.
         Raises: ValueError for other samples, for bytes that begin a file of audio, for another
             rate, and after the end.
@@ -169,13 +179,16 @@ class RecognitionStream:
             raise ValueError("the stream has ended: begin another one")
         samples_N = self._samples.advance(piece, sample_rate)
         segments = list[StreamedSegment]()
-        for part_N in torch.split(samples_N, _LARGEST_PIECE):
+        for part_N in torch.split(samples_N, _MAX_SAMPLES):
             segments += self._advance(self._features.advance(part_N))
         return segments
 
     @one_thread()
     def finish(self) -> list[StreamedSegment]:
-        """The last segments. Then the stream has ended."""
+        """End the stream: recognise the rest of its samples. Returns the last segments.
+
+        Raises ValueError after the end.
+        """
         if self._is_finished:
             raise ValueError("the stream has ended: begin another one")
         before_end_TF = self._features.advance(self._samples.finish())
@@ -183,9 +196,15 @@ class RecognitionStream:
         segments = [*self._advance(features_TF)]
         self._is_finished = True
         self._extend(self._score(self._encoder.finish()))
-        return segments + self._end_segment(Endpoint(len(self._best_ids)))
+        end_of_stream = Endpoint(num_frames=len(self._best_ids))
+        return segments + self._end_segment(end_of_stream)
 
     def _advance(self, features_TF: Tensor) -> Iterator[StreamedSegment]:
+        """The segments that end in these features (T, F).
+
+        The encoder computes a chunk whenever it has all frames for it. At most one segment ends per
+        chunk.
+        """
         device = next(self._experiment.model.parameters()).device
         for memory_TD in self._encoder.advance(features_TF.to(device)):
             self._extend(self._score(memory_TD))
@@ -232,9 +251,13 @@ class RecognitionStream:
         begin_s = self._start * self._frame_s
         # The decoder may find a text where blank is the best unit everywhere: in the first segment,
         # as in a whole utterance. After it, it would be asked about each silence.
-        has_speech = any(unit != self._experiment.model.ctc.blank for unit in frames.best_ids)
-        is_decoded = len(frames) > 0 and (has_speech or self._start == 0)
-        nbest = self._decode(frames) if is_decoded else [Hypothesis((), 0.0)]
+        blank = self._experiment.model.ctc.blank
+        has_speech = any(unit != blank for unit in frames.best_ids)
+        is_first = self._start == 0
+        if len(frames) > 0 and (has_speech or is_first):
+            nbest = self._decode(frames)
+        else:
+            nbest = [Hypothesis((), 0.0)]
         segment = make_segment(nbest, begin_s, self._experiment)
         best = segment.nbest[0]
         if not best.text.strip():
@@ -252,6 +275,11 @@ class RecognitionStream:
         ]
 
     def _decode(self, frames: _EncodedFrames) -> list[Hypothesis]:
+        """The hypotheses of the mode for these frames, best first.
+
+        The prefix search is made here, from the best units that are known, unless the mode's own
+        one needs a language model or a length bonus.
+        """
         memory_1TD = frames.memory[None]
         lengths_1 = torch.tensor([len(frames)], device=memory_1TD.device)
         prefixes = None
@@ -273,4 +301,7 @@ class RecognitionStream:
 
 
 def _advance_search(search: PrefixSearch, frames: _EncodedFrames) -> None:
-    search.advance(frames.log_probs.double().contiguous().numpy(), frames.ids.contiguous().numpy())
+    """Extend the beam of a search by frames."""
+    log_probs_TK = frames.log_probs.double().contiguous().numpy()
+    ids_TK = frames.ids.contiguous().numpy()
+    search.advance(log_probs_TK, ids_TK)

@@ -37,7 +37,7 @@ _REMEDIES_OF_MISSING = {
 }
 """The fields that each line of a data.list must have, and what to do if one is missing."""
 _NUM_FIRST_LINES = 1000
-"""As many first lines of a text are searched for the signs of another form."""
+"""How many first lines of a text are searched for the signs of another form."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a surrogate pair: JSON can have it, but UTF-8 cannot."""
 
@@ -63,9 +63,9 @@ class Utterance:
     """Length of the utterance in seconds."""
     speaker: str | None = None
     start: float | None = None
-    """Begin of the segment in `wav`, seconds; None: the begin of the file."""
+    """Where the segment starts in `wav`, in seconds; None is the start of the file."""
     end: float | None = None
-    """End of the segment in `wav`, seconds; None: the end of the file."""
+    """Where the segment ends in `wav`, in seconds; None is the end of the file."""
     channel: int | None = None
     """The channel of `wav` that has the speech, from 0; None: the mean of all channels."""
 
@@ -82,8 +82,9 @@ class BadClip:
 _TEXTS = ("key", "wav", "txt", "lang", "speaker")
 _SECONDS = ("duration", "start", "end")
 _FIELDS = (*_TEXTS, *_SECONDS, "channel")
-"""In the order in which the fields of a line are checked."""
+"""All fields of a line, in the order in which they are checked."""
 _WRITTEN_ORDER = tuple(field.name for field in fields(Utterance))
+"""All fields of a line, in the order in which they are written."""
 
 
 # ---- data.list
@@ -100,8 +101,9 @@ def iterate_data_list(path: Path | str) -> Iterator[Utterance]:
     Transcripts are converted to NFC. Unknown fields, which WeNet's lists may have, are ignored.
     Empty lines are left out.
     Raises DataError before the first utterance if the file cannot be read or is no data.list.
-    Raises DataError after the last one, with one line per fault (the first ten): a line that is not
-    JSON, a field that is missing or mistyped, a key that occurs twice. Also if there is no utterance.
+    Raises DataError after the last one if there are faults, with one line for each of the first
+    ten: a line that is not JSON, a field that is missing or mistyped, a key that occurs twice. If
+    there is no utterance, it raises DataError too.
     """
     _refuse_other_files(path)
     line_of_key: dict[str, int] = {}
@@ -185,7 +187,8 @@ def _refuse_other_json(path: Path, first_line: str) -> None:
             raise DataError(f"{path}:1", description)
         if {"audio_filepath", "duration"} <= record.keys():
             raise DataError(path, "a manifest of NeMo", make_list)
-    is_one_value = isinstance(record, list) or first_line in ("{", "[")  # with line ends in it
+    goes_on = first_line in ("{", "[")  # the value is in several lines
+    is_one_value = isinstance(record, list) or goes_on
     if form is JSON and is_one_value:
         raise DataError(path, "JSON of the whole file, not one object per line", make_list)
 
@@ -195,7 +198,8 @@ def parse_utterance(line: str) -> Utterance:
 
     A field whose value is null counts as missing, and unknown fields are ignored.
     Raises ValueError with the first fault of the line and what to do, without file and line: not
-    JSON, a record of lhotse, a field that is missing or mistyped, or values that no utterance has.
+    JSON, a record of lhotse, a field that is missing or mistyped, an empty key, a key with white
+    space, or an end that is not after the start.
     """
     record = _parse_object(line)
     if "key" not in record:
@@ -279,7 +283,10 @@ def describe_manifest(record: Mapping[str, Any]) -> str | None:
     names = record.keys()
     is_typed_cut = str(record.get("type", "")).endswith("Cut")  # MonoCut, MultiCut, …
     if is_typed_cut or {"supervisions", "recording"} <= names:
-        how = "in Python, `lhotse.CutSet.from_file(…).decompose(FOLDER)` writes recordings and supervisions"
+        how = (
+            "in Python, `lhotse.CutSet.from_file(…).decompose(FOLDER)` "
+            "writes recordings and supervisions"
+        )
         return f"cuts of lhotse; {how}, which `wenet-hs prepare table` reads"
     if {"sources", "sampling_rate"} <= names:
         return "recordings of lhotse; give the supervisions beside them to `wenet-hs prepare table`"
@@ -371,7 +378,7 @@ def read_sentences(path: Path | str, *, keep_empty_lines: bool = False) -> list[
 def iterate_sentences(path: Path | str) -> Iterator[str]:
     """The lines of a text file in NFC, without white space around them; they may be empty.
 
-    Raises DataError if the file cannot be read. Also if its first 1,000 lines show JSON or a known
+    Raises DataError if the file cannot be read, or if its first 1,000 lines show JSON or a known
     form of annotations, whose names, times and tags would become sentences.
     """
     lines = iterate_lines(path)

@@ -19,9 +19,9 @@ from wenet_hs.manifest.nist import CTM, STM
 from wenet_hs.tree.errors import DataError
 
 _MAX_BYTES = 1 << 18
-"""As much of a file is read to recognise its form."""
+"""How much of a file is read to recognise its form."""
 _MAX_CHARACTERS = 1 << 16
-"""As much of a text is given to the rules, which recognise a form by its beginning."""
+"""How much of a text is given to the rules, which recognise a form by its beginning."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,10 @@ class Form:
 def find_form(path: Path, content: str | bytes) -> Form | None:
     """The first form of FORMS whose rule a file fits; None if it fits none.
 
-    path: its suffix and name help to recognise the form. The file is not read.
-    content: the text, or the first bytes. Their encoding need not be known, because the signs of
-        all forms are ASCII.
+    Args:
+        path: its suffix and name help to recognise the form. The file is not read.
+        content: the text, or the first bytes. Their encoding need not be known, because the signs
+            of all forms are ASCII.
     """
     text = _decode_leniently(content) if isinstance(content, bytes) else content
     text = text.removeprefix("\ufeff")
@@ -94,8 +95,10 @@ def find_form(path: Path, content: str | bytes) -> Form | None:
 def check_form(path: Path, content: str | bytes, reader: str) -> Form | None:
     """The known form of a file, if the command `reader` reads this form; None if it has no form.
 
-    path, content: as for `find_form`.
-    reader: the command, as in `Form.readers`.
+    Args:
+        path: its suffix and name help to recognise the form.
+        content: the text of the file, or its first bytes.
+        reader: the command, as in `Form.readers`.
     Raises DataError if the file has a known form that this command does not read.
     """
     form = find_form(path, content)
@@ -142,9 +145,10 @@ def _decode_leniently(content: bytes) -> str:
     head = content[:_MAX_BYTES]
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return head.decode("utf-16", "replace")
-    if _are_mostly_zero(head[1:200:2]):
+    first_bytes = head[:200]  # of up to 100 characters in UTF-16
+    if _are_mostly_zero(first_bytes[1::2]):  # little endian has the high byte second
         return head.decode("utf-16-le", "replace")
-    if _are_mostly_zero(head[:200:2]):
+    if _are_mostly_zero(first_bytes[::2]):
         return head.decode("utf-16-be", "replace")
     return head.decode("utf-8-sig", "replace")
 
@@ -197,7 +201,7 @@ SEGMENT_COLUMNS = {
     "text": ("text", "transcript", "transcription", "sentence", "utterance", "words", "annotation"),
     "speaker": ("speaker", "spk", "speakerid", "speakername", "participant"),
 }
-"""Columns of a table of the segments of one recording: content → its usual names, without signs.
+"""Columns of a table of the segments of one recording: kind → its usual names, without signs.
 
 Speakers may be missing."""
 _UNIT_OF_NAME = re.compile(
@@ -210,58 +214,60 @@ _UNIT_OF_NAME = re.compile(
 
 
 def find_segment_column(name: str) -> str | None:
-    """What a column of a table of segments contains by its name: start, end, text or speaker.
+    """The kind of a column of a table of segments by its name: start, end, text or speaker.
 
     The case, signs and a unit do not count: `START`, `start_ms` and `Start (s)` are all `start`.
     None for a name that SEGMENT_COLUMNS does not have.
     """
     name_without_unit = _UNIT_OF_NAME.sub("", name)
     plain_name = re.sub(r"[\W_]+", "", name_without_unit).lower()
-    for content, usual_names in SEGMENT_COLUMNS.items():
+    for kind, usual_names in SEGMENT_COLUMNS.items():
         if plain_name in usual_names:
-            return content
+            return kind
     return None
 
 
 def find_unit_of_name(name: str) -> str | None:
-    """`ms` or `s` if the name of a column of times ends with a unit, as `start_ms`; otherwise None."""
+    """`ms` or `s` if the name of a column of times ends with a unit, as `start_ms`; else None."""
     unit = _UNIT_OF_NAME.search(name)
     if unit is None:
         return None
-    return "ms" if unit[1].lower().startswith("m") else "s"
+    is_milliseconds = unit[1].lower().startswith("m")  # ms, msec, milliseconds
+    return "ms" if is_milliseconds else "s"
 
 
 def read_segment_header(line: str) -> list[str] | None:
-    """The contents of the columns that the first line of a table of segments names, in order.
+    """The kinds of the columns that the first line of a table of segments names, in order.
 
-    None if the line is no such header: it must name start, end and text, and each column must have
-    another content of SEGMENT_COLUMNS.
+    None if the line is no such header: it must name start, end and text. Each column must have a
+    kind of SEGMENT_COLUMNS, and no two the same.
     """
-    contents = [find_segment_column(name) for name in re.split(r"[\t,;]", line)]
-    known_contents = [content for content in contents if content is not None]
-    distinct_contents = {*known_contents}
-    has_needed_columns = {"start", "end", "text"} <= distinct_contents
-    has_each_once = len(distinct_contents) == len(contents)
-    if not (has_needed_columns and has_each_once):
-        return None
-    return known_contents
+    kinds: list[str] = []
+    for name in re.split(r"[\t,;]", line):
+        kind = find_segment_column(name)
+        if kind is None or kind in kinds:
+            return None
+        kinds.append(kind)
+    has_needed_columns = {"start", "end", "text"} <= {*kinds}
+    return kinds if has_needed_columns else None
 
 
 # ---- rules
 
 
 def begins_with(pattern: str) -> FormRule:
-    """The rule: the text begins with a regular expression."""
+    """The rule: the beginning of the text matches a regular expression."""
     compiled = re.compile(pattern)
     return lambda beginning: compiled.match(beginning.text) is not None
 
 
 def has_root(*names: str, mark: str = "") -> FormRule:
-    """The rule: XML whose root element has one of these names, and with `mark` in its beginning.
+    """The rule: XML whose root element has one of these names, and whose beginning contains `mark`.
 
     The name may have the prefix of a namespace, as `tt:tt`.
     """
-    tag = re.compile(rf"(?:\w+:)?(?:{'|'.join(names)})(?![\w.:-])")
+    end_of_name = r"(?![\w.:-])"
+    tag = re.compile(rf"(?:\w+:)?(?:{'|'.join(names)}){end_of_name}")
     return lambda beginning: tag.match(beginning.root) is not None and mark in beginning.text
 
 
@@ -286,7 +292,7 @@ def is_toolbox(beginning: Beginning) -> bool:
 
 
 def is_salt(beginning: Beginning) -> bool:
-    """A transcript of SALT: its first line has speakers after `$`, most others a sign or an initial.
+    """A transcript of SALT: a first line of speakers after `$`; most others have a sign or initial.
 
     Such lines are `$ Child, Examiner`, `+ Language: English` and `C mo lu`.
     """
@@ -300,8 +306,8 @@ def is_salt(beginning: Beginning) -> bool:
 
 
 def is_esps(beginning: Beginning) -> bool:
-    """Labels of ESPS: the line `#` ends a header, and the next one begins with a time and a colour."""
-    if "#" not in beginning.lines[:-1]:
+    """Labels of ESPS: the line `#` ends a header, and the next one has a time and a colour."""
+    if "#" not in beginning.lines[:-1]:  # a line must follow it
         return False
     end_of_header = beginning.lines.index("#")
     first_label = beginning.lines[end_of_header + 1]
@@ -329,7 +335,8 @@ def is_rttm(beginning: Beginning) -> bool:
     """An RTTM of NIST: the first line is `SPEAKER recording channel begin …`."""
     if not beginning.nist_lines:
         return False
-    return _RTTM.match(beginning.nist_lines[0] + " ") is not None
+    first_line = beginning.nist_lines[0] + " "  # the pattern ends with white space
+    return _RTTM.match(first_line) is not None
 
 
 def is_wav_scp(beginning: Beginning) -> bool:
@@ -397,7 +404,7 @@ _TO_SPPAS = f"save it as .eaf with SPPAS, and {_ELAN}"
 _KALDI = "give the folder with `text` beside it to `wenet-hs prepare kaldi`"
 _FOLDER = "prepare folder"
 _BESIDE = f"put it beside its recording, with the same name, and use `wenet-hs {_FOLDER}"
-"""Without the last quote: options follow."""
+"""The beginning of a remedy: options of the command and the closing ` are added to it."""
 
 SBV = Form(
     name="SBV subtitles",

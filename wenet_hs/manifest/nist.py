@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MatchLine = Callable[[str], re.Match[str] | None]
+"""Gives the named parts of a line, or None for a line of another form."""
 
 _SECONDS = r"(?:\d+\.?\d*|\.\d+)"
 _RECORDING = r"(?P<recording>\S+)\s+(?P<channel>\d{1,2}|[A-Za-z])"
@@ -25,7 +26,7 @@ _STM = re.compile(
 )
 _COMPRESSED = (".gz", ".xz", ".bz2")
 _NUM_TO_DECIDE = 200
-"""As many first lines of a file show its form."""
+"""How many first lines of a file are looked at to recognise its form."""
 
 
 def match_ctm(line: str) -> re.Match[str] | None:
@@ -70,7 +71,7 @@ class TimedForm:
         Args:
             path: the name of the file.
             lines: without comments and empty lines.
-            have_keys: whether each line of text would begin with a key of its own.
+            have_keys: whether each line begins with a key of its own if the file is text.
         """
         first_lines = lines[:_NUM_TO_DECIDE]
         num_lines = len(first_lines)
@@ -98,19 +99,21 @@ class TimedForm:
     def _cannot_be_text(self, matches: Sequence[re.Match[str]], num_lines: int) -> bool:
         """Whether the lines cannot be text in which each line begins with a key of its own.
 
-        Either several lines begin with the same word: there are at most half as many first words as
-        lines, so they are recordings, not keys. Or there are several lines, all of which match and
-        have the same channel, and none has a number where this form has a word or a speaker.
+        One of two signs is enough:
+        - There are at most half as many different first words as lines, so they are no keys.
+        - There are two or more lines. All of them match and have the same channel, and none has a
+          number where this form has a word or a speaker.
 
         `num_lines` is the number of all lines, with those that do not match.
         """
         if len(_recordings(matches)) <= num_lines / 2:
             return True
-        all_match = len(matches) == num_lines
+        has_other_lines = len(matches) < num_lines
+        if has_other_lines or num_lines < 2:
+            return False
         channels = {match["channel"] for match in matches}
         has_number_for_word = any(match[self.no_number].isdecimal() for match in matches)
-        is_uniform = all_match and len(channels) == 1
-        return is_uniform and len(matches) > 1 and not has_number_for_word
+        return len(channels) == 1 and not has_number_for_word
 
 
 def _is_named_so(path: Path, matches: Sequence[re.Match[str]]) -> bool:

@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import IO
 
 _MAX_NAME_BYTES = 200
-"""Of the 255 bytes that file systems allow. The name of a temporary file has 14 more."""
+"""The longest file name that is used in the name of its temporary file, which has 14 bytes more.
+
+File systems allow 255 bytes.
+"""
 
 
 def write_atomic(path: Path | str, content: str | bytes) -> None:
@@ -45,6 +48,7 @@ def open_atomic(path: Path | str) -> Iterator[IO[bytes]]:
         temporary.replace(path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
+        # A failed write names no file, and a failed open or rename names the temporary one.
         if isinstance(error, OSError) and error.filename in (None, str(temporary)):
             error.filename = str(path)
             error.filename2 = None  # else the message would name the target of the rename too

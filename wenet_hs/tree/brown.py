@@ -70,6 +70,7 @@ class _Terms(NamedTuple):
     table: Ints
     """h(0), h(1), … of small n."""
     steps_per_nat: float
+    """h as a whole number of steps is n·log n times this; the logarithm is the natural one."""
 
 
 class _Classes(NamedTuple):
@@ -116,7 +117,7 @@ def brown_children(sequences: Sequence[Sequence[int]], frequencies: NDArray[np.f
         frequencies: (V,) finite, ≥ 0: the order in which units join the window, and the order of
             children.
     """
-    firsts, seconds = _bigrams_of_frequent_units(sequences, frequencies)
+    firsts, seconds = _bigrams_of_occurring_units(sequences, frequencies)
     occurring = np.unique([firsts, seconds])
     by_frequency = np.argsort(-frequencies[occurring], kind="stable")
     ids_M = occurring[by_frequency]  # of each rank; rank 0 is the most frequent unit
@@ -127,7 +128,7 @@ def brown_children(sequences: Sequence[Sequence[int]], frequencies: NDArray[np.f
     rank_of_V[ids_M] = np.arange(num_ranks)
     following = _group_bigrams(rank_of_V[firsts], rank_of_V[seconds], num_ranks)
     preceding = _group_bigrams(rank_of_V[seconds], rank_of_V[firsts], num_ranks)
-    window = WINDOW if num_ranks > FULL_UP_TO else num_ranks
+    window = WINDOW if num_ranks > FULL_UP_TO else num_ranks  # without a window, no merge is early
     num_slots = min(window + 1, num_ranks)  # a unit joins before two classes are merged
     classes = _empty_classes(num_slots, num_bigrams=len(firsts))
     merges = np.asarray(
@@ -137,7 +138,7 @@ def brown_children(sequences: Sequence[Sequence[int]], frequencies: NDArray[np.f
     return add_unplaced(rows, ids_M, frequencies)
 
 
-def _bigrams_of_frequent_units(
+def _bigrams_of_occurring_units(
     sequences: Sequence[Sequence[int]], frequencies: NDArray[np.float64]
 ) -> tuple[Ints, Ints]:
     """The first and the second unit id of each bigram, in two arrays, as often as it occurs.
@@ -146,20 +147,25 @@ def _bigrams_of_frequent_units(
     """
     lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
     ids = np.fromiter(chain.from_iterable(sequences), dtype=np.int64, count=int(lengths.sum()))
-    is_last = np.zeros(len(ids), dtype=bool)  # of its sequence
-    is_last[np.cumsum(lengths)[lengths > 0] - 1] = True
-    begins = np.flatnonzero(~is_last)
-    firsts = ids[begins]
-    seconds = ids[begins + 1]
+    ends = np.cumsum(lengths)  # where each sequence ends in `ids`
+    ends_of_not_empty = ends[lengths > 0]
+    begins_bigram = np.ones(len(ids), dtype=bool)
+    begins_bigram[ends_of_not_empty - 1] = False  # the last unit of a sequence begins none
+    starts = np.flatnonzero(begins_bigram)
+    firsts = ids[starts]
+    seconds = ids[starts + 1]
     has_frequencies = (frequencies[firsts] > 0) & (frequencies[seconds] > 0)
     return firsts[has_frequencies], seconds[has_frequencies]
 
 
 def _group_bigrams(ranks: Ints, other_ranks: Ints, num_ranks: int) -> _Bigrams:
     """Count the different pairs (rank, other rank) and group them by their first rank."""
-    pairs, counts = np.unique(ranks * num_ranks + other_ranks, return_counts=True)
-    starts = np.searchsorted(pairs, np.arange(num_ranks + 1) * num_ranks)
-    return _Bigrams(starts, pairs % num_ranks, counts)
+    # A pair of ranks as one number, by which pairs are sorted by their first rank, then the other.
+    pairs = ranks * num_ranks + other_ranks
+    distinct_pairs, counts = np.unique(pairs, return_counts=True)
+    least_pairs = np.arange(num_ranks + 1) * num_ranks  # of each first rank
+    starts = np.searchsorted(distinct_pairs, least_pairs)
+    return _Bigrams(starts, others=distinct_pairs % num_ranks, counts=counts)
 
 
 def _empty_classes(num_slots: int, num_bigrams: int) -> _Classes:
@@ -180,10 +186,10 @@ def _empty_classes(num_slots: int, num_bigrams: int) -> _Classes:
 def _make_terms(num_bigrams: int) -> _Terms:
     """The values of h(n) = n·log n as whole numbers of steps, for a text of so many bigrams T.
 
-    The steps are the finest for which 2·h(T) fits into 61 bits. log n is the sum of the rounded
-    logarithms of its prime factors.
+    A nat has as many steps, a power of two, as possible while 2·h(T) is at most 2^60 steps. So sums
+    of a few terms fit into int64. log n is the sum of the rounded logarithms of its prime factors.
     """
-    largest = 2 * num_bigrams * math.log(num_bigrams + 1) + 2
+    largest = 2 * num_bigrams * math.log(num_bigrams + 1) + 2  # ≥ 2·h(T), above 0 for T = 0 too
     steps_per_nat = 2.0 ** (60 - math.ceil(math.log2(largest)))
     # log 0, log 1, …; each power of a prime adds the prime's logarithm to all its multiples.
     logarithms = np.zeros(min(TABLE, num_bigrams + 1), dtype=np.int64)
@@ -224,7 +230,8 @@ def _rows_of_merges(
     by_class = np.argsort(class_of[:num_ranks], kind="stable")
     class_nodes, starts = np.unique(class_of[by_class], return_index=True)
     ids_by_class = np.split(ids_M[by_class], starts[1:])
-    # There are as many rows of Huffman trees as replaced merges, so merge n becomes row n.
+    # There are as many rows of Huffman trees as replaced merges, so merge n becomes row n: node M+n
+    # of the merges gets the number V+n. The classes of the window get theirs in the loop.
     new_numbers = num_units + np.arange(num_ranks + len(merges)) - num_ranks
     rows = []
     next_node = num_units
@@ -265,11 +272,12 @@ def _merge_all(
     parents = np.arange(num_ranks)  # for `_find_representative`
     slot_of = np.full(num_ranks, -1, dtype=np.int64)  # of representatives; -1 for other ranks
     merges = np.zeros((num_ranks - 1, 2), dtype=np.int64)
-    # A plain 0 here, or a plain 1 or -1 below, would compile the functions that are called a second
-    # time, for that constant.
+    # Numba would compile a called function twice if it were given a plain 0 here, or a plain 1 or
+    # -1 in the calls below: once for the constant, once for other numbers.
     num_classes = np.int64(0)
     num_merges = np.int64(0)
     for rank in range(num_ranks):
+        # The unit joins as a class of its own, in the next slot.
         slot_of[rank] = num_classes
         classes.representative[num_classes] = rank
         classes.lowest_id[num_classes] = ids_M[rank]
@@ -280,6 +288,7 @@ def _merge_all(
             _set_counts(classes, bigrams, rank, num_classes, parents, slot_of, direction)
         _update_losses_for_new_class(classes, num_classes)
         num_classes += 1
+        # The best pairs are merged until the window holds; after the last unit, until one is left.
         is_last = rank == num_ranks - 1
         max_classes = 1 if is_last else window
         while num_classes > max_classes:
@@ -362,7 +371,8 @@ def _update_losses_for_new_class(classes: _Classes, new: int) -> None:
     """
     losses = classes.losses
     for direction in range(2):
-        # For each other class: its bigrams with the new class, which were in `rest` until now.
+        # For each other class: its bigrams with the new class, which were in `rest` until now. They
+        # are column `new` of counts[direction], read as a row of the transpose.
         with_new = classes.counts[1 - direction, new]
         rest = classes.rest[direction]
         rest[:new] -= with_new[:new]
@@ -486,8 +496,8 @@ def _join_columns(
 def _terms_within_pair(classes: _Classes, i: int, j: int) -> int:
     """The part of the loss of merging classes i and j that no third class is part of.
 
-    Their sums of rows and columns become one each, so do their bigrams with the rest, and the four
-    cells from i and j to i and j become one.
+    In both directions, the merge makes one of their two sums, and one of their two counts with the
+    rest. It also makes one of the four cells that count bigrams from i or j to i or j.
     """
     terms = classes.terms
     loss: int = 0
@@ -536,6 +546,7 @@ def _best_pair(losses: Ints, lowest_id: Ints, num_classes: int) -> tuple[int, in
     least = np.iinfo(np.int64).max  # above all losses
     best_i = best_j = 0
     for a in range(num_classes - 1):
+        # The first loop finds the least loss, which is fast; the second its pair, and decides ties.
         least_of_row = least  # of the pairs a, b and of all pairs before
         for b in range(a + 1, num_classes):
             least_of_row = min(least_of_row, losses[a, b])

@@ -39,8 +39,10 @@ def njit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
         return lambda decorated: njit(decorated, **options)
     compiled = _compile_with_cache(function, options)
     if compiled is None:
-        numba.config.CACHE_DIR = temporary_cache_folder() or numba.config.CACHE_DIR
-        compiled = _compile_with_cache(function, options)
+        folder = temporary_cache_folder()
+        if folder is not None:
+            numba.config.CACHE_DIR = folder
+            compiled = _compile_with_cache(function, options)
     if compiled is None:
         logger.warning(
             "%s is compiled in each process: set NUMBA_CACHE_DIR to a folder to write to",
@@ -59,11 +61,14 @@ def _compile_with_cache(function: Callable[..., Any], options: dict[str, Any]) -
     try:
         compiled = numba.njit(cache=True, **options)(function)
     except RuntimeError as error:
-        if "no locator" not in str(error):
+        has_no_folder = "no locator" in str(error)  # numba's message
+        if not has_no_folder:
             raise
         return None
-    # Both names are private. Without a compiler (NUMBA_DISABLE_JIT) there is no cache, and another
-    # version of numba may have other names. Then only a change of the own file is noticed.
+    # These three names are private in numba. Without a compiler (NUMBA_DISABLE_JIT) there is no
+    # cache, and another version of numba may have other names. Then only a change of the kernel's
+    # own file is noticed.
+    # Numba compiles again if this stamp is not that of the cached code.
     cache_file: Any = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if hasattr(cache_file, "_source_stamp"):
         cache_file._source_stamp = (cache_file._source_stamp, _digest_of_kernels())
@@ -95,6 +100,6 @@ def temporary_cache_folder() -> str | None:
         status = folder.lstat()  # of the link itself, if another user has put a link there
     except OSError:
         return None
-    is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    is_folder_of_user = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
     others_can_write = bool(status.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
-    return str(folder) if is_own and not others_can_write else None
+    return str(folder) if is_folder_of_user and not others_can_write else None

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _MAX_FAULTS = 10
-"""Faults of one file that are printed."""
+"""The most faults of one file that are printed."""
 _MAX_LINE = 120
-"""Characters of another exception that are quoted."""
+"""The most characters of another exception that are quoted."""
 
 
 class WenetHsError(Exception):
@@ -22,7 +22,7 @@ class WenetHsError(Exception):
     """
 
     exit_code = 2
-    """Of the command that prints it."""
+    """The exit code of the command that prints the error."""
 
     def __init__(self, where: object, found: str = "", to_do: str = "") -> None:
         """
@@ -31,7 +31,8 @@ class WenetHsError(Exception):
             found: what is wrong there.
             to_do: what the user can do.
         """
-        super().__init__(where, found, to_do)  # all arguments: errors are sent between processes
+        # pickle calls the class with these three when an error is sent to another process.
+        super().__init__(where, found, to_do)
         self.where = str(where)
         self.found = found
         self.to_do = to_do
@@ -59,14 +60,16 @@ class Stopped(WenetHsError):
 
     def __init__(self, where: object, found: str, to_do: str, exit_code: int) -> None:
         super().__init__(where, found, to_do)
-        self.args = (where, found, to_do, exit_code)  # pickle calls this class with them
+        # pickle calls the class with these four when an error is sent to another process.
+        self.args = (where, found, to_do, exit_code)
         self.exit_code = exit_code
 
 
 def list_names(names: Sequence[str], separator: str = ", ", *, most: int = 5) -> str:
     """The names in one line, for a message: `a, b, c`.
 
-    Of more than `most` names the first ones and the number of the others: `a, b, and 1,234 more`.
+    If there are more than `most`, it has the first ones and the number of the others:
+    `a, b, and 1,234 more`.
     """
     text = separator.join(names[:most])
     num_others = len(names) - most
@@ -89,6 +92,6 @@ def refuse_faults(path: Path | str, faults: Sequence[str]) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """The text of an exception on one line of at most 120 characters; without a text, its class."""
+    """The text of an exception on one line of at most 120 characters, or the name of its class."""
     text = " ".join(str(error).split())
     return text[:_MAX_LINE] or type(error).__name__

@@ -21,6 +21,7 @@ FORMAT = "wenet_hs.tree/1"
 FIELDS = ("format", "kind", "units", "children", "frequencies", "options")
 """The fields of a `tree.json`."""
 _MAX_CHILD = 2**31 - 1
+"""The largest number of a node that `tree.json` may have."""
 _TO_DO = "build the tree again, or see docs/heads.md for the format"
 
 
@@ -87,7 +88,7 @@ def check_children(offsets: NDArray[np.int64], children: NDArray[np.int64], num_
     """Raise ValueError unless the children are one tree over the units, numbered breadth first.
 
     Args:
-        offsets: (I+1,) where the row of each inner node starts in `children`, and at last E.
+        offsets: (I+1,) where the row of each inner node starts in `children`, and E at the end.
         children: (E,) the children of all inner nodes. Inner nodes are 0…I-1, and the leaf of unit
             i is I+i.
         num_units: V.
@@ -129,7 +130,7 @@ def _check_row_sizes(num_children: NDArray[np.int64]) -> None:
 def _check_number_of_edges(num_edges: int, num_inner: int, num_units: int) -> None:
     """Raise ValueError unless there is an edge to every node except the root.
 
-    A single unit is a tree without inner nodes and edges.
+    A single unit is a tree without inner nodes and edges; two or more units need inner nodes.
     """
     num_expected = num_inner + num_units - 1 if num_inner else 0
     needs_inner_nodes = num_units > 1
@@ -215,11 +216,11 @@ class TreeFile:
         if not isinstance(fields["options"], dict):
             raise _field_error(path, "options", "expected an object", fields["options"])
         _check_writable(fields["options"], path)
-        a_row = "a list of numbers from 0 to 2^31-1"
+        row = "a list of numbers from 0 to 2^31-1"
         return cls(
             kind=fields["kind"],
             units=_list_of(fields, "units", _is_text, "a text", path),
-            children=_list_of(fields, "children", _is_row_of_children, a_row, path),
+            children=_list_of(fields, "children", _is_row_of_children, row, path),
             frequencies=_list_of(fields, "frequencies", _is_finite_number, "a finite number", path),
             options=fields["options"],
         )

@@ -179,16 +179,18 @@ def fano_children(frequencies: NDArray[np.float64]) -> Ints:
     never occur are halved.
     """
     order = np.argsort(-frequencies, kind="stable")
-    # mass_from[i] is the mass of the units from position i to the end, so mass_from[V] is 0. The
-    # sum starts at the rarest unit, so that small masses are not lost in large ones.
-    mass_from = np.cumsum([0.0, *frequencies[order][::-1]])[::-1].tolist()
-    ascending = [-mass for mass in mass_from]  # for `bisect_left`
+    # The sum starts at the rarest unit, so that small masses are not lost in large ones.
+    rarest_first = frequencies[order][::-1]
+    mass_of_rarest = np.cumsum([0.0, *rarest_first])
+    # mass_from[i] is the mass of the units from position i to the end, so mass_from[V] is 0.
+    mass_from = mass_of_rarest[::-1].tolist()
+    negative_masses = [-mass for mass in mass_from]  # ascending, as `bisect_left` needs them
 
     def cut_at_half_of_the_mass(begin: int, end: int) -> int:
         """Where the right part of the range begin…end-1 of the units begins.
 
-        `mass_from[i]` is the mass of the units from i to the last. It falls, and `ascending` has
-        its negative values. A range without mass is halved.
+        It is where the masses of the two parts are nearest to each other; of two such cuts the left
+        one. A range without mass is halved.
         """
         mass_at_begin = mass_from[begin]
         mass_at_end = mass_from[end]
@@ -196,8 +198,8 @@ def fano_children(frequencies: NDArray[np.float64]) -> Ints:
             return _middle(begin, end)
         half_way = mass_at_end + (mass_at_begin - mass_at_end) / 2
         # The best cut is the first with at most half of the mass on its right, or the one before.
-        # Both parts have at least one unit.
-        first_below = bisect_left(ascending, -half_way)
+        first_below = bisect_left(negative_masses, -half_way)
+        # Both parts have at least one unit, so a cut is between begin + 1 and end - 1.
         cuts = [min(max(cut, begin + 1), end - 1) for cut in (first_below - 1, first_below)]
         return min(cuts, key=lambda cut: abs(mass_from[cut] - half_way))  # the left of equal ones
 
@@ -258,12 +260,14 @@ def two_levels(order: Ints, sizes: Ints) -> tuple[Ints, Ints]:
     if len(order) == 1:
         return np.zeros(1, dtype=np.int64), order[:0]
     if len(sizes) == 1:
-        return np.array([0, len(order)]), 1 + order
+        return np.array([0, len(order)]), 1 + order  # the root is node 0, the leaf of unit i is 1+i
     is_inner = sizes > 1  # of each class
     num_inner = 1 + np.count_nonzero(is_inner)
     leaves = order + num_inner
     class_starts = np.cumsum(sizes) - sizes  # in `order`
-    root_row = np.where(is_inner, np.cumsum(is_inner), leaves[class_starts])
+    first_leaves = leaves[class_starts]  # of each class
+    class_nodes = np.cumsum(is_inner)  # 1, 2, … for the classes that are inner nodes
+    root_row = np.where(is_inner, class_nodes, first_leaves)
     class_rows = leaves[np.repeat(is_inner, sizes)]  # of all inner classes, one after the other
     offsets = np.cumsum([0, len(sizes), *sizes[is_inner].tolist()])
     return offsets, np.concatenate([root_row, class_rows])
@@ -365,8 +369,12 @@ def breadth_first_order(rows: Ints, root: int = -1) -> Ints:
     `rows` (N, 2) and `root` are those of `number_breadth_first`. Rows that are not under the root
     are left out. No row may be a child twice.
     """
-    num_units = len(rows) + 1
-    levels = [np.arange(len(rows))[root:][:1]]  # the root's row; empty for a single unit
+    num_rows = len(rows)
+    if num_rows == 0:  # a single unit
+        return np.zeros(0, dtype=np.int64)
+    num_units = num_rows + 1
+    root_index = root % num_rows  # -1 is the last row
+    levels = [np.array([root_index])]
     while len(levels[-1]):
         children = rows[levels[-1]].reshape(-1)
         levels.append(children[children >= num_units] - num_units)

@@ -44,7 +44,7 @@ def nested_tree(
     Args:
         lists: a list of units and of such lists.
         units: the V units in the order of their ids.
-        where: the begin of the message of an error.
+        where: what the message of an error begins with.
         options: what else `tree.json` records.
     Returns: A `Tree` if all lists have two members.
     Raises DataError, one line: a value is neither list nor unit, a list has fewer than two members
@@ -115,7 +115,10 @@ def _check_list(node: Any, where: Path | str) -> None:
 
 
 def _as_json(value: Any) -> str:
-    """The value as JSON for a message, cut to 40 characters; what JSON does not know is a text."""
+    """The value as JSON for a message, cut to 40 characters.
+
+    Python values that JSON does not have are written as their text.
+    """
     return json.dumps(value, ensure_ascii=False, default=str)[:40]
 
 

@@ -44,14 +44,17 @@ class RenumberedTree(NamedTuple):
     children: NDArray[np.int64]
     """(N, 2) in the numbering of `Tree`."""
     rows: NDArray[np.int64]
-    """(N,) their number of our inner node n, so that `our_vectors = their_vectors[rows]`."""
+    """(N,) the original's number of each of our inner nodes.
+
+    `original_vectors[rows]` are the vectors in our order.
+    """
 
 
 def tree_from_paths(nodes: NDArray[np.integer], turns: NDArray[np.integer]) -> RenumberedTree:
     """The tree whose leaves have these paths from the root.
 
     Args:
-        nodes: (V, P) their inner nodes 0…V-2 on the path; any number where `turns` is 0.
+        nodes: (V, P) the original's inner nodes 0…V-2 on the path; any number where `turns` is 0.
         turns: (V, P) the turn at each: +1 left, -1 right, 0 padding after the end.
     Raises ValueError: one line with the first unit or node where the paths are not those of one
         tree.
@@ -74,14 +77,16 @@ def tree_from_paths(nodes: NDArray[np.integer], turns: NDArray[np.integer]) -> R
     children = np.full(2 * (num_units - 1), _NO_CHILD, dtype=np.int64)
     children[positions] = targets
     root = int(parents[0])
-    is_other_child = children[positions] != targets  # another path has put its own there
-    is_other_root = is_first & (parents != root)
-    is_wrong = is_other_child | is_other_root
+    # Where two paths have different children for one position, only one of them is stored.
+    differs_in_child = children[positions] != targets
+    differs_in_root = is_first & (parents != root)
+    is_wrong = differs_in_child | differs_in_root
     if is_wrong.any():
         unit = units[np.argmax(is_wrong)]
         raise ValueError(f"the path of unit {unit} contradicts that of another unit")
-    if (children == _NO_CHILD).any():
-        node = np.argmin(children) // 2
+    is_missing = children == _NO_CHILD
+    if is_missing.any():
+        node = np.argmax(is_missing) // 2  # each node has two positions
         raise ValueError(f"inner node {node} has only one child in the paths of all units")
     # Every path begins at the root and each child is the same in all paths, so every node is a
     # child exactly once.
@@ -100,8 +105,8 @@ def _check_steps(nodes: NDArray[np.integer], is_step: NDArray[np.bool_]) -> None
     is_empty = ~is_step.any(1)
     has_gap = (is_step[:, 1:] & ~is_step[:, :-1]).any(1)
     is_no_inner_node = (nodes < 0) | (nodes >= num_inner)
-    leaves_tree = (is_step & is_no_inner_node).any(1)
-    is_wrong = is_empty | has_gap | leaves_tree
+    has_wrong_node = (is_step & is_no_inner_node).any(1)
+    is_wrong = is_empty | has_gap | has_wrong_node
     if is_wrong.any():
         fault = f"is empty, has a gap, or has an inner node that is not 0…{num_inner - 1}"
         raise ValueError(f"the path of unit {np.argmax(is_wrong)} {fault}")
@@ -177,11 +182,12 @@ def _frequencies_of_leaves(leaves: Sequence[dict[str, Any]], num_units: int) -> 
     for leaf in leaves:
         unit_id = leaf["tokenid"]
         frequency = leaf["freq"]
+        # isinstance would take True for an int.
         if type(unit_id) is not int or not 0 <= unit_id < num_units:
             expected = f"with {num_units} units it is 0…{num_units - 1}"
             raise ValueError(f"a leaf has tokenid {unit_id}; {expected}")
-        if type(frequency) not in (int, float) or has_leaf[unit_id]:
-            fault = f"two leaves, or freq {frequency!r} is not a number"
+        if has_leaf[unit_id] or type(frequency) not in (int, float):
+            fault = f"two leaves, or freq {frequency!r} is not a number"  # one of the two
             raise ValueError(f"tokenid {unit_id}: {fault}")
         frequencies[unit_id] = frequency
         has_leaf[unit_id] = True
@@ -192,7 +198,7 @@ def write_original_tree(tree: Tree, folder: Path | str) -> None:
     """Write `tree_struct`, `tree_info` and the three tables of paths of the original's tree folder.
 
     Other files in the folder stay. Raises DataError if the tree is too deep for the tables of
-    paths, or to be nested.
+    paths, or for nodes inside of nodes in JSON.
     """
     folder = Path(folder)
     numbers = _original_numbers(tree)
@@ -305,7 +311,7 @@ def _tree_of_state(state: Mapping[str, Tensor]) -> RenumberedTree:
     """
     index, sign, bias = _path_tables(state)
     are_signs = np.isin(sign, (-1, 0, 1)).all()  # right, padding, left
-    is_bias_of_sign = (bias == (sign != 1)).all()
+    is_bias_of_sign = (bias == (sign != 1)).all()  # 0 for a turn to the left, else 1
     if not (are_signs and is_bias_of_sign):
         fault = f"{_BUFFERS}sign and {_BUFFERS}bias contradict each other"
         raise CheckpointError("state_dict", fault, _OTHER_CHECKPOINT)

@@ -6,14 +6,14 @@ from pathlib import Path
 from wenet_hs.tree.errors import DataError
 
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-"""How the small file begins that stands for a large one in a Git repository."""
+"""The first bytes of the small file that Git LFS writes in place of a large one."""
 
 
 def read_utf8(path: Path | str) -> str:
     """The text of a UTF-8 file, without a byte order mark.
 
-    Raises DataError if the file cannot be read, is a pointer of Git LFS, or is not UTF-8. The error
-    then names the line and the byte.
+    Raises DataError if the file cannot be read, is a pointer of Git LFS, or is not UTF-8; the last
+    error names the line and the byte.
     """
     path = Path(path)
     try:

@@ -98,11 +98,11 @@ class Tree(UnitTree):
     ) -> "Tree":
         """Huffman's tree (the paper's appendix A): the rarer of two merged nodes is the left child.
 
-        Ties are resolved by unit id, leaves before merged nodes, older merged nodes first. So units
-        that never occur form a balanced subtree. If the tree is deeper than `max_depth`, the tree
-        of that depth with the least mean code length is built by package-merge. `max_depth` is
-        recorded in the options.
-        Raises ValueError when it is below ⌈log2 V⌉.
+        Of equally frequent nodes, leaves are merged first, in the order of their unit ids, then
+        merged nodes, the oldest first. So units that never occur form a balanced subtree. If the
+        tree is deeper than `max_depth`, the tree of that depth with the least mean code length is
+        built by package-merge. `max_depth` is recorded in the options.
+        Raises ValueError when `max_depth` is below ⌈log2 V⌉.
         """
         tree = cls.build("huffman", huffman_children, frequencies, units)
         if max_depth is None:
@@ -199,14 +199,14 @@ class Tree(UnitTree):
         return nodes, turns
 
     def first_leaves(self) -> NDArray[np.int64]:
-        """(2V-1,) how many leaves are to the left of each node."""
-        num_before = np.zeros(self.num_inner + self.num_units, dtype=np.int64)
+        """(2V-1,) the position of the first leaf under each node: how many leaves are left of it."""
+        first_leaves = np.zeros(self.num_inner + self.num_units, dtype=np.int64)
         num_leaves = self.num_leaves()
         for nodes, _ in self.levels():
             left, right = self.children[nodes].T
-            num_before[left] = num_before[nodes]
-            num_before[right] = num_before[nodes] + num_leaves[left]
-        return num_before
+            first_leaves[left] = first_leaves[nodes]
+            first_leaves[right] = first_leaves[nodes] + num_leaves[left]
+        return first_leaves
 
     @classmethod
     def load(cls, path: Path | str) -> "Tree":
@@ -270,7 +270,14 @@ class NaryTree(UnitTree):
         sizes = tree.num_leaves()[branches_from_left]
         offsets, children = two_levels(units_from_left, sizes)
         options = {**tree.options, "from": tree.kind, "num_classes": num_classes}
-        return cls(CLASSES, tree.units, children, tree.frequencies, options, offsets)
+        return cls(
+            kind=CLASSES,
+            units=tree.units,
+            children=children,
+            frequencies=tree.frequencies,
+            options=options,
+            offsets=offsets,
+        )
 
     @classmethod
     def frequency_bins(
@@ -278,9 +285,10 @@ class NaryTree(UnitTree):
     ) -> "NaryTree":
         """Two levels: units by falling frequency, cut into C classes of about equal mass (cHSM).
 
-        The class of a unit is the share of all occurrences before it, times C, rounded down. So
-        frequent units become leaves of the root, and there may be fewer than C classes. Equally
-        frequent units are ordered by id. If all frequencies are zero, they count as equal.
+        The class of a unit is the share of all occurrences that the units before it in this order
+        have, times C, rounded down. So frequent units become leaves of the root, and there may be
+        fewer than C classes. Equally frequent units are ordered by id. If all frequencies are zero,
+        they count as equal.
 
         `num_classes` is C ≥ 1, default √V.
         """
@@ -289,7 +297,8 @@ class NaryTree(UnitTree):
         order = np.argsort(-weights, kind="stable")
         # The class 0…C-1 of each unit in this order; a class may have no units.
         if weights.any():
-            mass = np.cumsum(weights[order] / weights.max())
+            scaled = weights[order] / weights.max()  # so that no sum overflows
+            mass = np.cumsum(scaled)
             mass_before = np.concatenate([[0.0], mass[:-1]])
             class_of = (mass_before / mass[-1] * num_classes).astype(np.int64)
             class_of = np.minimum(class_of, num_classes - 1)  # rounding may give class C
@@ -299,7 +308,14 @@ class NaryTree(UnitTree):
         offsets, children = two_levels(order, sizes)
         names = _names_or_ids(units, len(weights))
         options = {"bins": "mass", "num_classes": num_classes}
-        return cls(CLASSES, names, children, weights, options, offsets)
+        return cls(
+            kind=CLASSES,
+            units=names,
+            children=children,
+            frequencies=weights,
+            options=options,
+            offsets=offsets,
+        )
 
     def binary(self) -> Tree:
         """The binary tree in which each node is replaced by Huffman's tree over its children.
@@ -360,15 +376,17 @@ def _names_or_ids(units: UnitNames, num_units: int) -> tuple[str, ...]:
 def _check_unit_ids(sequences: Sequence[Sequence[int]], num_units: int) -> None:
     """Raise ValueError with the lowest and the highest id if one of them is not in 0…V-1."""
     not_empty = [sequence for sequence in sequences if len(sequence)]
-    lowest = min(map(min, not_empty), default=0)
-    highest = max(map(max, not_empty), default=0)
+    if not not_empty:
+        return
+    lowest = min(map(min, not_empty))
+    highest = max(map(max, not_empty))
     if lowest < 0 or highest >= num_units:
         expected = f"with {num_units} units they are 0…{num_units - 1}"
         raise ValueError(f"sequences: unit ids from {lowest} to {highest}; {expected}")
 
 
 def _checked_num_classes(num_classes: int | None, num_units: int) -> int:
-    """The number of classes; without one √V, rounded and at least 2.
+    """The given number of classes; for None it is √V, rounded and at least 2.
 
     Raises ValueError if it is below 1.
     """

@@ -43,7 +43,7 @@ class UnitTree:
     """
 
     code_separator: ClassVar[str] = "."
-    """Between the child indexes of a code."""
+    """What stands between the child indexes of a code."""
     kind: str
     """How it was built, such as "huffman"; any printable text."""
     units: tuple[str, ...]
@@ -301,4 +301,5 @@ class UnitTree:
         return has_same_frequencies and self.has_same_structure(other)
 
     def __hash__(self) -> int:
+        """The hash of kind, units and children; frequencies and options are left out."""
         return hash((self.kind, self.units, self.offsets.tobytes(), self.children.tobytes()))

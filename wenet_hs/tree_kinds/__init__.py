@@ -3,6 +3,6 @@
 
 `counts.py` counts the units in transcripts, and `embedding.py` reads their vectors and clusters
 them. `kinds.py` has the table of all kinds of trees, and builds a tree of any kind from these
-inputs. `plot.py` draws a tree as SVG, PNG and an HTML page; the code lengths by language come from
-`counts.py` again.
+inputs. `counts.py` also computes the code lengths by language. `plot.py` draws a tree as SVG, PNG
+and an HTML page, which has these code lengths.
 """

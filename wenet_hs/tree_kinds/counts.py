@@ -26,23 +26,25 @@ Weighting = Literal["pooled", "per_language"]
 _MUCH_UNKNOWN = 0.05
 """The share of unknown units above which their number is a warning."""
 ALL = "(all)"
+"""The name of the row for all languages together."""
 HEADINGS = ("language", "units", "entropy", "own tree", "this tree", "excess")
+"""The first row of `language_costs`."""
 
 
 def unit_frequencies(
     utterances: Iterable[Utterance], tokenizer: Tokenizer, weighting: Weighting = "pooled"
 ) -> Floats:
-    """How often the decoder has to predict each unit: in the transcripts, with an end of each.
+    """How often each unit occurs in the transcripts, with an end of sentence after each of them.
 
-    Blank and (unless it is the same unit) the start of sentence are never predicted and have
-    frequency 0. The number of unknown units is logged.
+    The decoder has to predict it so often. Blank is never predicted and has frequency 0. So has the
+    start of sentence, unless it is the same unit as the end. The number of unknown units is logged.
 
     `weighting`: "pooled" counts all languages together; "per_language" sums the relative
     frequencies within each language (the paper's equation 2), so that each language has the same
     weight.
     Returns: (V,) counts, or frequencies that sum to the number of languages.
-    Raises DataError: per_language and an utterance without a language; no utterance; a share of
-        `MOST_UNKNOWN` of the units is unknown.
+    Raises DataError: per_language and an utterance without a language; no utterance; the share of
+        unknown units is `MOST_UNKNOWN` or more. ValueError: another weighting.
     """
     if weighting not in get_args(Weighting):
         allowed = ", ".join(get_args(Weighting))
@@ -159,9 +161,9 @@ def language_costs(
 def _cost_row(tree: Tree | NaryTree, name: str, counts_V: Floats) -> tuple[str, ...]:
     """The row of `language_costs` for units with these counts (V,).
 
-    It has the name, the number of units, the entropy (the lower bound of any code), the mean code
-    length of a Huffman tree for these counts only and of this tree, and the last one's excess over
-    the entropy.
+    The columns are those of `HEADINGS`. The entropy is the lower bound of any code. "own tree" is
+    the mean code length of a Huffman tree that is built from these counts only, "this tree" that of
+    `tree`. The excess is what this tree needs above the entropy.
     """
     own_tree = Tree.huffman(counts_V[counts_V > 0])
     tree_with_counts = replace(tree, frequencies=counts_V)
@@ -178,9 +180,10 @@ def _cost_row(tree: Tree | NaryTree, name: str, counts_V: Floats) -> tuple[str, 
 
 
 def format_excess(length: float, entropy: float, unit: str = "") -> str:
-    """A code length above the entropy, as in "0.329 bits (14.3 %)": in bits, and as a share of it.
+    """How much a mean code length is above the entropy, such as "0.329 bits (14.3 %)".
 
-    The share of a length of 0 is left out.
+    The percentage is the excess divided by the code length; it is left out for a length of 0.
+    `unit` follows the number, such as " bits".
     """
     excess = max(0.0, length - entropy)  # sums of logarithms may end just below zero
     text = f"{excess:.3f}{unit}"

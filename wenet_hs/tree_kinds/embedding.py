@@ -2,8 +2,8 @@
 """Embeddings of the units, and Ward's clustering of vectors (1963) as the children of a binary
 tree.
 
-Vectors are trained on transcripts (lm/word2vec.py), read from word2vec's text, or the output rows
-of a softmax model. A unit without a vector has a row of NaN.
+Vectors come from a training on transcripts (lm/word2vec.py), from a file of word2vec's text, or
+from the output rows of a softmax model. A unit without a vector has a row of NaN.
 
 Dimension key: V units, F features, S units that have a vector.
 """
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 MAX_VECTORS = 20_000
 """The most units with a vector: all their distances take 1.6 GB, twice while they are clustered."""
 _NO_DIRECTION = 2.0**-32
-"""The length of a vector that is only rounding noise, where the largest value is near one."""
+"""A vector that is not longer than this is only rounding noise, if the largest value is near 1."""
 _SOFTMAX_LAYERS = (
     "head.output.weight",
     "decoder.output_layer.weight",
@@ -69,7 +69,7 @@ def _read_vectors(path: Path, wanted: set[str]) -> dict[str, NDArray[np.float64]
     the line of the first fault.
     """
     vector_of: dict[str, NDArray[np.float64]] = {}
-    num_expected: int | None = None  # vectors, as the first line says
+    num_expected: int | None = None  # the number of vectors in the header; None without a header
     dim = 0  # not known before the first line
     line_number = 0
     try:
@@ -96,8 +96,8 @@ def _read_vectors(path: Path, wanted: set[str]) -> dict[str, NDArray[np.float64]
         raise DataError(f"{path}:{line_number}", str(error)) from error
     except OSError as error:
         raise DataError(path, f"cannot be read ({error.strerror})", "check the path") from error
-    num_found = line_number - 1
-    if num_expected not in (None, num_found):
+    num_found = line_number - 1  # of the vectors, if the first line is a header
+    if num_expected is not None and num_expected != num_found:
         fault = f"the first line says {num_expected} vectors, but there are {num_found}"
         raise DataError(f"{path}:1", fault, "copy the file again, or correct the line")
     return vector_of
@@ -118,7 +118,10 @@ def _is_header(fields: Sequence[str]) -> bool:
 
 
 def _check_dim(num_numbers: int, dim: int) -> None:
-    """Raise ValueError unless a line has as many numbers as the lines before, and at least two."""
+    """Raise ValueError unless a line has `dim` numbers, and at least two.
+
+    `dim` is the number in the header or in the first line; it is 0 if that one has no numbers.
+    """
     if num_numbers != dim or dim == 0:
         expected = f"a unit and {dim or 'its'} numbers, separated by spaces"
         raise ValueError(f"{num_numbers} numbers, expected {expected}")
@@ -230,34 +233,34 @@ def ward_children(
     Raises ValueError: wrong shapes, a row that is partly NaN, an infinite value. ConfigError: more
         than `MAX_VECTORS` vectors.
     """
-    rows_VF = np.asarray(vectors, dtype=np.float64)
-    if rows_VF.ndim != 2 or len(rows_VF) != len(frequencies):
-        fault = f"shape {rows_VF.shape} for {len(frequencies)} units"
+    vectors_VF = np.asarray(vectors, dtype=np.float64)
+    if vectors_VF.ndim != 2 or len(vectors_VF) != len(frequencies):
+        fault = f"shape {vectors_VF.shape} for {len(frequencies)} units"
         raise ValueError(f"vectors: {fault}; expected one row per unit")
-    unit_ids = _units_with_vector(rows_VF)
+    unit_ids = _units_with_vector(vectors_VF)
     if len(unit_ids) > MAX_VECTORS:
         fault = f"{len(unit_ids):,} units have one, clustering takes at most {MAX_VECTORS:,}"
         raise ConfigError("vectors", fault, "use --kind brown")
     rows = NO_ROWS
     if len(unit_ids) > 1:
-        rows_SF = _scale(rows_VF[unit_ids])
+        vectors_SF = _scale(vectors_VF[unit_ids])
         if cosine:
-            rows_SF = _directions(rows_SF)
-        rows = _ward_rows(rows_SF, unit_ids, frequencies)
+            vectors_SF = _directions(vectors_SF)
+        rows = _ward_rows(vectors_SF, unit_ids, frequencies)
     return add_unplaced(rows, unit_ids, frequencies)
 
 
-def _units_with_vector(rows_VF: NDArray[np.float64]) -> NDArray[np.int64]:
+def _units_with_vector(vectors_VF: NDArray[np.float64]) -> NDArray[np.int64]:
     """The ids (S,) of the units whose row is not NaN.
 
     Rows of no features are vectors too. Raises ValueError for a row that is partly NaN, or has an
     infinite value.
     """
-    is_nan_VF = np.isnan(rows_VF)
-    has_features = rows_VF.shape[1] > 0
+    is_nan_VF = np.isnan(vectors_VF)
+    has_features = vectors_VF.shape[1] > 0
     is_absent_V = is_nan_VF.all(axis=1) & has_features  # `all` is True for no features
     is_partly_nan_V = is_nan_VF.any(axis=1) & ~is_absent_V
-    is_wrong_V = is_partly_nan_V | np.isinf(rows_VF).any(axis=1)
+    is_wrong_V = is_partly_nan_V | np.isinf(vectors_VF).any(axis=1)
     if is_wrong_V.any():
         unit_id = np.argmax(is_wrong_V)
         raise ValueError(
@@ -266,22 +269,22 @@ def _units_with_vector(rows_VF: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.flatnonzero(~is_absent_V)
 
 
-def _scale(rows_SF: NDArray[np.float64]) -> NDArray[np.float64]:
+def _scale(vectors_SF: NDArray[np.float64]) -> NDArray[np.float64]:
     """The vectors times a power of two (which is exact), so that no square overflows.
 
     The largest value is then between 0.5 and 1.
     """
-    largest = np.abs(rows_SF).max(initial=0.0)
+    largest = np.abs(vectors_SF).max(initial=0.0)
     _, exponent = np.frexp(largest)
-    return np.ldexp(rows_SF, -int(exponent))
+    return np.ldexp(vectors_SF, -int(exponent))
 
 
-def _directions(rows_SF: NDArray[np.float64]) -> NDArray[np.float64]:
+def _directions(vectors_SF: NDArray[np.float64]) -> NDArray[np.float64]:
     """The vectors minus their mean, divided by their length; zero for the mean itself."""
-    rows_SF = rows_SF - rows_SF.mean(axis=0)
-    lengths_S = np.sqrt(np.square(rows_SF).sum(axis=1))
+    vectors_SF = vectors_SF - vectors_SF.mean(axis=0)
+    lengths_S = np.sqrt(np.square(vectors_SF).sum(axis=1))
     divisors_S = np.where(lengths_S > _NO_DIRECTION, lengths_S, np.inf)  # x / inf is 0
-    return np.asarray(rows_SF / divisors_S[:, None])
+    return np.asarray(vectors_SF / divisors_S[:, None])
 
 
 class _Cluster(NamedTuple):
@@ -290,33 +293,35 @@ class _Cluster(NamedTuple):
     weight: float
     """The frequency of its units."""
     lowest_id: int
-    """Of its units."""
+    """The lowest id of its units."""
     node: int
     """Its number in the tree: below V a unit, V+n is row n."""
 
 
 def _ward_rows(
-    rows_SF: NDArray[np.float64], unit_ids: NDArray[np.int64], frequencies: NDArray[np.float64]
+    vectors_SF: NDArray[np.float64], unit_ids: NDArray[np.int64], frequencies: NDArray[np.float64]
 ) -> NDArray[np.int64]:
     """The merges of Ward's clustering as rows (S-1, 2): a value below V is a unit, V+n is row n.
 
     The merges of units with identical vectors are replaced by one Huffman tree for each such group.
 
     Args:
-        rows_SF: the vectors of S ≥ 2 units.
-        unit_ids: (S,) their ids. frequencies: (V,) of all units.
+        vectors_SF: the vectors of S ≥ 2 units.
+        unit_ids: (S,) the ids of these units.
+        frequencies: (V,) the frequencies of all units.
     """
     from scipy.cluster.hierarchy import linkage  # takes half a second
     from scipy.spatial.distance import pdist
 
-    if rows_SF.shape[1] == 0:
-        rows_SF = np.zeros((len(rows_SF), 1))  # without features, all are identical
+    if vectors_SF.shape[1] == 0:
+        vectors_SF = np.zeros((len(vectors_SF), 1))  # without features, all are identical
     # Merge n joins two clusters and becomes cluster S+n; the clusters below S are the units.
     # `linkage` gets the distances. Given vectors, it may take a square matrix for distances and
     # warn.
-    merges = linkage(pdist(rows_SF), method="ward")
+    merges = linkage(pdist(vectors_SF), method="ward")  # two clusters, their distance, their size
     pairs = merges[:, :2].astype(np.int64)
-    is_identical = merges[:, 2] == 0  # at distance 0; these merges come first
+    distances = merges[:, 2]  # ascending
+    is_identical = distances == 0
     groups = _groups_of_identical(pairs[is_identical], unit_ids)
     rows: list[NDArray[np.int64]] = []
     next_node = len(frequencies)  # V + the number of rows so far
@@ -326,13 +331,15 @@ def _ward_rows(
         rows.append(subtree.rows)
         next_node += len(subtree.rows)
         weight = float(frequencies[units].sum())
-        clusters[number] = _Cluster(weight, int(units[0]), subtree.root)
-    first_number = len(unit_ids) + int(is_identical.sum())
+        lowest_id = int(units[0])  # they are in ascending order
+        clusters[number] = _Cluster(weight, lowest_id, subtree.root)
+    first_number = len(unit_ids) + int(is_identical.sum())  # of the merges at larger distances
     for number, (first, second) in enumerate(pairs[~is_identical].tolist(), start=first_number):
         left, right = sorted([clusters.pop(first), clusters.pop(second)])  # the lighter is left
         rows.append(np.array([[left.node, right.node]]))
         weight = left.weight + right.weight
-        clusters[number] = _Cluster(weight, min(left.lowest_id, right.lowest_id), next_node)
+        lowest_id = min(left.lowest_id, right.lowest_id)
+        clusters[number] = _Cluster(weight, lowest_id, next_node)
         next_node += 1
     return np.concatenate(rows)
 
@@ -342,7 +349,7 @@ def _groups_of_identical(
 ) -> dict[int, NDArray[np.int64]]:
     """The unit ids of each group of units with identical vectors, in ascending order.
 
-    The key is the number that `linkage` gives the group's last cluster.
+    The key is the number of the group's cluster, as in `linkage`.
 
     Args:
         pairs: the merges at distance 0: a cluster below S is a unit, S+n is merge n.

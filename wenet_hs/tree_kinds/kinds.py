@@ -60,13 +60,19 @@ class TreeSource:
 
 @dataclass(frozen=True)
 class KindOption:
-    """An option that some kinds use: a flag of `wenet-hs tree build`."""
+    """An option that some kinds use: a flag of `wenet-hs tree build`.
+
+    `help`, `type` and `metavar` are those of argparse.
+    """
 
     help: str
     type: Callable[[str], Any] = int
     metavar: str | tuple[str, ...] = "N"
     limits: Callable[[int], tuple[int, int | None]] | None = None
-    """From the number of units to the least and the largest value; None is no largest value."""
+    """Computes the least and the largest value from the number of units.
+
+    The second is None if there is no largest value. `limits` is None for an option without limits.
+    """
 
 
 @dataclass(frozen=True)
@@ -125,7 +131,9 @@ def check_kind_options(kind: str, options: Mapping[str, Any], num_units: int) ->
     for name, value in options.items():
         if name in used_options:
             _check_limits(name, value, used_options[name], num_units)
-        elif name != "seed":  # so that a script need not know which kinds are random
+        elif name == "seed":
+            pass  # kinds that are not random ignore it, so a script may give it to all kinds
+        else:
             _refuse_unused_option(name, kind)
     _check_sources_of_vectors(options)
 
@@ -152,7 +160,7 @@ def _refuse_unused_option(name: str, kind: str) -> NoReturn:
 
 
 def _check_sources_of_vectors(options: Mapping[str, Any]) -> None:
-    """Raise ConfigError if vectors come from two sources, or if they are given and trained."""
+    """Raise ConfigError if vectors have two sources, or one and an option of their training."""
     sources = [f"--{name}" for name in ("embeddings", "checkpoint") if name in options]
     if len(sources) == 2:
         where = "--embeddings and --checkpoint"
@@ -164,8 +172,9 @@ def _check_sources_of_vectors(options: Mapping[str, Any]) -> None:
 
 
 def binary_kind(kind: str, options: Mapping[str, Any]) -> str:
-    """The kind of the tree that is built first: KIND of `--by top-of KIND`, or the kind itself.
+    """KIND of `--by top-of KIND`, which is the kind of the tree that is built first.
 
+    It is `kind` itself for all other kinds and options, such as classes by frequency.
     Raises ConfigError if `--by` is neither of `frequency` and `top-of` with a binary kind.
     """
     by = options.get("by", BINS)
@@ -255,12 +264,13 @@ KINDS["permuted"] = TreeKind(
 
 
 def _brown(source: TreeSource) -> Tree:
-    """Brown's tree of the transcripts, each with the end of sentence at its begin and at its end.
+    """Brown's tree of the transcripts, each with the end of sentence before and after it.
 
-    The first one is the end of the sentence before. Without it, nothing would follow the end of
-    sentence. Then its merges would lose nothing, and it would get a long code (UCLA's phones: 9
-    bits instead of 2).
+    The end of sentence before the first unit belongs to the sentence before. Without it, nothing
+    would follow an end of sentence. Then its merges would lose nothing, and it would get a long
+    code (UCLA's phones: 9 bits instead of 2).
     """
+    # The last unit of a sequence is the end of sentence.
     sequences = [[*sequence[-1:], *sequence] for sequence in source.sequences or ()]
     return Tree.brown(sequences, source.frequencies, source.units)
 

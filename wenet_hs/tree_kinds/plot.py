@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from rich.cells import cell_len
 
 from wenet_hs.text.units import show_unit
@@ -43,6 +45,8 @@ MARGIN = 12
 BASELINE = 4.5
 """From the middle of a row down to the line that its text stands on."""
 CHARACTER_WIDTH = 8.5
+"""About the width of a character of a label or a code."""
+FONT_SIZE = 13
 LINE_GAP = 4
 """Between the deepest level and the end of the dotted lines."""
 LABEL_GAP = 6
@@ -156,14 +160,17 @@ def _draw_lines(axes: "Axes", layout: TreeLayout) -> None:
     """Draw the edges of the tree, and a dotted line from each branch's end to its label."""
     from matplotlib.collections import LineCollection
 
-    edges = [[(e.x, e.y_parent), (e.x, e.y), (e.x_end, e.y)] for e in layout.edges]
+    edges = []
+    for edge in layout.edges:
+        edges.append([(edge.x, edge.y_parent), (edge.x, edge.y), (edge.x_end, edge.y)])
     widths = [edge.thickness * POINT for edge in layout.edges]
     axes.add_collection(
         LineCollection(edges, colors=INK, linewidths=widths, capstyle="butt", joinstyle="miter")
     )
+    dots = (0, (1, 4))  # no offset; a dot of one line width, a gap of four
     dotted = [[(row.x, row.y), (layout.x_end, row.y)] for row in layout.rows]
     axes.add_collection(
-        LineCollection(dotted, colors=FAINT, linewidths=0.8 * POINT, linestyles=(0, (1, 4)))
+        LineCollection(dotted, colors=FAINT, linewidths=0.8 * POINT, linestyles=dots)
     )
 
 
@@ -171,7 +178,7 @@ def _draw_texts(axes: "Axes", layout: TreeLayout) -> None:
     """Draw label, percentage and code of each row; the label of a unit is dark and upright."""
     families, missing = _choose_fonts(row.label for row in layout.rows)
     style: dict[str, Any] = {
-        "fontsize": 13 * POINT,
+        "fontsize": FONT_SIZE * POINT,
         "parse_math": False,
         "verticalalignment": "baseline",
     }
@@ -194,12 +201,12 @@ def _choose_fonts(labels: Iterable[str]) -> tuple[list[str], frozenset[str]]:
     """The font families that have the characters of the labels, and characters that none has.
 
     DejaVu Sans and Noto Sans come first, then the others by name. Fonts are opened only until all
-    characters are found. Without any character, the families are the first two that are installed.
+    characters are found. If no font has any of them, the families are the first two, as far as they
+    are installed.
     """
     from matplotlib.font_manager import fontManager
     from matplotlib.ft2font import FT2Font
 
-    lacking = set(map(ord, "".join(labels)))
     path_of_family = {}
     for font in fontManager.ttflist:
         is_upright = font.style == "normal"
@@ -210,14 +217,15 @@ def _choose_fonts(labels: Iterable[str]) -> tuple[list[str], frozenset[str]]:
     preferred: list[str] = [name for name in ("DejaVu Sans", "Noto Sans") if name in path_of_family]
     others = sorted(path_of_family.keys() - preferred)
     families = []
+    missing = set(map(ord, "".join(labels)))  # code points that no family so far has
     for name in [*preferred, *others]:
-        if not lacking:
+        if not missing:
             break
-        supported = lacking & set(FT2Font(path_of_family[name]).get_charmap())
+        supported = missing & set(FT2Font(path_of_family[name]).get_charmap())
         if supported:
             families.append(name)
-            lacking -= supported
-    return families or preferred, frozenset(map(chr, lacking))
+            missing -= supported
+    return families or preferred, frozenset(map(chr, missing))
 
 
 # ---- the layout
@@ -269,7 +277,7 @@ def layout_tree(tree: UnitTree, *, max_leaves: int) -> TreeLayout:
     levels = opened.levels()
     row_nodes = [node for node in levels if node not in opened.children]
     deepest = max(levels.values())
-    level_width = min(LEVEL_WIDTH, max(LEAST_LEVEL_WIDTH, TREE_WIDTH / max(1, deepest)))
+    level_width = _level_width(deepest)
     x = {node: MARGIN + level * level_width for node, level in levels.items()}
     y = {node: MARGIN + (index + 0.5) * ROW_HEIGHT for index, node in enumerate(row_nodes)}
     shares = {}
@@ -278,22 +286,28 @@ def layout_tree(tree: UnitTree, *, max_leaves: int) -> TreeLayout:
     num_leaves = tree.num_leaves()
     rows = []
     for node in row_nodes:
-        branches = opened.branches_of(node)
-        is_unit = node >= tree.num_inner
-        if is_unit:
-            label = unit_label(tree.units[node - tree.num_inner])
-        else:
-            label = _branches_label(len(branches), int(num_leaves[branches].sum()))
-        code = "" if node in opened.hidden else _cut(tree.code(node), MAX_CODE)
-        rows.append(TreeRow(label, format_share(shares[node]), code, is_unit, x[node], y[node]))
+        row = TreeRow(
+            label=_row_label(tree, node, opened.branches_of(node), num_leaves),
+            percent=format_share(shares[node]),
+            code="" if node in opened.hidden else _cut(tree.code(node), MAX_CODE),
+            is_unit=_is_unit(tree, node),
+            x=x[node],
+            y=y[node],
+        )
+        rows.append(row)
     edges = []
     for node in sorted(opened.children, reverse=True):  # children come before their parents
         children = opened.children[node]
-        y[node] = (y[children[0]] + y[children[-1]]) / 2
+        y[node] = (y[children[0]] + y[children[-1]]) / 2  # an opened node has no row of its own
         for child in children:
-            # With the square root, rare branches still differ in thickness.
-            thickness = LEAST_THICKNESS + (MOST_THICKNESS - LEAST_THICKNESS) * shares[child] ** 0.5
-            edges.append(TreeEdge(x[node], y[node], y[child], x[child], thickness))
+            edge = TreeEdge(
+                x=x[node],
+                y_parent=y[node],
+                y=y[child],
+                x_end=x[child],
+                thickness=_thickness(shares[child]),
+            )
+            edges.append(edge)
     x_end = MARGIN + deepest * level_width + LINE_GAP
     x_label = x_end + LABEL_GAP
     label_width = max(cell_len(row.label) for row in rows) * CHARACTER_WIDTH
@@ -311,6 +325,39 @@ def layout_tree(tree: UnitTree, *, max_leaves: int) -> TreeLayout:
         width=x_code + code_width + MARGIN,
         height=len(rows) * ROW_HEIGHT + 2 * MARGIN,
     )
+
+
+def _level_width(num_levels: int) -> float:
+    """The width of one level of a drawing: `LEVEL_WIDTH`, or less so that all fit `TREE_WIDTH`.
+
+    It is never less than `LEAST_LEVEL_WIDTH`, so that a very deep tree is wider.
+    """
+    if num_levels * LEVEL_WIDTH <= TREE_WIDTH:
+        return LEVEL_WIDTH
+    return max(LEAST_LEVEL_WIDTH, TREE_WIDTH / num_levels)
+
+
+def _is_unit(tree: UnitTree, node: int) -> bool:
+    """Whether a drawn node is a leaf; a number of `_rest_of`, which is negative, is none."""
+    return node >= tree.num_inner
+
+
+def _row_label(
+    tree: UnitTree, node: int, branches: Sequence[int], num_leaves: NDArray[np.int64]
+) -> str:
+    """The label of a row: its unit, or how many units are in the branches that it stands for.
+
+    `num_leaves` are those of each node of the tree.
+    """
+    if _is_unit(tree, node):
+        return unit_label(tree.units[node - tree.num_inner])
+    return _branches_label(len(branches), int(num_leaves[branches].sum()))
+
+
+def _thickness(share: float) -> float:
+    """How thick the line of a branch is; with the square root, rare branches still differ."""
+    thickness: float = LEAST_THICKNESS + (MOST_THICKNESS - LEAST_THICKNESS) * share**0.5
+    return thickness
 
 
 def _branches_label(num_branches: int, num_units: int) -> str:
@@ -399,17 +446,19 @@ def tree_page(tree: UnitTree, summary: str, table: Sequence[Sequence[str]] = ())
 def _page_data(tree: UnitTree) -> dict[str, Any]:
     """The data that the page's script draws, as JSON values.
 
-    `labels` has the readable text of a unit by its id, only where it differs from the name.
+    `rows` are the children of each inner node, `names` and `shares` belong to the units. `labels`
+    has the readable text of a unit by its id, only where it differs from the name.
     """
     labels = {}
     for unit_id, unit in enumerate(tree.units):
         label = unit_label(unit, longest=MAX_PAGE_LABEL)
         if label != unit:
             labels[unit_id] = label
+    shares = tree.shares[tree.num_inner :]
     return {
         "binary": isinstance(tree, Tree),
         "rows": tree.rows(),
         "names": tree.units,
-        "shares": [float(f"{share:.4g}") for share in tree.shares[tree.num_inner :]],
+        "shares": [float(f"{share:.4g}") for share in shares],  # four digits are enough to draw
         "labels": labels,
     }
