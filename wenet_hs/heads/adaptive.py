@@ -114,11 +114,15 @@ class AdaptiveHead(OutputHead):
         return self._node_smoothed_loss(hidden_ND, targets_N, smoothing=0.0)
 
     def _node_smoothed_loss(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
-        """(N,) nats: the divergence of the first softmax, and of the cluster's if there is one."""
+        """(N,) nats: the divergence of the first softmax, plus that of the target's cluster.
+
+        A target in the shortlist has no cluster.
+        """
         first_NC = self._first_log_probs(hidden_ND)
         ranks_N = self.rank_of_unit[targets_N]
         # The cluster of each target, or -1 for a target in the shortlist.
         cluster_N = torch.bucketize(ranks_N, self.starts, right=True) - 1
+        # The first softmax has the units of the shortlist by rank, then one entry per cluster.
         first_choices_N = torch.where(cluster_N < 0, ranks_N, self.cutoffs[0] + cluster_N)
         cost_N = divergence(first_NC, first_choices_N, smoothing)
         for cluster, rows_M in enumerate(self._rows_of_clusters(cluster_N)):

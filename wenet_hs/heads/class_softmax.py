@@ -147,7 +147,11 @@ class ClassHead(NodeHead):
     def _decisions(
         self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights
     ) -> tuple[Any, ...]:
-        """The arguments of `torch_cost_of_decisions` and of `kernels.classes.cost_of_decisions`."""
+        """The arguments of `torch_cost_of_decisions` and of `kernels.classes.cost_of_decisions`.
+
+        Returns: hidden, weight, bias, the decisions on the targets' paths, ε of node smoothing, and
+            whether the gradient of the weight is sparse.
+        """
         weight_ED, bias_E = self._weight_and_bias(hidden_ND.dtype)
         groups = group_decisions(self.tree, targets_N.cpu().numpy())
         is_sparse = self._is_sparse(weight_ED)

@@ -173,7 +173,8 @@ class PositionalEncoding(nn.Module):
         Those from 0 on are rows of the table. Others are computed, and so are all while torch
         compiles.
         """
-        # torch.export would fix the length of the table, and it would grow with each stream.
+        # With another offset the table would grow as long as a stream goes on. torch.export would
+        # fix its length.
         if torch.compiler.is_compiling() or not _is_zero(offset):
             return sinusoids(length, self.size, offset).to(device)[None]
         if length > len(self._table_TD) or self._table_TD.device != device:
@@ -194,6 +195,9 @@ class PositionalEncoding(nn.Module):
         self, x: Tensor, offset: int | Tensor = 0, cached: int = 0
     ) -> tuple[Tensor, Tensor]:
         """The input of the first layer, and the positions, both after dropout.
+
+        The input is x·√D + position ("abs_pos"), x·√D ("rel_pos"), or x ("no_pos", with positions
+        that are zero).
 
         Args:
             x: (B, T, D), frames or units from position `offset` on.

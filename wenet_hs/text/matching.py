@@ -90,8 +90,8 @@ class UnitMatcher:
     def _divide_composed(self, word: str) -> Division:
         """The longest unit at each position of a word in NFC.
 
-        A unit that is followed by a mark that is no unit is only taken if there is no other one.
-        Where no unit is, the code point is an unknown part.
+        A unit after which a mark comes that is no unit is only taken if no other unit fits there.
+        Where no unit fits, the code point is an unknown part.
         """
         spellings = self._composed
         parts = list[str]()

@@ -495,9 +495,9 @@ def _find_bpe_piece(unit: str, table: UnitTable) -> _UnitFault | None:
 def _find_several_letters(unit: str, table: UnitTable) -> _UnitFault | None:
     """The fault of a unit of several letters in a table without a space; None for other units.
 
-    It is a phone, as `aɪ`, or a word: their table has no space, because their transcripts have
-    spaces between units. A letter with its marks is one letter. Special and marked units are not
-    text, so they are no fault.
+    Such a unit is a phone, as `aɪ`, or a word. Tables of these have no space, because transcripts
+    have spaces between phones or words. A letter with its marks is one letter. Special and marked
+    units are not text, so they are no fault.
     """
     is_text = unit not in (*SPECIAL_UNITS, SOS, EOS, *table.marked_units)
     is_one_letter = regex.fullmatch(r"\X", unit) is not None

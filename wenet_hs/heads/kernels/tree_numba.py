@@ -136,7 +136,8 @@ def sort_by_node(
     """
     # NumPy has a radix sort for 16 bits and none for 32: sort by the lower half, then by the upper.
     order = np.argsort(nodes.astype(np.uint16), kind="stable")
-    if num_inner > 1 << 16:
+    has_upper_half = num_inner > 1 << 16
+    if has_upper_half:
         upper_half = (nodes >> 16).astype(np.uint16)
         order = order[np.argsort(upper_half[order], kind="stable")]
     sorted_nodes = nodes[order]
@@ -171,9 +172,8 @@ def _weight_gradient(hidden_ND, grad_N, decisions, order, starts, out_U, grad_KD
         while starts[node] >= (task + 1) * share:
             task += 1
             bounds[task] = node
-    for rest in range(
-        task + 1, _TASKS + 1
-    ):  # the last task with nodes ends there; others are empty
+    # The last task with nodes ends after all nodes; those after it have none.
+    for rest in range(task + 1, _TASKS + 1):
         bounds[rest] = num_touched
     for task in prange(_TASKS):
         for node in range(bounds[task], bounds[task + 1]):
@@ -344,7 +344,8 @@ def _costs_of_all_nodes(z_NI, targets_N, up, depths_V, leaves_2I, weights):  # t
                 depth += 1
                 above = up[above >> 1]
             # The term of all units: each node counts with the leaves under its children, because so
-            # many units turn left and right there.
+            # many units turn left and right there. Its cost is -left · log σ(z) - right · log σ(-z),
+            # with the derivative (left + right) · σ(z) - left.
             if on_all:
                 total = _ZERO
                 for i in range(num_inner):
