@@ -29,8 +29,9 @@ from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.modes import decode
 from wenet_hs.export.compare import greedy_ids
 from wenet_hs.export.graphs import chunk_window
-from wenet_hs.export.job import ExportOptions, export_model
+from wenet_hs.export.job import export_model
 from wenet_hs.export.onnx_files import OnnxFile, run_chunks
+from wenet_hs.export.options import ExportOptions
 from wenet_hs.frontends import Fbank
 from wenet_hs.manifest.data_list import read_data_list
 from wenet_hs.model.encoders.stack import EncoderStack

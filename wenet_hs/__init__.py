@@ -35,13 +35,20 @@ _MODULES = {
     "Transcript": "wenet_hs.recognizer",
     "load_model": "wenet_hs.recognizer",
 }
+"""Public name → the module that has it."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(importlib.import_module(_MODULES[name]), name)
-    raise AttributeError(f"module 'wenet_hs' has no attribute {name!r}")
+    """The object of this name, whose module is imported now. Python calls this for unknown names.
+
+    Raises AttributeError for a name that is not in `_MODULES`.
+    """
+    if name not in _MODULES:
+        raise AttributeError(f"module 'wenet_hs' has no attribute {name!r}")
+    module = importlib.import_module(_MODULES[name])
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:
+    """The public names, also those that are not imported yet, for `dir` and for completion."""
     return sorted(__all__)

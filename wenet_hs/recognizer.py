@@ -4,6 +4,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from numbers import Real
 from pathlib import Path
 
@@ -50,6 +51,11 @@ AudioSource = str | Path | bytes | tuple[AnySamples, float]
 
 _BATCH_SIZE = 8  # segments of long audio
 _NO_TEXT = Alternative(text="", score=0.0, units=())
+"""The only hypothesis for audio without speech."""
+
+
+def _ignore_progress(num_new: int, total: int) -> None:
+    """The default of `on_progress`: does nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,9 +78,15 @@ class Transcript:
     """
 
     def __repr__(self) -> str:
-        """Two lines: the text; duration, score and the numbers of hypotheses and units."""
-        units = "without times" if self.units is None else len(self.units)
-        return f"{self.text}\n{self.duration:.2f} s, score {self.score:.2f}, n-best {len(self.nbest)}, units {units}"
+        """Two lines: the text; duration, score and the numbers of hypotheses and timed units."""
+        num_units = "without times" if self.units is None else str(len(self.units))
+        facts = [
+            f"{self.duration:.2f} s",
+            f"score {self.score:.2f}",
+            f"n-best {len(self.nbest)}",
+            f"units {num_units}",
+        ]
+        return f"{self.text}\n{', '.join(facts)}"
 
 
 class Recognizer:
@@ -86,11 +98,14 @@ class Recognizer:
         options: DecodeOptions | None = None,
         lm: AnyLanguageModel | None = None,
     ) -> None:
-        """`options` are the options of the searches; `lm` has the weight `options.lm_weight`.
-
+        """
+        Args:
+            options: of the searches.
+            lm: a language model, with the weight `options.lm_weight`.
         Raises: ConfigError if the model or the language model does not support the options.
         """
-        self._experiment, self._lm = experiment, lm
+        self._experiment = experiment
+        self._lm = lm
         self.options = options or DecodeOptions()
         check_options(experiment.model, self.options, lm=lm)
         self._modes_used: set[str] = set()
@@ -98,11 +113,14 @@ class Recognizer:
     def stream(
         self, *, mode: str | None = None, endpoints: EndpointRules | None = None
     ) -> RecognitionStream:
-        """A stream of this model, which was trained with chunks; with those of `options`, or 16
-        frames and 4 chunks.
+        """A stream that recognises audio while it arrives, with a model trained with chunks.
 
-        mode: as for `transcribe`; it decodes each segment at its end.
+        Its chunks are those of `options`. By default they have 16 frames, and a frame sees 4 chunks
+        before its own.
 
+        Args:
+            mode: as for `transcribe`; it decodes each segment at its end.
+            endpoints: the rules for the end of a segment; None: the usual ones.
         Raises: ConfigError if the model or the mode cannot do this.
         """
         mode = mode or self._experiment.model.default_mode()
@@ -117,9 +135,7 @@ class Recognizer:
 
     @property
     def is_overfitted(self) -> bool:
-        """Whether the records of the training show over-fitting; the confidences are unreliable
-        then.
-        """
+        """Whether the training has over-fitted, by its records. The confidences are unreliable then."""
         return self._experiment.is_overfitted
 
     def transcribe(
@@ -142,27 +158,33 @@ class Recognizer:
         Raises: DataError if a file cannot be read; ConfigError if an option does not fit the mode
         or the model; ValueError for a wrong waveform or mode.
         """
-        mode, max_segment_s = self._check(mode, max_segment_s)
+        max_segment_s = self._limit_segment(max_segment_s)
+        mode = self._check_mode(mode)
         rate = self._experiment.frontend.rate
-        waveform_N = _read(source, rate)
+        waveform_N = _read_source(source, rate)
         duration_s = len(waveform_N) / rate
-        pieces = cut_waveform(waveform_N, rate, max_segment_s)
         name = str(source) if isinstance(source, str | Path) else "the audio"
-        if not pieces:
-            logger.warning("%s: no speech was found in %.3f s; its text is empty", name, duration_s)
 
-        def read(piece: Piece) -> Tensor:
+        def select_samples(piece: Piece) -> Tensor:
+            """The waveform of a piece; without an `end_s`, to the end."""
+            begin = round(piece.begin_s * rate)
             end = None if piece.end_s is None else round(piece.end_s * rate)
-            return waveform_N[round(piece.begin_s * rate) : end]
+            return waveform_N[begin:end]
 
-        segments = self._decode(read, pieces, mode, name) or [Segment(0.0, [_NO_TEXT])]
-        joined = join_segments(segments, self._experiment.tokenizer)
+        pieces = cut_waveform(waveform_N, rate, max_segment_s)
+        if pieces:
+            segments = self._decode(select_samples, pieces, mode, name)
+        else:
+            logger.warning("%s: no speech was found in %.3f s; its text is empty", name, duration_s)
+            segments = [Segment(0.0, [_NO_TEXT])]
+        whole = join_segments(segments, self._experiment.tokenizer)
+        best = whole.nbest[0]
         return Transcript(
-            text=joined.nbest[0].text,
-            score=joined.nbest[0].score,
-            nbest=tuple(joined.nbest),
+            text=best.text,
+            score=best.score,
+            nbest=tuple(whole.nbest),
             duration=duration_s,
-            units=None if joined.units is None else tuple(joined.units),
+            units=None if whole.units is None else tuple(whole.units),
         )
 
     def transcribe_recording(
@@ -173,7 +195,7 @@ class Recognizer:
         max_segment_s: float = DEFAULT_MAX_SEGMENT_S,
         vad: str = "energy",
         spans: Sequence[tuple[float, float]] | None = None,
-        on_progress: Callable[[int, int], None] = lambda done, total: None,
+        on_progress: Callable[[int, int], None] = _ignore_progress,
     ) -> TranscribedRecording:
         """The speech of a recording of any length, segment by segment, with words and confidence.
 
@@ -185,57 +207,56 @@ class Recognizer:
             spans: begin and end in seconds of the segments; None: speech is found.
             on_progress: called with the number of segments decoded since the last call, and with
                 their total number.
-        Raises: as `transcribe`.
+        Raises: as `transcribe`; DataError also for a segment of `spans` that has no audio.
         """
-        mode, max_segment_s = self._check(mode, max_segment_s)
+        max_segment_s = self._limit_segment(max_segment_s)
+        mode = self._check_mode(mode)
         if spans is None:
             duration_s, speech = find_speech(path, max_segment_s, vad)
-            groups = [[piece] for piece in speech]
+            pieces_of_segments = [[piece] for piece in speech]
         else:
             duration_s = read_duration(path)
-            for begin, end in spans:
-                if not begin < min(end, duration_s):
-                    fault = f"a segment from {begin:g} to {end:g} s has no audio in the {duration_s:.2f} s"
-                    raise DataError(path, fault, "correct its times, or give the whole recording")
-            groups = [
-                cut_span(path, begin, min(end, duration_s), max_segment_s) for begin, end in spans
-            ]
-        rate, tokenizer = self._experiment.frontend.rate, self._experiment.tokenizer
-        if not groups:
+            pieces_of_segments = _cut_spans(path, spans, duration_s, max_segment_s)
+        if not pieces_of_segments:
             logger.warning("%s: no speech was found in %.1f s", path, duration_s)
+        rate = self._experiment.frontend.rate
 
-        def read(piece: Piece) -> Tensor:
+        def read_piece(piece: Piece) -> Tensor:
+            """The waveform of a piece, from the file."""
             return read_audio(path, start=piece.begin_s, end=piece.end_s, sample_rate=rate)
 
-        pieces = [piece for group in groups for piece in group]
-        found = iter(self._decode(read, pieces, mode, str(path), on_progress))
-        joined = [join_segments([next(found) for _ in group], tokenizer) for group in groups]
-        segments = [
-            TranscribedSegment(
-                start=group[0].begin_s,
-                end=duration_s if group[-1].end_s is None else group[-1].end_s,
-                text=" ".join(filter(None, segment.nbest[0].text.split(" "))),
-                words=tuple(timed_parts(segment.units or (), tokenizer)),
-                confidence=mean_confidence(segment.units) if segment.units else None,
-            )
-            for group, segment in zip(groups, joined, strict=True)
-        ]
+        pieces = list(chain.from_iterable(pieces_of_segments))
+        # The pieces of the first segment, then those of the second one, and so on.
+        decoded = iter(self._decode(read_piece, pieces, mode, str(path), on_progress))
+        segments = []
+        for pieces_of_segment in pieces_of_segments:
+            decoded_pieces = list(islice(decoded, len(pieces_of_segment)))
+            segments.append(self._make_segment(pieces_of_segment, decoded_pieces, duration_s))
         return TranscribedRecording(
             media=Path(path), duration_s=duration_s, segments=place_segments(segments, duration_s)
         )
 
-    def _check(self, mode: str | None, max_segment_s: float) -> tuple[str, float]:
-        """The mode, and `max_segment_s` for this encoder.
+    def _check_mode(self, mode: str | None) -> str:
+        """The mode, or for None the default mode of the model.
 
-        Raise ConfigError or ValueError for wrong options; warn about them once per mode.
+        Raises ConfigError or ValueError if the mode does not fit the model or the options. Warns
+        about options once per mode.
         """
-        mode = mode or self._experiment.model.default_mode()
-        check_max_segment(max_segment_s)
+        model = self._experiment.model
+        mode = mode or model.default_mode()
         if mode not in self._modes_used:
-            check_options(self._experiment.model, self.options, [mode], self._lm)
-            warn_about_options(self._experiment.model, self.options, [mode])
+            check_options(model, self.options, [mode], self._lm)
+            warn_about_options(model, self.options, [mode])
             self._modes_used.add(mode)
-        return mode, limit_segment(max_segment_s, self._experiment.model.encoder.longest_s)
+        return mode
+
+    def _limit_segment(self, max_segment_s: float) -> float:
+        """`max_segment_s`, or the longest audio that the encoder reads if that is shorter; 0 stays 0.
+
+        Raises ConfigError if it is too short.
+        """
+        check_max_segment(max_segment_s)
+        return limit_segment(max_segment_s, self._experiment.model.encoder.longest_s)
 
     def _decode(
         self,
@@ -243,32 +264,88 @@ class Recognizer:
         pieces: Sequence[Piece],
         mode: str,
         name: str,
-        on_progress: Callable[[int, int], None] = lambda done, total: None,
+        on_progress: Callable[[int, int], None] = _ignore_progress,
     ) -> list[Segment]:
-        """The hypotheses of each piece. `read` returns the waveform (N,) of a piece."""
-        found = dict[Piece, Segment]()
-        seconds, max_batch_s = (
-            [piece.duration_s for piece in pieces],
-            self._experiment.model.encoder.max_batch_s,
-        )
-        self._experiment.frontend.warn_about_windows(name, seconds, CUT_AT_PAUSES)
+        """The hypotheses of each piece, in the order of `pieces`.
+
+        A silent piece has the empty text. One that is too short for the encoder has it too, and is
+        named in a warning.
+
+        Args:
+            read: returns the waveform (N,) of a piece.
+            name: of the audio, for messages.
+            on_progress: as for `transcribe_recording`; called after each batch.
+        Raises: ConfigError if the memory does not suffice.
+        """
+        encoder = self._experiment.model.encoder
+        frontend = self._experiment.frontend
+        durations_s = [piece.duration_s for piece in pieces]
+        frontend.warn_about_windows(name, durations_s, CUT_AT_PAUSES)
         job = DecodingJob(modes=(mode,), options=self.options, lm=self._lm)
-        for batch in plan_batches(pieces, _BATCH_SIZE, max_batch_s=max_batch_s):
-            begins = [f"{name} at {piece.begin_s:.1f} s" for piece in batch]
-            with out_of_memory_as_error(begins, batch[0].duration_s, "lower --max_segment_s"):
-                waves = {piece: wave for piece in batch if not is_silent(wave := read(piece))}
-                features = {
-                    piece: self._experiment.frontend.compute(wave) for piece, wave in waves.items()
-                }
-                decoded, too_short = decode_pieces(self._experiment, features, job)
+        segment_of = dict[Piece, Segment]()
+        for batch in plan_batches(pieces, _BATCH_SIZE, max_batch_s=encoder.max_batch_s):
+            places = [f"{name} at {piece.begin_s:.1f} s" for piece in batch]
+            longest_s = batch[0].duration_s  # batches begin with their longest piece
+            with out_of_memory_as_error(places, longest_s, "lower --max_segment_s"):
+                features = dict[Piece, Tensor]()
+                for piece in batch:
+                    wave_N = read(piece)
+                    if not is_silent(wave_N):
+                        features[piece] = frontend.compute(wave_N)
+                segments_by_mode, too_short = decode_pieces(self._experiment, features, job)
             if too_short:
                 shortest_s = min(piece.duration_s for piece in too_short)
                 logger.warning(
                     "%s: %.3f s is too short for the encoder: its text is empty", name, shortest_s
                 )
-            found |= {piece: segments[mode] for piece, segments in decoded.items()}
+            for piece, segments in segments_by_mode.items():
+                segment_of[piece] = segments[mode]
             on_progress(len(batch), len(pieces))
-        return [found.get(piece, Segment(piece.begin_s, [_NO_TEXT])) for piece in pieces]
+        return [segment_of.get(piece, Segment(piece.begin_s, [_NO_TEXT])) for piece in pieces]
+
+    def _make_segment(
+        self, pieces: Sequence[Piece], decoded: Sequence[Segment], duration_s: float
+    ) -> TranscribedSegment:
+        """A segment of a recording from the hypotheses of its successive pieces.
+
+        `duration_s`: of the recording, where a piece without an `end_s` ends.
+        """
+        tokenizer = self._experiment.tokenizer
+        whole = join_segments(decoded, tokenizer)
+        end_s = pieces[-1].end_s
+        words_of_text = [word for word in whole.nbest[0].text.split(" ") if word]
+        return TranscribedSegment(
+            start=pieces[0].begin_s,
+            end=duration_s if end_s is None else end_s,
+            text=" ".join(words_of_text),  # without the spaces of empty units
+            words=tuple(timed_parts(whole.units or (), tokenizer)),
+            confidence=mean_confidence(whole.units) if whole.units else None,
+        )
+
+
+def _cut_spans(
+    path: str | Path,
+    spans: Sequence[tuple[float, float]],
+    duration_s: float,
+    max_segment_s: float,
+) -> list[list[Piece]]:
+    """The pieces of each span (begin and end in seconds) of a recording, which has `duration_s`.
+
+    A span longer than `max_segment_s` is cut at pauses; 0: never. It ends at the end of the
+    recording at the latest. Raises DataError for a span that has no audio.
+    """
+    bounds = []
+    for begin_s, end_s in spans:
+        last_s = min(end_s, duration_s)
+        has_audio = begin_s < last_s  # False for NaN
+        if not has_audio:
+            raise DataError(
+                path,
+                f"a segment from {begin_s:g} to {end_s:g} s has no audio in the {duration_s:.2f} s",
+                "correct its times, or give the whole recording",
+            )
+        bounds.append((begin_s, last_s))
+    return [cut_span(path, begin_s, last_s, max_segment_s) for begin_s, last_s in bounds]
 
 
 def load_model(
@@ -279,11 +356,10 @@ def load_model(
     options: DecodeOptions | None = None,
     lm: str | Path | None = None,
 ) -> Recognizer:
-    """Load an experiment folder, ours or WeNet's (`train.yaml final.pt units.txt`), or a packed
-    model.
+    """Load a model to recognise speech: an experiment folder or a packed model.
 
     Args:
-        model_dir: the folder, a ZIP of `wenet-hs pack`, or `hf://user/name[@revision]`.
+        model_dir: a folder, ours or WeNet's (`train.yaml final.pt units.txt`) or a packed one, a ZIP of `wenet-hs pack`, or `hf://user/name[@revision]`.
         device: cpu, cuda, cuda:1 …, or auto for a GPU if there is one.
         checkpoint: weights instead of `final.pt`.
         options: options of the searches.
@@ -292,17 +368,20 @@ def load_model(
     Raises: CheckpointError, DataError or ConfigError naming the file that is missing, damaged or
         does not match.
     """
-    experiment = load_experiment(model_dir, checkpoint=checkpoint, device=find_device(str(device)))
-    model = (
-        None
-        if lm is None
-        else load_language_model(Path(lm), experiment.tokenizer, find_device(str(device)))
-    )
-    return Recognizer(experiment, options, model)
+    torch_device = find_device(str(device))
+    experiment = load_experiment(model_dir, checkpoint=checkpoint, device=torch_device)
+    language_model = None
+    if lm is not None:
+        language_model = load_language_model(Path(lm), experiment.tokenizer, torch_device)
+    return Recognizer(experiment, options, language_model)
 
 
-def _read(source: AudioSource, to_rate: int) -> Tensor:
-    """Any source → (samples,) float32 at `to_rate`."""
+def _read_source(source: AudioSource, to_rate: int) -> Tensor:
+    """The samples (N,) of a source, float32, at `to_rate` samples per second.
+
+    Raises DataError if a file cannot be read, ValueError for a tuple that is no waveform with its
+    rate.
+    """
     if not isinstance(source, tuple):
         return read_audio(source, sample_rate=to_rate)
     if len(source) != 2 or not isinstance(source[1], Real):

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from tone_models import MAX_PAUSE_S, PAUSES, STREAM, WHOLE, write_clips, write_tone_model
 
-from wenet_hs.export.job import ExportOptions, export_model
+from wenet_hs.export.job import export_model
+from wenet_hs.export.options import ExportOptions
 
 LENGTHS = [3, 5, 7, 9, 12, 14, 20, 4, 6, 10] * 4
 

@@ -20,8 +20,9 @@ from shared_exports import shared_folder
 
 from wenet_hs.bin import export
 from wenet_hs.export import job
-from wenet_hs.export.job import ExportOptions, warn_about_features
+from wenet_hs.export.checks import warn_about_differences
 from wenet_hs.export.onnx_files import OnnxFile
+from wenet_hs.export.options import ExportOptions
 from wenet_hs.manifest.data_list import write_data_list
 from wenet_hs.model.experiment import load_experiment
 from wenet_hs.text.tokenizer import make_tokenizer
@@ -134,7 +135,7 @@ def warnings(
     experiment = load_experiment(folder / "exp")
     experiment = replace(experiment, tokenizer=make_tokenizer("char", UnitTable.from_units(units)))
     caplog.clear()
-    warn_about_features(experiment, ExportOptions(model_dir="exp", out=Path("out"), **flags))
+    warn_about_differences(experiment, ExportOptions(model_dir="exp", out=Path("out"), **flags))
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
 

@@ -19,10 +19,11 @@ from torch import Tensor
 
 from wenet_hs.config.heads import HEADS, has_tree
 from wenet_hs.export.compare import greedy_ids
-from wenet_hs.export.graphs import _chunk_inputs, chunk_window
-from wenet_hs.export.job import ExportOptions, export_model
+from wenet_hs.export.graphs import chunk_window, example_chunk
+from wenet_hs.export.job import export_model
 from wenet_hs.export.modules import ChunkEncoder, LogProbs, OfflineCtc
 from wenet_hs.export.onnx_files import Graph, OnnxFile, run_chunks, write_graph
+from wenet_hs.export.options import ExportOptions
 from wenet_hs.model.encoders.stack import EncoderStack
 from wenet_hs.model.encoders.stream import encode_streamed
 from wenet_hs.model.experiment import Experiment, load_experiment
@@ -132,9 +133,7 @@ def test_streams_of_other_kinds(name: str, tmp_path: Path) -> None:
     encoder = model.encoder
     assert isinstance(encoder, EncoderStack)
     names = ["x", "offset", "required_cache_size", "attn_cache", "conv_cache", "attn_mask"]
-    inputs = dict(
-        zip(names, _chunk_inputs(encoder, torch.zeros(1, 9, NUM_BINS), chunk, (1,)), strict=True)
-    )
+    inputs = dict(zip(names, example_chunk(encoder, NUM_BINS, chunk, (1,)), strict=True))
     outputs = ["log_probs", "next_att_cache", "next_conv_cache"]
     write_graph(
         tmp_path, Graph("model.onnx", ChunkEncoder(encoder, model.ctc.head), inputs, outputs), {}

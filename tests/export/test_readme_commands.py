@@ -25,7 +25,10 @@ from pretrained_models import write_pretrained
 from shared_exports import Shared, shared_folder
 
 import wenet_hs
-from wenet_hs.export.job import ExportOptions, check_model, export_model, read_clips_to_compare
+from wenet_hs.export.checks import check_model
+from wenet_hs.export.clips import read_comparison_clips
+from wenet_hs.export.job import export_model
+from wenet_hs.export.options import ExportOptions
 from wenet_hs.export.readme import make_readme
 from wenet_hs.frontends.fbank import Fbank
 from wenet_hs.frontends.whisper_mel import WhisperMel
@@ -237,8 +240,8 @@ def test_clips_of_any_length_for_other_models(tmp_path: Path) -> None:
         tmp_path / "long.list", [Utterance(key="l", wav=str(tmp_path / "long.wav"), txt="a")]
     )
     options = ExportOptions(model_dir="exp", out=Path("out"), test_data=tmp_path / "long.list")
-    clips, features = read_clips_to_compare(load_experiment(tmp_path / "exp"), options)
-    assert [clip.key for clip in clips] == ["l"] and len(features[0]) == 3998
+    clips = read_comparison_clips(load_experiment(tmp_path / "exp"), options)
+    assert [clip.key for clip in clips.utterances] == ["l"] and len(clips.features[0]) == 3998
 
 
 @pytest.mark.parametrize("silence_s", [0.4, 1.0])

@@ -17,7 +17,8 @@ from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.decode.endpoints import EndpointRules
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.stream import RecognitionStream
-from wenet_hs.export.job import ExportOptions, check_model
+from wenet_hs.export.checks import check_model
+from wenet_hs.export.options import ExportOptions
 from wenet_hs.frontends import build_frontend
 from wenet_hs.model.build import build_model
 from wenet_hs.model.experiment import check_same_model, load_experiment

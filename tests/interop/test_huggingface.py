@@ -296,7 +296,7 @@ def test_a_fine_tuned_mms_without_adapter_files(mms: Path, capsys: Capsys) -> No
         (
             "tokenizer_config.json",
             {"pad_token": "<pad>"},
-            "config.json: pad_token_id is 0, but the tokenizer's pad token '<pad>' has the id -1; set",
+            "config.json: pad_token_id is 0, but the tokenizer's pad token '<pad>' has no id; set",
         ),
         ("vocab.json", {"<unk>": 1, "▁": 2, "a": 99}, "vocab.json: 9 tokens with ids to 99, but"),
         (

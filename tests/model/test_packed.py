@@ -27,7 +27,7 @@ from wenet_hs.bin import align, check_options, recognize, transcribe
 from wenet_hs.manifest.data_list import write_data_list
 from wenet_hs.model import packed as shared_model
 from wenet_hs.model.packed import MODEL_FILES, WEIGHTS, resolve_model
-from wenet_hs.share.card import PackOptions
+from wenet_hs.share.options import PackOptions
 from wenet_hs.share.pack import pack_model
 from wenet_hs.tree.errors import CheckpointError, ConfigError
 

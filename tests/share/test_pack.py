@@ -46,14 +46,11 @@ from wenet_hs.runs.record import (
     write_run,
 )
 from wenet_hs.score import Rules, report_to_json, score
-from wenet_hs.share.card import PackOptions, write_card
-from wenet_hs.share.pack import (
-    PRIVATE_PATH,
-    TRAINING_FILES,
-    blank_texts,
-    pack_model,
-    without_folders,
-)
+from wenet_hs.share.card import write_card
+from wenet_hs.share.edited_card import find_license
+from wenet_hs.share.options import PackOptions
+from wenet_hs.share.pack import pack_model
+from wenet_hs.share.privacy import BPE_PATHS, PRIVATE_PATH, blank_texts, without_folders
 from wenet_hs.text.tokenizer import bpe_units, train_bpe
 from wenet_hs.tree import load_tree
 from wenet_hs.tree.errors import CheckpointError, ConfigError, DataError
@@ -239,7 +236,7 @@ def test_a_bpe_model_is_packed_without_the_paths_of_its_training(tmp_path: Path)
         assert before.encode(line, out_type=str) == after.encode(line, out_type=str)
     assert bpe_units(packed) == bpe_units(bpe) and after.encode("A") == after.encode("a")
     ours = train_bpe(["ab ab abc", "cab bac"], 8)
-    blank_texts(memoryview(copy := bytearray(ours)), TRAINING_FILES)
+    blank_texts(memoryview(copy := bytearray(ours)), BPE_PATHS)
     assert copy == ours, "has no paths"
 
 
@@ -860,6 +857,33 @@ def test_the_licence_in_a_card_names_no_file_of_the_user(
         ):
             pack_model(options)
     assert not (tmp_path / "b").exists()
+
+
+def test_the_card_that_names_a_wrong_licence_is_named(tmp_path: Path) -> None:
+    """The edited card names none, and that of the packed model is wrong."""
+    model = write_model_folder(tmp_path / "exp")
+    packed = pack_model(PackOptions(model_dir=model, out=tmp_path / "a", license="mit"))
+    card = tmp_path / "card.md"
+    card.write_text("---\nlicense: unknown\n---\n")
+    assert find_license(packed, card) == "mit"
+    readme = packed / "README.md"
+    readme.write_text(readme.read_text("utf-8").replace('"mit"', '"our own"'), "utf-8")
+    with pytest.raises(DataError, match=r"a/README.md: license 'our own' is no SPDX name"):
+        find_license(packed, card)
+
+
+@pytest.mark.parametrize(
+    ("out", "push", "name", "reference"),
+    [
+        ("models/my.model-v1", None, "my.model-v1", "my.model-v1"),
+        ("my-model.ZIP", None, "my-model", "my-model.ZIP"),
+        ("my-model.md", None, "my-model", "my-model.zip"),
+        ("my-model.zip", "hf://user/name", "my-model", "hf://user/name"),
+    ],
+)
+def test_names_of_a_packed_model(out: str, push: str | None, name: str, reference: str) -> None:
+    options = PackOptions(model_dir=Path("exp"), out=Path(out), push=push)
+    assert (options.model_name, options.reference) == (name, reference)
 
 
 def test_flags_that_agree_with_a_card_and_other_names_in_it(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ import argparse
 
 from wenet_hs.base.options import add_options, read_options
 from wenet_hs.bin.main import main_of
-from wenet_hs.export.job import ExportOptions, export_model
+from wenet_hs.export.job import export_model
+from wenet_hs.export.options import ExportOptions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

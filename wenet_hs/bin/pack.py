@@ -16,7 +16,7 @@ import argparse
 
 from wenet_hs.base.options import add_options, read_options
 from wenet_hs.bin.main import main_of
-from wenet_hs.share.card import PackOptions
+from wenet_hs.share.options import PackOptions
 from wenet_hs.share.pack import pack_model
 
 

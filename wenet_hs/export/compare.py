@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exported files against PyTorch, on clips.
+"""Exported files against PyTorch: the outputs of both on clips, and their largest difference.
 
-Dimension key: T frames, F features, D width, V units.
+Dimension key: B batch, T input frames, F features, N samples, D width, V units, M positions of the
+decoder. T' are encoder frames.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -16,103 +17,199 @@ from torch.nn.utils.rnn import pad_sequence
 from wenet_hs.decode.rescoring import score_sequences
 from wenet_hs.export.graphs import CTC, DECODER, ENCODER, MODEL, chunk_window
 from wenet_hs.export.onnx_files import OnnxFile, run_chunks
+from wenet_hs.heads.base import OutputHead
 from wenet_hs.model.asr_model import AsrModel
-from wenet_hs.model.encoders.stack import EncoderStack
 from wenet_hs.model.encoders.stream import encode_streamed
 from wenet_hs.nn.layers import Chunk
-from wenet_hs.nn.transformer import BiTransformerDecoder
-
-Pairs = Iterator[tuple[Tensor, Tensor]]
-"""What PyTorch computes, and what onnxruntime computes from the file."""
+from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder
+from wenet_hs.text.units import SpecialIds
 
 open_onnx = lru_cache(maxsize=4)(OnnxFile)
 """A file is opened once."""
 
 
-def largest_difference(pairs: Pairs) -> float:
-    """Of all values, those beyond ±1 as a fraction of them; NaN if one is NaN."""
-    worst = torch.zeros(())
-    for expected, found in pairs:
-        worst = torch.maximum(worst, ((found - expected).abs() / expected.abs().clamp(min=1)).max())
-    return float(worst)
+@dataclass(frozen=True)
+class OutputPair:
+    """One output, as PyTorch and as onnxruntime compute it. Both have the same shape."""
 
-
-def log_probs_of(
-    folder: Path, model: AsrModel, features: Tensor, chunk: Chunk | None, name: str = MODEL
-) -> Tensor:
-    """features (T, F) or samples (N,) → (T', V) by the file NAME, or WeNet's two; of a stream all
-    whole chunks.
-    """
-    is_wenet = not (folder / name).exists()
-    file = open_onnx(folder / (ENCODER if is_wenet else name))
-    if chunk is not None:
-        found = run_chunks(file, features, *chunk_window(cast(EncoderStack, model.encoder), chunk))
-    else:
-        lengths = [torch.tensor([len(features)])] if len(file.inputs) == 2 else []
-        found = file.run(features[None], *lengths)[0][0]
-    return open_onnx(folder / CTC).run(found[None])[0][0] if is_wenet else found
-
-
-def greedy_ids(log_probs: Tensor, blank: int) -> list[int]:
-    """The units of the best alignment: log_probs (T, V)."""
-    return [
-        unit for unit in torch.unique_consecutive(log_probs.argmax(-1)).tolist() if unit != blank
-    ]
+    expected: Tensor
+    """By PyTorch."""
+    actual: Tensor
+    """By onnxruntime, from the file."""
 
 
 @torch.no_grad()
 def compare_outputs(
     folder: Path, model: AsrModel, clips: Sequence[Tensor], chunk: Chunk | None
-) -> Pairs:
-    """The pairs of all files of a folder.
+) -> Iterator[OutputPair]:
+    """The outputs of all files of a folder on clips, each beside that of PyTorch.
 
-    `clips`: features (T, F) or samples; of a stream each of a chunk or more.
+    These are the log-probabilities of CTC for each clip, followed by the scores of its best units
+    if the folder has a decoder. Then come those of two clips at a time, with padding, if the file
+    reads batches.
+
+    Args:
+        clips: at least one: features (T, F) or samples (N,); for a stream each of a chunk or more.
+        chunk: the chunks of a stream; None: whole utterances.
     """
     for features in clips:
-        given = features[None], torch.tensor([len(features)])
-        memory_1TD, _ = (
-            model.encode(*given) if chunk is None else encode_streamed(model.encoder, *given, chunk)
-        )
-        expected_TV, found_TV = (
-            model.ctc.log_probs(memory_1TD)[0],
-            log_probs_of(folder, model, features, chunk),
-        )
-        yield expected_TV[: len(found_TV)], found_TV  # of a stream its whole chunks
+        memory_1TD = _encode(model, features, chunk)
+        expected_TV = model.ctc.log_probs(memory_1TD)[0]
+        actual_TV = run_exported_ctc(folder, model, features, chunk)
+        # PyTorch also computes the incomplete last chunk of a stream.
+        yield OutputPair(expected_TV[: len(actual_TV)], actual_TV)
         if (folder / DECODER).exists():
-            ids = greedy_ids(expected_TV, model.ctc.blank) or [model.num_units - 1]
-            yield from _scores(open_onnx(folder / DECODER), model, memory_1TD, ids)
-    if (folder / MODEL).exists() and len(
-        (file := open_onnx(folder / MODEL)).inputs
-    ) == 2:  # batches, with padding
-        shorter = [clips[-1][: max(len(clips[-1]) // 2, model.encoder.min_frames)]] * (
-            len(clips) % 2
-        )
-        for pair in zip(clips[::2], [*clips[1::2], *shorter], strict=True):
-            features, lengths = (
-                pad_sequence(list(pair), batch_first=True),
-                torch.tensor([len(one) for one in pair]),
-            )
-            memory, memory_lengths = model.encode(features, lengths)
-            expected, found = (model.ctc.log_probs(memory), memory), file.run(features, lengths)
-            yield memory_lengths.float(), found[1].float()
-            for row, length in enumerate(memory_lengths.tolist()):
-                for values, other in zip(expected, (found[0], *found[2:]), strict=False):
-                    yield values[row, :length], other[row, :length]
+            last_unit = model.num_units - 1  # for a clip in which CTC finds no unit
+            ids = greedy_ids(expected_TV, model.ctc.blank) or [last_unit]
+            yield from _compare_decoder(open_onnx(folder / DECODER), model, memory_1TD, ids)
+    if (folder / MODEL).exists():
+        file = open_onnx(folder / MODEL)
+        if _reads_batches(file):
+            for two_clips in _pair_clips(clips, model.encoder.min_frames):
+                yield from _compare_batch(file, model, two_clips)
 
 
-def _scores(file: OnnxFile, model: AsrModel, memory_1TD: Tensor, ids: list[int]) -> Pairs:
-    """Per direction the log-probability of the units and the end, 0-dim."""
-    directions = [(*model.left, ids)]
+def largest_difference(pairs: Iterable[OutputPair]) -> float:
+    """The largest difference between a value of PyTorch and that of onnxruntime, at least 0.
+
+    The difference is absolute for values of PyTorch within ±1, and relative to the value beyond.
+    The result is NaN if a value is NaN.
+    """
+    largest = torch.zeros(())
+    for pair in pairs:
+        scale = pair.expected.abs().clamp(min=1)
+        differences = (pair.actual - pair.expected).abs() / scale
+        largest = torch.maximum(largest, differences.max())
+    return float(largest)
+
+
+def run_exported_ctc(
+    folder: Path, model: AsrModel, features: Tensor, chunk: Chunk | None, name: str = MODEL
+) -> Tensor:
+    """The log-probabilities (T', V) of CTC for one clip, by the files of an export.
+
+    The file NAME computes them. A folder for WeNet's runtime has no such file: there ENCODER and
+    CTC compute them one after the other.
+
+    Args:
+        features: (T, F) or samples (N,).
+        chunk: the chunks of a stream, of which the whole ones are computed; None: whole utterances.
+    """
+    if (folder / name).exists():
+        return _run_encoder(open_onnx(folder / name), model, features, chunk)
+    memory_TD = _run_encoder(open_onnx(folder / ENCODER), model, features, chunk)
+    return open_onnx(folder / CTC).run(memory_TD[None])[0][0]
+
+
+def _run_encoder(file: OnnxFile, model: AsrModel, features: Tensor, chunk: Chunk | None) -> Tensor:
+    """The first output of a file with an encoder for one clip, (T', D) or (T', V)."""
+    if chunk is not None:
+        window = chunk_window(model.encoder, chunk)
+        return run_chunks(file, features, window.length, window.shift)
+    inputs = [features[None]]
+    if _reads_batches(file):
+        inputs.append(torch.tensor([len(features)]))
+    return file.run(*inputs)[0][0]
+
+
+def _reads_batches(file: OnnxFile) -> bool:
+    """Whether a file reads batches of whole utterances: its inputs are `x` and `x_lens`."""
+    return len(file.inputs) == 2
+
+
+def greedy_ids(log_probs: Tensor, blank: int) -> list[int]:
+    """The units of the best alignment: the best of each frame, without repetitions and blanks.
+
+    log_probs: (T', V).
+    """
+    best_of_frames = log_probs.argmax(-1)
+    without_repetitions = torch.unique_consecutive(best_of_frames).tolist()
+    return [unit for unit in without_repetitions if unit != blank]
+
+
+def _encode(model: AsrModel, features: Tensor, chunk: Chunk | None) -> Tensor:
+    """The memory (1, T', D) of one clip by PyTorch; `chunk`: as a stream of such chunks."""
+    batch = features[None]
+    lengths_1 = torch.tensor([len(features)])
+    if chunk is None:
+        memory_1TD, _ = model.encode(batch, lengths_1)
+    else:
+        memory_1TD, _ = encode_streamed(model.encoder, batch, lengths_1, chunk)
+    return memory_1TD
+
+
+def _compare_decoder(
+    file: OnnxFile, model: AsrModel, memory_1TD: Tensor, ids: list[int]
+) -> Iterator[OutputPair]:
+    """The score of a hypothesis by the decoder.
+
+    If the model has a second decoder, that of the reversed hypothesis follows.
+    """
+    hyps_1M = torch.tensor([[model.special.sos, *ids]])
+    hyps_lens_1 = torch.tensor([hyps_1M.size(1)])
+    score_1MV, r_score_1MV = file.run(hyps_1M, hyps_lens_1, memory_1TD)
+    left_decoder, left_head = model.left
+    yield _compare_score(left_decoder, left_head, memory_1TD, ids, model.special, score_1MV)
     if isinstance(model.decoder, BiTransformerDecoder) and model.right_head is not None:
-        directions.append((model.decoder.right_decoder, model.right_head, ids[::-1]))
-    encoded, units = (
-        (memory_1TD, torch.tensor([memory_1TD.size(1)])),
-        torch.tensor([[model.special.sos, *ids]]),
-    )
-    outputs = file.run(units, torch.tensor([units.size(1)]), memory_1TD)
-    for (decoder, head, targets), log_probs_1MV in zip(directions, outputs, strict=False):
-        expected = score_sequences(decoder, head, encoded, [(0, targets)], model.special)[0]
-        yield (
-            torch.tensor(expected),
-            log_probs_1MV[0, range(units.size(1)), [*targets, model.special.eos]].sum(),
+        yield _compare_score(
+            model.decoder.right_decoder,
+            model.right_head,
+            memory_1TD,
+            ids[::-1],
+            model.special,
+            r_score_1MV,
         )
+
+
+def _compare_score(
+    decoder: TransformerDecoder,
+    head: OutputHead,
+    memory_1TD: Tensor,
+    ids: list[int],
+    special: SpecialIds,
+    log_probs_1MV: Tensor,
+) -> OutputPair:
+    """The log-probability of a hypothesis and its end, both 0-dim.
+
+    `log_probs_1MV`: of all units at each position, by the file.
+    """
+    memory = memory_1TD, torch.tensor([memory_1TD.size(1)])
+    only_row = 0
+    score = score_sequences(decoder, head, memory, [(only_row, ids)], special)[0]
+    targets = [*ids, special.eos]
+    log_probs_of_targets = log_probs_1MV[0, range(len(targets)), targets]
+    return OutputPair(torch.tensor(score), log_probs_of_targets.sum())
+
+
+def _pair_clips(clips: Sequence[Tensor], min_frames: int) -> Iterator[Sequence[Tensor]]:
+    """Two successive clips at a time.
+
+    Of an odd number, the last one is paired with its own first half, of at least `min_frames`.
+    """
+    paired = list(clips)
+    if len(clips) % 2 == 1:
+        last = clips[-1]
+        length_of_half = max(len(last) // 2, min_frames)
+        paired.append(last[:length_of_half])
+    for index in range(0, len(paired), 2):
+        yield paired[index : index + 2]
+
+
+def _compare_batch(
+    file: OnnxFile, model: AsrModel, clips: Sequence[Tensor]
+) -> Iterator[OutputPair]:
+    """The outputs for a padded batch: the lengths, then the log-probabilities of each clip.
+
+    The memory of each clip follows if the file has that output. Padding is not compared.
+    """
+    features = pad_sequence(list(clips), batch_first=True)
+    lengths_B = torch.tensor([len(clip) for clip in clips])
+    memory_BTD, memory_lengths_B = model.encode(features, lengths_B)
+    log_probs_BTV = model.ctc.log_probs(memory_BTD)
+    outputs = file.run(features, lengths_B)
+    has_memory = len(outputs) == 3
+    yield OutputPair(memory_lengths_B.float(), outputs[1].float())
+    for row, length in enumerate(memory_lengths_B.tolist()):
+        yield OutputPair(log_probs_BTV[row, :length], outputs[0][row, :length])
+        if has_memory:
+            yield OutputPair(memory_BTD[row, :length], outputs[2][row, :length])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which files a runtime needs of a model, with the names and metadata that it reads."""
+"""The ONNX files that a runtime needs of a model, with the names and metadata that it reads."""
 
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -18,155 +18,233 @@ from wenet_hs.export.onnx_files import Graph
 from wenet_hs.frontends.fbank import Fbank
 from wenet_hs.frontends.whisper_mel import WhisperMel
 from wenet_hs.model.asr_model import AsrModel
+from wenet_hs.model.encoders.base import SpeechEncoder
 from wenet_hs.model.encoders.pretrained import PretrainedEncoder
 from wenet_hs.model.encoders.stack import EncoderStack
 from wenet_hs.model.experiment import Experiment
 from wenet_hs.nn.layers import Chunk
 
 Runtime = Literal["onnxruntime", "sherpa", "wenet"]
-MODEL, ENCODER, CTC, DECODER = "model.onnx", "encoder.onnx", "ctc.onnx", "decoder.onnx"
-SHERPA_FEATURES = (16000, 80, 25.0, 10.0)
-"""Rate, Mel bins, and milliseconds of a window and between windows: what sherpa-onnx computes."""
-_WAVE, _FRAMES = (
-    8000,
-    300,
-)  # length of the examples: half a second of samples, three seconds of frames
+MODEL = "model.onnx"
+"""Encoder and CTC."""
+ENCODER = "encoder.onnx"
+"""Of WeNet's runtime only, with CTC in a file of its own."""
+CTC = "ctc.onnx"
+DECODER = "decoder.onnx"
+WHOLE_UTTERANCES = Chunk(size=-1, left=-1)
+"""What WeNet's runtime takes for a model without chunks."""
+_EXAMPLE_SAMPLES = 8000  # half a second at 16 kHz
+_EXAMPLE_FRAMES = 300  # input frames: three seconds
+_EXAMPLE_MEMORY = 30  # encoder frames
 
 
 def make_graphs(experiment: Experiment, runtime: Runtime, chunk: Chunk | None) -> list[Graph]:
-    """The files for a runtime; `chunk`: of a stream, None: whole utterances."""
-    model, width = experiment.model, experiment.frontend.width
-    with_decoder = runtime != "sherpa" and model.decoder is not None
-    memory = ["encoder_out"] if with_decoder else []
-    x = torch.zeros((2, _WAVE) if width == 1 else (2, _FRAMES, width))
+    """The files for a runtime.
+
+    WeNet's runtime has an encoder and a CTC layer, the others have both in one file. The decoder
+    has a file of its own, except for sherpa-onnx, which does not use it.
+
+    Args:
+        chunk: the chunks of a stream; None: whole utterances.
+    """
+    model = experiment.model
+    has_decoder_file = runtime != "sherpa" and model.decoder is not None
+    example = _example_input(experiment.frontend.width)
     if runtime == "wenet":
-        graphs = _wenet_graphs(model, x, chunk)
+        graphs = _wenet_graphs(model, example, chunk)
     elif chunk is not None:
-        encoder = cast(EncoderStack, model.encoder)
-        names = ["x", "offset", "required_cache_size", "attn_cache", "conv_cache", "attn_mask"]
-        inputs = dict(zip(names, _chunk_inputs(encoder, x, chunk, (1,)), strict=True))
-        outputs = ["log_probs", "next_att_cache", "next_conv_cache", *memory]
-        graphs = [
-            Graph(MODEL, ChunkEncoder(encoder, model.ctc.head, with_decoder), inputs, outputs)
-        ]
+        graphs = [_stream_graph(model, example, chunk, with_memory=has_decoder_file)]
     elif runtime == "sherpa" and isinstance(model.encoder, PretrainedEncoder):
-        graphs = [Graph(MODEL, WaveformCtc(model), {"x": x[:1]}, ["log_probs"], {"x": (1,)})]
+        waveform = {"x": example[:1]}
+        graphs = [Graph(MODEL, WaveformCtc(model), waveform, ["log_probs"], {"x": (1,)})]
     else:
-        inputs, outputs = (
-            {"x": x, "x_lens": torch.tensor([x.size(1)] * 2)},
-            ["log_probs", "log_probs_lens", *memory],
-        )
-        graphs = [
-            Graph(
-                MODEL,
-                OfflineCtc(model, with_decoder),
-                inputs,
-                outputs,
-                {"x": (0, 1), "x_lens": (0,)},
-            )
-        ]
-    return [*graphs, _rescorer(model)] if with_decoder else graphs
+        graphs = [_offline_graph(model, example, with_memory=has_decoder_file)]
+    if has_decoder_file:
+        graphs.append(_decoder_graph(model))
+    return graphs
 
 
-def _wenet_graphs(model: AsrModel, x: Tensor, chunk: Chunk | None) -> list[Graph]:
-    encoder = cast(EncoderStack, model.encoder)
-    names = ["chunk", "offset", "required_cache_size", "att_cache", "cnn_cache", "att_mask"]
-    inputs = [x[:1]] if chunk is None else _chunk_inputs(encoder, x, chunk, ())
-    module = WholeEncoder(encoder) if chunk is None else ChunkEncoder(encoder)
-    outputs, named = (
-        ["output", "r_att_cache", "r_cnn_cache"],
-        dict(zip(names, inputs, strict=False)),
+def _example_input(width: int) -> Tensor:
+    """A batch of two zero inputs: samples (2, N) for a width of 1, otherwise features (2, T, F)."""
+    if width == 1:
+        return torch.zeros(2, _EXAMPLE_SAMPLES)
+    return torch.zeros(2, _EXAMPLE_FRAMES, width)
+
+
+def _offline_graph(model: AsrModel, example: Tensor, *, with_memory: bool) -> Graph:
+    """MODEL for batches of whole utterances."""
+    outputs = ["log_probs", "log_probs_lens"]
+    if with_memory:
+        outputs.append("encoder_out")
+    return Graph(
+        name=MODEL,
+        module=OfflineCtc(model, with_memory),
+        inputs={"x": example, "x_lens": torch.tensor([example.size(1)] * 2)},
+        outputs=outputs,
+        dynamic={"x": (0, 1), "x_lens": (0,)},
     )
-    hidden = {"hidden": torch.zeros(1, 30, encoder.output_size)}
-    return [
-        Graph(ENCODER, module, named, outputs, {"chunk": (1,)}),
-        Graph(CTC, LogProbs(model.ctc.head), hidden, ["probs"], {"hidden": (1,)}),
-    ]
 
 
-def _rescorer(model: AsrModel) -> Graph:
+def _stream_graph(model: AsrModel, example: Tensor, chunk: Chunk, *, with_memory: bool) -> Graph:
+    """MODEL for one chunk of a stream; no dimension is dynamic."""
+    encoder = cast(EncoderStack, model.encoder)
+    names = ["x", "offset", "required_cache_size", "attn_cache", "conv_cache", "attn_mask"]
+    inputs = example_chunk(encoder, example.size(2), chunk, scalar_shape=(1,))
+    outputs = ["log_probs", "next_att_cache", "next_conv_cache"]
+    if with_memory:
+        outputs.append("encoder_out")
+    return Graph(
+        name=MODEL,
+        module=ChunkEncoder(encoder, model.ctc.head, with_memory),
+        inputs=dict(zip(names, inputs, strict=True)),
+        outputs=outputs,
+    )
+
+
+def _wenet_graphs(model: AsrModel, example: Tensor, chunk: Chunk | None) -> list[Graph]:
+    """ENCODER, of whole utterances or of one chunk, and CTC."""
+    encoder = cast(EncoderStack, model.encoder)
+    if chunk is None:
+        module: WholeEncoder | ChunkEncoder = WholeEncoder(encoder)
+        inputs = {"chunk": example[:1]}
+    else:
+        module = ChunkEncoder(encoder)
+        names = ["chunk", "offset", "required_cache_size", "att_cache", "cnn_cache", "att_mask"]
+        tensors = example_chunk(encoder, example.size(2), chunk, scalar_shape=())
+        inputs = dict(zip(names, tensors, strict=True))
+    encoder_graph = Graph(
+        name=ENCODER,
+        module=module,
+        inputs=inputs,
+        outputs=["output", "r_att_cache", "r_cnn_cache"],
+        dynamic={"chunk": (1,)},
+    )
+    ctc_graph = Graph(
+        name=CTC,
+        module=LogProbs(model.ctc.head),
+        inputs={"hidden": torch.zeros(1, _EXAMPLE_MEMORY, encoder.output_size)},
+        outputs=["probs"],
+        dynamic={"hidden": (1,)},
+    )
+    return [encoder_graph, ctc_graph]
+
+
+def _decoder_graph(model: AsrModel) -> Graph:
+    """DECODER for any number of hypotheses of one utterance; the example has two."""
     inputs = {
         "hyps": torch.full((2, 8), model.special.sos),
         "hyps_lens": torch.tensor([8, 5]),
-        "encoder_out": torch.zeros(1, 30, model.encoder.output_size),
+        "encoder_out": torch.zeros(1, _EXAMPLE_MEMORY, model.encoder.output_size),
     }
-    free = {"hyps": (0, 1), "hyps_lens": (0,), "encoder_out": (1,)}
-    return Graph(DECODER, Rescorer(model), inputs, ["score", "r_score"], free)
-
-
-def _chunk_inputs(
-    encoder: EncoderStack, x: Tensor, chunk: Chunk, scalar: tuple[int, ...]
-) -> list[Tensor]:
-    kept, caches = chunk.size * chunk.left, encoder.new_caches()
-    (_, num_heads, _, both), (_, num_before, size) = (
-        caches[0].attention.shape,
-        caches[0].convolution.shape,
+    return Graph(
+        name=DECODER,
+        module=Rescorer(model),
+        inputs=inputs,
+        outputs=["score", "r_score"],
+        dynamic={"hyps": (0, 1), "hyps_lens": (0,), "encoder_out": (1,)},
     )
+
+
+def example_chunk(
+    encoder: EncoderStack, num_features: int, chunk: Chunk, scalar_shape: tuple[int, ...]
+) -> list[Tensor]:
+    """Example inputs of a `ChunkEncoder`, in the order of its arguments.
+
+    Args:
+        num_features: features per input frame, F.
+        scalar_shape: of the offset and the cache size, which WeNet's runtime gives as (), the
+            others as (1,).
+    """
+    window = chunk_window(encoder, chunk)
+    num_cached = chunk.size * chunk.left
+    cache_of_layers = encoder.new_caches()
+    _, num_heads, _, keys_values_size = cache_of_layers[0].attention.shape
+    _, num_past_inputs, width = cache_of_layers[0].convolution.shape
+    num_layers = len(cache_of_layers)
     return [
-        x.new_zeros(1, chunk_window(encoder, chunk)[0], x.size(2)),
-        *(torch.full(scalar, kept), torch.full(scalar, kept)),
-        torch.zeros(len(caches), num_heads, kept, both),
-        torch.zeros(len(caches), 1, size, num_before),
-        torch.ones(1, 1, kept + chunk.size, dtype=torch.bool),
+        torch.zeros(1, window.length, num_features),
+        torch.full(scalar_shape, num_cached),  # offset
+        torch.full(scalar_shape, num_cached),  # required_cache_size
+        torch.zeros(num_layers, num_heads, num_cached, keys_values_size),
+        torch.zeros(num_layers, 1, width, num_past_inputs),
+        torch.ones(1, 1, num_cached + chunk.size, dtype=torch.bool),
     ]
 
 
-def chunk_window(encoder: EncoderStack, chunk: Chunk) -> tuple[int, int]:
-    """Input frames of a chunk, and from one chunk to the next."""
-    return (chunk.size - 1) * encoder.stride + encoder.min_frames, chunk.size * encoder.stride
+class ChunkWindow(NamedTuple):
+    """The input frames from which the chunks of a stream are computed."""
+
+    length: int
+    """Of one chunk."""
+    shift: int
+    """From one chunk to the next; neighbouring chunks may share frames."""
 
 
-def metadata_of(experiment: Experiment, chunk: Chunk | None) -> dict[str, object]:
-    """What the runtimes read, and `feature_profile`, for every file."""
-    model, width = experiment.model, experiment.frontend.width
+def chunk_window(encoder: SpeechEncoder, chunk: Chunk) -> ChunkWindow:
+    """How many input frames a chunk needs, and after how many the next one begins."""
+    return ChunkWindow(
+        length=(chunk.size - 1) * encoder.stride + encoder.min_frames,
+        shift=chunk.size * encoder.stride,
+    )
+
+
+def collect_metadata(experiment: Experiment, chunk: Chunk | None) -> dict[str, object]:
+    """The metadata of each file of an export: what the runtimes read, and `feature_profile`.
+
+    Models with Whisper's features also have the silence after the audio and the longest audio.
+    Models of our own encoders also have what streams and WeNet's runtime need.
+
+    Args:
+        chunk: the chunks of a stream; None: whole utterances.
+    """
+    model = experiment.model
     encoder = model.encoder
-    found = {
+    frontend = experiment.frontend
+    metadata: dict[str, object] = {
         # fire_red_asr_ctc checks its type; wenet_ctc, which has the same inputs and outputs, does
         # not check it.
         "model_type": "fire-red-asr-2-ctc" if chunk is None else "wenet_ctc",
-        **{"version": 1, "model_author": "wenet_hs", "comment": "wenet-hs export", "url": ""},
-        **{"vocab_size": model.num_units, "subsampling_factor": encoder.stride},
-        **{
-            "cmvn_mean": ",".join("0" * width),
-            "cmvn_inv_stddev": ",".join("1" * width),
-        },  # CMVN is in the graph
-        "feature_profile": features_name(experiment),
+        "version": 1,
+        "model_author": "wenet_hs",
+        "comment": "wenet-hs export",
+        "url": "",
+        "vocab_size": model.num_units,
+        "subsampling_factor": encoder.stride,
+        # The graph contains CMVN, so the runtime reads a mean and a factor without an effect.
+        "cmvn_mean": ",".join(["0"] * frontend.width),
+        "cmvn_inv_stddev": ",".join(["1"] * frontend.width),
+        "feature_profile": describe_features(experiment),
     }
-    if isinstance(experiment.frontend, WhisperMel):
-        found["silence_frames"] = experiment.frontend.silence_frames
-        found["longest_s"] = experiment.frontend.window_s
-    if isinstance(encoder, EncoderStack):  # of streams, and of WeNet's runtime
-        cache, (size, left) = encoder.new_caches()[0], chunk or (-1, -1)
-        found |= {
-            "head": cache.attention.size(1),
-            "num_blocks": encoder.num_layers,
-            "output_size": encoder.output_size,
-        }
-        found |= {
-            "cnn_module_kernel": cache.convolution.size(1) + 1,
-            "right_context": encoder.min_frames - 1,
-        }
-        found |= {"subsampling_rate": encoder.stride, "chunk_size": size, "left_chunks": left}
-        found |= {"sos_symbol": model.special.sos, "eos_symbol": model.special.eos}
-        found |= {"is_bidirectional_decoder": int(model.right_head is not None)}
-    return found
+    if isinstance(frontend, WhisperMel):
+        metadata["silence_frames"] = frontend.silence_frames
+        metadata["longest_s"] = frontend.window_s
+    if isinstance(encoder, EncoderStack):
+        cache = encoder.new_caches()[0]
+        stated_chunk = WHOLE_UTTERANCES if chunk is None else chunk
+        metadata["head"] = cache.attention.size(1)
+        metadata["num_blocks"] = encoder.num_layers
+        metadata["output_size"] = encoder.output_size
+        metadata["cnn_module_kernel"] = cache.convolution.size(1) + 1
+        metadata["right_context"] = encoder.min_frames - 1
+        metadata["subsampling_rate"] = encoder.stride
+        metadata["chunk_size"] = stated_chunk.size
+        metadata["left_chunks"] = stated_chunk.left
+        metadata["sos_symbol"] = model.special.sos
+        metadata["eos_symbol"] = model.special.eos
+        metadata["is_bidirectional_decoder"] = int(model.right_head is not None)
+    return metadata
 
 
-def feature_sizes(frontend: Fbank) -> tuple[int, int, float, float]:
-    """Rate, Mel bins, and milliseconds of a window and between windows."""
-    window_ms, shift_ms = frontend.window_ms
-    return frontend.rate, frontend.width, window_ms, shift_ms
+def describe_features(experiment: Experiment) -> str:
+    """What computes the input of a model, such as `wenet`, `WhisperMel` or `Waveform`.
 
-
-def features_name(experiment: Experiment) -> str:
-    """What computes the input: the profile of the features, with their sizes if these are unusual,
-    or a class.
+    It is the profile of log-Mel features, and the name of the class of another frontend. A profile
+    with an unusual rate or window is followed by them: `wenet, 8000 Hz, 25 ms, 10 ms`.
     """
     frontend = experiment.frontend
     if not isinstance(frontend, Fbank):
         return type(frontend).__name__
-    if (frontend.rate, *frontend.window_ms) == (16000, 25.0, 10.0):
+    window_ms, shift_ms = frontend.window_ms
+    if (frontend.rate, window_ms, shift_ms) == (16000, 25.0, 10.0):
         return frontend.profile
-    return "{}, {} Hz, {:g} ms, {:g} ms".format(
-        frontend.profile, frontend.rate, *frontend.window_ms
-    )
+    return f"{frontend.profile}, {frontend.rate} Hz, {window_ms:g} ms, {shift_ms:g} ms"

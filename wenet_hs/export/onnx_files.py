@@ -34,7 +34,7 @@ class Graph(NamedTuple):
     outputs: Sequence[str]
     """Names in the order of the module's outputs."""
     dynamic: Mapping[str, Sequence[int]] = {}
-    """Input → its dimensions of any size."""
+    """Name of an input → its dimensions of any size."""
 
 
 def check_exporter_installed() -> None:
@@ -47,20 +47,38 @@ def check_exporter_installed() -> None:
 
 
 def write_graph(folder: Path, graph: Graph, metadata: Mapping[str, object]) -> None:
-    """Writes FOLDER/NAME.
+    """Writes FOLDER/NAME with the texts of `metadata`; puts the module into evaluation mode.
 
-    Raises ConfigError if the module cannot be exported, OSError as `open_atomic`.
+    Raises ConfigError if the module has too many weights for a file or cannot be exported, and
+    OSError as `open_atomic`.
     """
-    size = sum(value.nbytes for value in graph.module.parameters())
-    if size >= _MAX_BYTES:
+    num_bytes = sum(parameter.nbytes for parameter in graph.module.parameters())
+    if num_bytes >= _MAX_BYTES:
         raise ConfigError(
             graph.name,
-            f"{size / 1e9:.1f} GB of weights",
+            f"{num_bytes / 1e9:.1f} GB of weights",
             "ONNX files of one part have at most 2 GB",
         )
-    free = {name: {axis: Dim.DYNAMIC for axis in axes} for name, axes in graph.dynamic.items()}
+    program = _export_program(graph)
+    proto = program.model_proto
+    for name, value in metadata.items():
+        proto.metadata_props.add(key=name, value=str(value))
+    with open_atomic(folder / graph.name) as file:
+        file.write(proto.SerializeToString())
+
+
+def _export_program(graph: Graph) -> torch.onnx.ONNXProgram:
+    """The module of a graph as ONNX, in evaluation mode.
+
+    Raises ConfigError with the cause if the exporter fails: it raises exceptions of several
+    packages, depending on the part of the model.
+    """
+    dynamic_shapes: list[dict[int, Any] | None] = []
+    for name in graph.inputs:
+        of_any_size = {dimension: Dim.DYNAMIC for dimension in graph.dynamic.get(name, ())}
+        dynamic_shapes.append(of_any_size or None)  # None: the shape of the example is fixed
     try:
-        with torch.no_grad(), _quiet():
+        with torch.no_grad(), _without_warnings():
             program = torch.onnx.export(
                 graph.module.eval(),
                 tuple(graph.inputs.values()),
@@ -68,22 +86,20 @@ def write_graph(folder: Path, graph: Graph, metadata: Mapping[str, object]) -> N
                 opset_version=OPSET,
                 input_names=list(graph.inputs),
                 output_names=list(graph.outputs),
-                dynamic_shapes=tuple(free.get(name) for name in graph.inputs),
+                dynamic_shapes=tuple(dynamic_shapes),
                 external_data=False,
                 verbose=False,
             )
-    except Exception as error:  # of several packages, by the part of the model
+    except Exception as error:
         cause = error.__cause__ or error
-        found = (
-            f"the model cannot be exported ({type(cause).__name__}: {one_line(Exception(cause))})"
-        )
-        raise ConfigError(graph.name, found, "docs/export.md says which models can") from error
-    assert program is not None
-    proto = program.model_proto
-    for name, value in metadata.items():
-        proto.metadata_props.add(key=name, value=str(value))
-    with open_atomic(folder / graph.name) as file:
-        file.write(proto.SerializeToString())
+        reason = f"{type(cause).__name__}: {one_line(cause)}"
+        raise ConfigError(
+            graph.name,
+            f"the model cannot be exported ({reason})",
+            "docs/export.md says which models can",
+        ) from error
+    assert program is not None  # without a file name, the exporter returns the program
+    return program
 
 
 class OnnxFile:
@@ -99,47 +115,63 @@ class OnnxFile:
             str(path), options, providers=["CPUExecutionProvider"]
         )
         self.inputs: dict[str, list[Any]] = {
-            one.name: one.shape for one in self.session.get_inputs()
+            argument.name: argument.shape for argument in self.session.get_inputs()
         }
         """Name → shape; a dimension of any size is a string."""
 
     def run(self, *inputs: Tensor) -> list[Tensor]:
-        """The outputs for inputs in the order of the file."""
-        given = {name: value.numpy() for name, value in zip(self.inputs, inputs, strict=True)}
-        return [torch.from_numpy(np.asarray(output)) for output in self.session.run(None, given)]
+        """The outputs in the order of the file, for all inputs in the order of the file."""
+        arrays = {name: tensor.numpy() for name, tensor in zip(self.inputs, inputs, strict=True)}
+        all_outputs = None
+        outputs = self.session.run(all_outputs, arrays)
+        return [torch.from_numpy(np.asarray(output)) for output in outputs]
 
 
 def run_chunks(file: OnnxFile, features: Tensor, window: int, shift: int) -> Tensor:
-    """The first output for all whole chunks of a stream, as sherpa-onnx and WeNet call such a file.
+    """The first output for all whole chunks of a stream, (T', …), one chunk after the other.
+
+    It calls the file as sherpa-onnx and WeNet's runtime do: an offset of S, the number of cached
+    frames, begins a stream, and the mask is false for cached frames before its beginning.
 
     Args:
         file: of a `ChunkEncoder`.
-        features: (T, F).
-        window: input frames of a chunk; shift: from one chunk to the next.
-    Returns: (T', …).
+        features: (T, F), at least one chunk.
+        window: input frames of a chunk.
+        shift: input frames from one chunk to the next.
     """
-    _, offset_shape, _, attention_shape, convolution_shape, mask_shape = file.inputs.values()
-    kept, size = attention_shape[2], mask_shape[2] - attention_shape[2]
-    caches, found = [torch.zeros(attention_shape), torch.zeros(convolution_shape)], []
-    for number, begin in enumerate(range(0, len(features) - window + 1, shift)):
-        exists_S = torch.arange(kept + size) >= kept - number * size
-        scalars = (torch.full(offset_shape, value) for value in (kept + number * size, kept))
-        outputs = file.run(
-            features[None, begin : begin + window], *scalars, *caches, exists_S[None, None]
+    _, offset_shape, _, att_cache_shape, cnn_cache_shape, mask_shape = file.inputs.values()
+    num_cached = att_cache_shape[2]
+    chunk_size = mask_shape[2] - num_cached
+    required_cache_size = torch.full(offset_shape, num_cached)
+    att_cache = torch.zeros(att_cache_shape)
+    cnn_cache = torch.zeros(cnn_cache_shape)
+    outputs_of_chunks = []
+    first_frames = range(0, len(features) - window + 1, shift)
+    for number, begin in enumerate(first_frames):
+        num_before = number * chunk_size  # encoder frames of the chunks before
+        # Only the last `num_before` cached frames exist: the stream began with the first of them.
+        exists_S = torch.arange(num_cached + chunk_size) >= num_cached - num_before
+        first_output, att_cache, cnn_cache, *_ = file.run(
+            features[None, begin : begin + window],
+            torch.full(offset_shape, num_cached + num_before),
+            required_cache_size,
+            att_cache,
+            cnn_cache,
+            exists_S[None, None],
         )
-        caches = outputs[1:3]
-        found.append(outputs[0][0])
-    return torch.cat(found)
+        outputs_of_chunks.append(first_output[0])
+    return torch.cat(outputs_of_chunks)
 
 
 def quantize(path: Path) -> Path:
-    """Writes NAME.int8.onnx beside NAME.onnx: weights of the matrix products as 8-bit integers,
-    same metadata.
+    """Writes NAME.int8.onnx beside NAME.onnx and returns its path.
+
+    The weights of the matrix products are 8-bit integers in it; its metadata are the same.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     quantized = path.with_suffix(".int8.onnx")
-    with _quiet():
+    with _without_warnings():
         quantize_dynamic(
             path, quantized, weight_type=QuantType.QInt8, op_types_to_quantize=_INT8_OPERATORS
         )
@@ -147,15 +179,16 @@ def quantize(path: Path) -> Path:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the messages of the exporter about each constant, and about packages that are not
-    installed.
+def _without_warnings() -> Iterator[None]:
+    """No warnings and no log messages up to level WARNING within the block.
+
+    The exporter has one about each constant, and about packages that are not installed.
     """
-    before = logging.root.manager.disable
+    level_before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(before)
+        logging.disable(level_before)

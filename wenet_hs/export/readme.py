@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 
-from wenet_hs.export.graphs import Runtime, features_name
+from wenet_hs.export.graphs import WHOLE_UTTERANCES, Runtime, describe_features
 from wenet_hs.model.experiment import Experiment
 from wenet_hs.nn.layers import Chunk
 
@@ -36,6 +36,7 @@ _DECODE_WAV = (
     "python examples/runtime/decode_wav.py THIS_FOLDER clip.wav    # in the folder of wenet_hs"
 )
 _DECODE_WAV_FEATURES = ("wenet", "sherpa", "Waveform", "WhisperMel")
+"""The features that examples/runtime/decode_wav.py computes."""
 
 
 def make_readme(
@@ -44,34 +45,44 @@ def make_readme(
     chunk: Chunk | None,
     results: Sequence[str],
 ) -> str:
-    """The text of the file.
+    """The text of the file: what was exported, the command that runs it, and the comparison.
 
     Args:
-        chunk: of a stream; None: whole utterances.
+        chunk: the chunks of a stream; None: whole utterances.
         results: lines about the comparison with PyTorch.
     """
     command = _command(experiment, runtime, chunk)
-    kind = "whole utterances"
-    if chunk is not None:
+    if chunk is None:
+        kind = "whole utterances"
+    else:
         kind = f"chunks of {chunk.size} encoder frames that see {chunk.left} chunks before"
     return _TEXT.format(
         runtime=runtime,
         kind=kind,
-        features=features_name(experiment),
-        command=f"    {command}" if command else _NO_COMMAND,
+        features=describe_features(experiment),
+        command=_NO_COMMAND if command is None else f"    {command}",
         results="\n".join(f"- {line}" for line in results),
     )
 
 
 def _command(experiment: Experiment, runtime: Runtime, chunk: Chunk | None) -> str | None:
-    """What recognises clip.wav; None if no known program computes the features."""
-    features = features_name(experiment)
-    frontend = experiment.frontend
+    """The command that recognises clip.wav with the exported files.
+
+    It is a program of the runtime, or decode_wav.py for onnxruntime. None if that does not compute
+    the features of the model.
+    """
     if runtime == "wenet":
-        size, left = chunk or (-1, -1)
-        return _WENET.format(bins=frontend.width, rate=frontend.rate, chunk=size, left=left)
+        frontend = experiment.frontend
+        stated_chunk = WHOLE_UTTERANCES if chunk is None else chunk
+        return _WENET.format(
+            bins=frontend.width,
+            rate=frontend.rate,
+            chunk=stated_chunk.size,
+            left=stated_chunk.left,
+        )
     if runtime == "sherpa" and chunk is not None:
         return _SHERPA_STREAM.format(chunk=chunk.size, left=chunk.left)
+    features = describe_features(experiment)
     if runtime == "sherpa":
         return _SHERPA_OFFLINE.format(slot=_SHERPA_SLOTS[features])
     return _DECODE_WAV if features in _DECODE_WAV_FEATURES else None

@@ -7,6 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from wenet_hs.config.load import load_config
+from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.model.asr_model import AsrModel
 from wenet_hs.model.build import build_model, state_cmvn
 from wenet_hs.model.checkpoint import load_weights
@@ -37,18 +38,12 @@ def load_wenet_model(
     else:
         weights = read_model_weights(final_pt)
     num_units = require_num_units(weights.state, weights.where)
-    # Its `special_tokens`, or <sos/eos> = V - 1 by its old convention.
-    ids = {
-        str(name): unit_id for name, unit_id in (config.tokenizer_conf.special_tokens or {}).items()
-    }
-    blank = ids.get(BLANK, config.ctc_conf.ctc_blank_id or 0)
-    special = SpecialIds(
-        blank, ids.get(UNK), ids.get(SOS, num_units - 1), ids.get(EOS, num_units - 1)
-    )
-    if not max(special.blank, special.sos, special.eos) < num_units:
-        found = f"{num_units} units, but {train_yaml} has special ids {special}"
+    special = _find_special_ids(config, num_units)
+    if max(special.blank, special.sos, special.eos) >= num_units:
         raise CheckpointError(
-            weights.where, found, "use the train.yaml with which these weights were trained"
+            weights.where,
+            f"{num_units} units, but {train_yaml} has special ids {special}",
+            "use the train.yaml with which these weights were trained",
         )
     model = build_model(
         config,
@@ -61,4 +56,22 @@ def load_wenet_model(
     return model.eval()
 
 
-load_model = load_wenet_model  # the name that scripts import; `wenet_hs.load_model` loads a folder for recognition
+load_model = load_wenet_model
+"""The name that scripts import; `wenet_hs.load_model` loads a folder for recognition."""
+
+
+def _find_special_ids(config: ExperimentConfig, num_units: int) -> SpecialIds:
+    """The ids of the special units, as `special_tokens` of the config states them.
+
+    Where it does not, they follow WeNet's old convention: the last unit is <sos/eos>, the blank is
+    `ctc_blank_id` or 0, and there is no <unk>.
+    """
+    stated_ids = config.tokenizer_conf.special_tokens or {}
+    ids = {str(name): unit_id for name, unit_id in stated_ids.items()}
+    last_unit = num_units - 1
+    return SpecialIds(
+        blank=ids.get(BLANK, config.ctc_conf.ctc_blank_id or 0),
+        unk=ids.get(UNK),
+        sos=ids.get(SOS, last_unit),
+        eos=ids.get(EOS, last_unit),
+    )
