@@ -335,9 +335,10 @@ class AsrModel(nn.Module):
         """
         weights = self.loss_weights
         if weights.ctc >= 1:
+            zero_loss = _zero_loss(memory)
             return _AttentionLosses(
-                attention=_zero_loss(memory),
-                guide=_zero_loss(memory),
+                attention=zero_loss,
+                guide=zero_loss,
                 num_correct=_zero_count(memory),
                 nll=torch.full((), math.nan, device=memory.device),
             )
@@ -415,11 +416,13 @@ class AsrModel(nn.Module):
             layer_outputs: the output of the inner layer, (B, T', D), by its number; or empty.
         """
         if self.loss_weights.ctc <= 0:
+            zero_loss = _zero_loss(memory)
+            zero_count = _zero_count(memory)
             return _CtcLosses(
-                ctc=_zero_loss(memory),
-                weighted=_zero_loss(memory),
-                num_blank=_zero_count(memory),
-                num_frames=_zero_count(memory),
+                ctc=zero_loss,
+                weighted=zero_loss,
+                num_blank=zero_count,
+                num_frames=zero_count,
                 best_units=None,
             )
         share = self.loss_weights.interctc
@@ -430,11 +433,12 @@ class AsrModel(nn.Module):
             inner_ctc = self.ctc.loss(output, memory_lengths, *labels)
             weighted = (1 - share) * ctc + share * inner_ctc
         if self.training:
+            zero_count = _zero_count(memory)
             return _CtcLosses(
                 ctc=ctc,
                 weighted=weighted,
-                num_blank=_zero_count(memory),
-                num_frames=_zero_count(memory),
+                num_blank=zero_count,
+                num_frames=zero_count,
                 best_units=None,
             )
         best_units = self.ctc.best_units(memory, memory_lengths)
@@ -449,12 +453,18 @@ class AsrModel(nn.Module):
 
 
 def _zero_loss(memory: Tensor) -> Tensor:
-    """The value of a loss that is not computed: 0-dim float32, on the device of the memory."""
+    """The value of a loss that is not computed: 0-dim float32, on the device of the memory.
+
+    A GPU starts a kernel for it, so several losses of a function share one.
+    """
     return memory.new_zeros((), dtype=torch.float32)
 
 
 def _zero_count(memory: Tensor) -> Tensor:
-    """The value of a number that is not counted: 0-dim int64, on the device of the memory."""
+    """The value of a number that is not counted: 0-dim int64, on the device of the memory.
+
+    Several numbers of a function share one, as for `_zero_loss`.
+    """
     return torch.zeros((), dtype=torch.int64, device=memory.device)
 
 
