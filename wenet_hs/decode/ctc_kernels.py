@@ -118,8 +118,9 @@ def advance_prefixes(
     is_merged_NK = np.empty((beam_size, num_best), np.bool_)
     size, num_nodes, current = sizes_3
     for t in range(len(ids_TK)):
+        other = 1 - current  # of the two beams
         beam = (nodes_2N[current], sums_2N3[current])
-        next_beam = (nodes_2N[1 - current], sums_2N3[1 - current])
+        next_beam = (nodes_2N[other], sums_2N3[other])
         blank_log_prob = _IMPOSSIBLE
         for slot in range(num_best):
             if ids_TK[t, slot] == blank:
@@ -141,8 +142,8 @@ def advance_prefixes(
             trie_M5,
             num_nodes,
         )
-        size = count
-        current = 1 - current
+        size = count  # every candidate is a prefix of the next beam
+        current = other
         for slot in range(num_best):
             slots_V[ids_TK[t, slot]] = _MISSING
     sizes_3[_BEAM_SIZE] = size
@@ -306,7 +307,7 @@ def _insert(candidates: Any, count: Any, score: Any, source: Any, unit: Any) -> 
         unit: the unit that extends this prefix, or _NO_UNIT.
     """
     scores_N, ranks_N = candidates
-    if not score > _IMPOSSIBLE:
+    if not score > _IMPOSSIBLE:  # also NaN
         return count
     rank = _rank(source, unit)
     index = count
@@ -428,7 +429,7 @@ def best_alignment(log_probs_TC: Any, classes_L: Any, block: Any) -> Any:
 
     # A path ends in the last blank or, if there is a label, in the last label.
     state = num_states - 1
-    if state > 0 and not scores_S[state] >= scores_S[state - 1]:
+    if state > 0 and not scores_S[state] >= scores_S[state - 1]:  # of equal ones the blank
         state -= 1
     total = scores_S[state]
     if not total > _IMPOSSIBLE:  # -inf or NaN
@@ -480,7 +481,8 @@ def _update_scores(
     num_frames = len(log_probs_TC)
     num_states = 2 * len(classes_L) + 1
     for t in range(begin_frame, end_frame):
-        # Only states that a path can have reached by now, and from which it can reach the end.
+        # Only states from which a path can still reach one of the last two states, and which it can
+        # have reached: states 0 and 1 in frame 0. It moves at most two states per frame.
         first = max(begin_state, num_states - 2 * (num_frames - t))
         end = min(end_state, 2 * t + 2)
         # In place, so from the last state down: a state reads the scores of states before it.
