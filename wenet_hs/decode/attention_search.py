@@ -325,7 +325,8 @@ class AttentionSearch(BeamSearch):
         """Extend the hypotheses that continue by one unit or <eos>, and keep the N best.
 
         Hypotheses that have ended compete with them. Returns (B,) bool on the CPU: the utterances
-        at their limit, and, if values are read in this step, those that `_is_complete`.
+        at their limit, and, if values are read in this step, those that are complete
+        (`_is_complete`).
         """
         values_BNK, ids_BNK = self._candidates()
         totals_BC = (self._scores_BN[..., None] + values_BNK).flatten(1)
@@ -346,8 +347,8 @@ class AttentionSearch(BeamSearch):
     def _candidates(self) -> tuple[Tensor, Tensor]:
         """Scores and ids (B, N, K) of the best next units of each hypothesis.
 
-        A hypothesis that has ended has one candidate, <eos> with score 0. The scores of all other
-        candidates of it, and of <eos> in a hypothesis that is too short to end, are -inf.
+        A hypothesis that has ended has one candidate, <eos> with score 0; the scores of its other
+        candidates are -inf. In a hypothesis that is too short to end, the score of <eos> is -inf.
         """
         hidden_MD = self.hidden()
         num_candidates = self._options.beam_size
@@ -367,7 +368,7 @@ class AttentionSearch(BeamSearch):
             values_BNK = values_BNK.masked_fill(is_forbidden_BNK, -math.inf)
         has_ended_BN1 = self._has_ended_BN[..., None]
         repeated_eos_K = torch.full_like(values_BNK[0, 0], -math.inf)
-        repeated_eos_K[0] = 0.0
+        repeated_eos_K[0] = 0.0  # the first candidate, so that the score stays as it is
         values_BNK = torch.where(has_ended_BN1, repeated_eos_K, values_BNK)
         return values_BNK, ids_BNK.masked_fill(has_ended_BN1, self._eos)
 
