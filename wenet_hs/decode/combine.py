@@ -78,14 +78,20 @@ def _check_units(
     """
     has_text = False
     for key in first:
-        units_of_first = {hypothesis.units for hypothesis in first[key].nbest}
-        units = {hypothesis.units for hypothesis in system[key].nbest}
-        if (units_of_first & units) - {()}:
+        texts_of_first = _nonempty_texts(first[key])
+        texts = _nonempty_texts(system[key])
+        if texts_of_first & texts:
             return
-        has_text |= bool((units_of_first | units) - {()})
+        if texts_of_first or texts:
+            has_text = True
     if has_text:
         found = f"no hypothesis has the same units as one of {first_folder}"
         raise DataError(folder, found, "combine models of one unit table")
+
+
+def _nonempty_texts(nbest_list: NBestList) -> set[tuple[str, ...]]:
+    """The units of each hypothesis that has units."""
+    return {hypothesis.units for hypothesis in nbest_list.nbest if hypothesis.units}
 
 
 def _read_folder(path: Path) -> dict[str, NBestList]:

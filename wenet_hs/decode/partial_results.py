@@ -98,7 +98,10 @@ class PartialResults:
     def write_plan(
         self, settings: Mapping[str, Any], batches: Sequence[Sequence[Piece]], *, is_new: bool
     ) -> None:
-        """Write the plan. A new one discards previous results."""
+        """Write the plan.
+
+        `is_new`: it does not continue an earlier run, whose folder is removed if there is one.
+        """
         if is_new and self.folder.exists():
             shutil.rmtree(self.folder)
         write_atomic(self._plan, json.dumps({"settings": settings, "batches": batches}))
@@ -128,7 +131,9 @@ class PartialResults:
         """
         best: dict[int, DecodedBatch] = {}
         for path in sorted(self.folder.glob("batches-*.jsonl")):
-            for line in path.read_bytes().split(b"\n")[:-1]:
+            # What follows the last line end is empty, or a line whose writing was interrupted.
+            *lines, _ = path.read_bytes().split(b"\n")
+            for line in lines:
                 try:
                     result = _DECODED_BATCH.validate_python(json.loads(line))
                 except ValueError:
