@@ -145,14 +145,13 @@ def _describe_start(experiment: Experiment, base: str | None) -> str:
     """
     encoder = experiment.model.encoder
     if isinstance(encoder, PretrainedEncoder):
-        start = f"a pretrained encoder of the kind {encoder.description.kind}"
+        description = f"a pretrained encoder of the kind {encoder.description.kind}"
         sha256 = experiment.run.encoder_sha256
     else:
         weights = experiment.run.first_weights
-        start = _describe_first_weights(weights)
+        description = _describe_first_weights(weights)
         sha256 = None if weights is None else weights.sha256
-    if base is not None:
-        start = base
+    start = description if base is None else base
     return start if sha256 is None else f"{start}, weights with SHA-256 {sha256}"
 
 

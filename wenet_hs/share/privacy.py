@@ -152,11 +152,13 @@ def blank_texts(message: memoryview, fields: Mapping[int, Any]) -> None:
         elif wire_type == _LENGTH_DELIMITED:
             num_bytes, begin = _read_varint(message, position)
             position = begin + num_bytes
-            content = message[begin:position]
-            if number in fields and fields[number] is None:
-                content[:] = b"-" * num_bytes
-            elif number in fields:
-                blank_texts(content, fields[number])
+            value = message[begin:position]
+            if number in fields:
+                inner_fields = fields[number]
+                if inner_fields is None:  # a text
+                    value[:] = b"-" * num_bytes
+                else:  # a message
+                    blank_texts(value, inner_fields)
         else:
             position += _NUM_BYTES[wire_type]
 
