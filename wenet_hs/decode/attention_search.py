@@ -172,6 +172,7 @@ class BeamSearch(ABC):
                 self._rows_M = rows_M
         last_P = self.units[:, :, -1].reshape(-1)
         last_M = last_P if self._rows_M is None else last_P[self._rows_M]
+        # Each new node is visible to its own hypothesis only.
         new_nodes_BNN = self._itself_NN.expand(len(self.units), -1, -1)
         self._visible_BNS = torch.cat([self._visible_BNS, new_nodes_BNN], dim=2)
         depths_M = torch.full_like(last_M, self.num_units)
@@ -260,15 +261,17 @@ class BeamSearch(ABC):
     def read_flags(self, flags_B: Tensor) -> Tensor:
         """A tensor (B,) bool of the device, copied to the CPU.
 
-        It waits for the device. If the decoder's cache has become large, the number of nodes in use
-        is read with it, and the others are removed: one wait for both.
+        It waits for the device. If the decoder's cache has become large, nodes that are not in use
+        are removed from it. The number of those to keep is read in the same tensor as the flags,
+        so that there is one wait for both.
         """
         if self._cache.num_nodes < self._compact_at:
             return flags_B.cpu()
         is_used_BS = (self._visible_BNS & self.live[..., None]).any(dim=1)
-        most_used = is_used_BS.sum(dim=1).amax()
-        num_kept, *flags = torch.cat([most_used[None], flags_B]).tolist()
-        self._compact(is_used_BS, max(1, num_kept))
+        most_used = is_used_BS.sum(dim=1).amax()  # of all utterances: they keep equally many
+        num_used, *flags = torch.cat([most_used[None], flags_B]).tolist()
+        num_kept = max(1, num_used)  # 0 if no hypothesis continues; the cache keeps a node
+        self._compact(is_used_BS, num_kept)
         return torch.tensor(flags, dtype=torch.bool)
 
     def _compact(self, is_used_BS: Tensor, num_kept: int) -> None:

@@ -40,11 +40,12 @@ def read_nbest_lists(folders: Sequence[Path]) -> list[dict[str, NBestList]]:
     """The n-best lists of each folder by key, in the order of the first folder.
 
     Raises: DataError if a `hyps.jsonl` is missing or damaged, if the folders have different
-        utterances, or if a model has other units than the first: then no hypothesis of the one is a
-        hypothesis of the other.
+        utterances, or if a model seems to have other units than the first one, because they have
+        no hypothesis in common.
     """
     systems = [_read_folder(folder / HYPOTHESES_FILE) for folder in folders]
-    first_folder, first = folders[0], systems[0]
+    first_folder = folders[0]
+    first = systems[0]
     for folder, system in zip(folders[1:], systems[1:], strict=True):
         _check_utterances(folder, system, first_folder, first)
         _check_utterances(first_folder, first, folder, system)

@@ -107,9 +107,9 @@ def advance_prefixes(
 
     Args:
         values_TK, ids_TK: log-probabilities and units of each frame, best first; contiguous.
-        slots_V: work space, at least one more than the highest unit; all _MISSING before and after.
-        trie_M5: with room for `beam_size` more nodes per frame.
-        trie_M5, nodes_2N, sums_2N3, sizes_3: the fields of the PrefixState.
+        slots_V: work space with an entry for each unit of `ids_TK`; all _MISSING before and after.
+        trie_M5, nodes_2N, sums_2N3, sizes_3: the fields of the PrefixState; the trie has room for
+            `beam_size` more nodes per frame.
     """
     beam_size = nodes_2N.shape[1]
     num_best = ids_TK.shape[1]
@@ -128,8 +128,10 @@ def advance_prefixes(
             else:
                 slots_V[ids_TK[t, slot]] = slot
         frame = (values_TK[t], ids_TK[t], slots_V, blank_log_prob)
+        # `count` candidates for the next beam: the prefixes as they are, then one unit longer.
         count = _score_unchanged(frame, beam, size, trie_M5, candidates, repeated_N, is_merged_NK)
         count = _score_extended(frame, beam, size, trie_M5, candidates, count, is_merged_NK)
+        # The nodes of this beam leave it; `_select` marks those of the next one.
         for index in range(size):
             trie_M5[nodes_2N[current, index], _INDEX] = _MISSING
         num_nodes = _select(
@@ -498,6 +500,7 @@ def _update_scores(
             if can_skip and scores_S[state - 2] > score:
                 score = scores_S[state - 2]
                 step = 2
-            scores_S[state] = score + log_probs_TC[t, classes_L[label] if is_label else 0]
+            class_of_state = classes_L[label] if is_label else 0  # 0: blank
+            scores_S[state] = score + log_probs_TC[t, class_of_state]
             if keeps_steps:
                 steps_KW[t - begin_frame, state - begin_state] = step

@@ -319,7 +319,10 @@ class _FusedPrefixSearch:
     def _add_fusion(self, units: Sequence[int], lm_scores: list[list[float]]) -> None:
         """Compute `_fusion` of each prefix of the beam that is extended by one of the units.
 
-        Prefixes of the beam keep their values. Those of all other prefixes are dropped.
+        It grows by the weighted score of the unit and by the length bonus. Prefixes of the beam
+        keep their values. Those of all other prefixes are dropped.
+
+        `lm_scores`: per prefix of the beam, the score of each unit.
         """
         fusion = {}
         for prefix, scores in zip(self._beam, lm_scores, strict=True):

@@ -72,12 +72,13 @@ class FinishedListSearch(BeamSearch):
             )
         self._decoder_scores_BN = memory.new_full(self.live.shape, UNUSED, dtype=torch.float64)
         """Scores of the hypotheses that continue, without the part of CTC."""
-        self._decoder_scores_BN[:, 0] = 0.0
+        self._decoder_scores_BN[:, 0] = 0.0  # at the start one hypothesis, with probability 1
         self._scores_BN = self._decoder_scores_BN
-        """The same with the part of CTC."""
+        """The same with the part of CTC, which is 0 at the start."""
         self._finished_BN = torch.full_like(self._scores_BN, UNUSED)
         """Final scores of the finished hypotheses, best first."""
         self._finished_units_BNL = self.units
+        """Their units, <sos> first; what follows the end is <eos>."""
 
     def step(self) -> Tensor:
         """Finish each hypothesis, then continue with the N best that are one unit longer.
@@ -134,7 +135,11 @@ class FinishedListSearch(BeamSearch):
         return scores_BN / divisor
 
     def _extend(self, hidden_MD: Tensor) -> None:
-        """Continue with the N best hypotheses that are one unit longer."""
+        """Continue with the N best hypotheses that are one unit longer.
+
+        <eos> is no candidate, because `_finish` adds the ends. Rows of the beam for which there is
+        no possible hypothesis do not continue.
+        """
         beam_size = self._options.beam_size
         # One more, because <eos> may be among them.
         num_candidates = min(_CANDIDATES * beam_size + 1, self._head.num_units)

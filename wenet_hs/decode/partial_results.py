@@ -85,11 +85,16 @@ class PartialResults:
             logger.warning("%s: damaged; starting from the beginning", self._plan)
             return None
         settings_as_read = json.loads(json.dumps(settings))  # lists instead of tuples, and the like
+        changed_names = []
         for name in sorted({*earlier_settings, *settings_as_read}):
             if earlier_settings.get(name) != settings_as_read.get(name):
-                message = "%s: of an interrupted run with other settings (%s); starting from the beginning"
-                logger.warning(message, self._plan, name)
-                return None
+                changed_names.append(name)
+        if changed_names:
+            message = (
+                "%s: of an interrupted run with other settings (%s); starting from the beginning"
+            )
+            logger.warning(message, self._plan, changed_names[0])
+            return None
         done = {result.number for result in self.read().values() if not result.has_failures}
         message = "%s: %d of %d batches are decoded already; continuing"
         logger.info(message, self.folder, len(done), len(batches))

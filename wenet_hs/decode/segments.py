@@ -190,7 +190,8 @@ def cut_clip(row: int, utterance: Utterance, max_segment_s: float) -> list[Piece
         `find_cuts`.
     """
     duration_s = utterance_duration(utterance)
-    if not 0 < max_segment_s < duration_s:
+    is_too_long = 0 < max_segment_s < duration_s
+    if not is_too_long:
         return [Piece(row, duration_s)]
     read_s, cuts = find_cuts(utterance, max_segment_s)
     return _clip_pieces(row, read_s, cuts)
@@ -321,11 +322,11 @@ def cut_at_pauses(levels: Levels, max_segment_s: float) -> list[float]:
 
 
 def _cut_point(levels: Levels, begin: int, last: int) -> int:
-    """The frame at which to cut a segment that begins at the frame `begin`, at most `last`.
+    """The frame at which to cut a segment that begins at the frame `begin` and may reach to `last`.
 
     It is the middle of the longest pause of at least 0.2 s in the second half of this range; of
-    equally long ones the last. If there is none, it is in the last pause of the first half, or else
-    where 0.2 s of the second half are quietest.
+    equally long ones the last. If there is none, it is the middle of the last pause in the first
+    half, or else of the quietest 0.2 s in the second half. The first second is never cut.
     """
     first = begin + _MIN_SEGMENT
     half = max(first, (begin + last) // 2)
@@ -445,7 +446,8 @@ def find_speech(
             regions += [(read_s + begin, read_s + end) for begin, end in detect(resampled_N)]
         read_s += len(samples) / rate
     levels_T = np.concatenate(levels)
-    if detect is None and not is_all_silent:  # a constant offset or dither has a level too
+    # The levels of a silent recording are not searched: an offset or dither could look like speech.
+    if detect is None and not is_all_silent:
         regions = speech_regions(levels_T)
     pieces = list[Piece]()
     for begin, end in join_regions(regions, read_s):

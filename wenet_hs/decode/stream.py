@@ -216,7 +216,7 @@ class RecognitionStream:
     def _score(self, memory_TD: Tensor) -> _EncodedFrames:
         """The frames of a chunk (T, D) with their best units.
 
-        Raises: CheckpointError if the output of the encoder or of CTC is not finite.
+        Raises: CheckpointError if the output of the encoder is not finite, or that of CTC is NaN.
         """
         check_finite(memory_TD)
         model = self._experiment.model

@@ -49,7 +49,7 @@ def write_card(
     Args:
         published: the run record of the packed model.
         license_id: that of the hub: an SPDX name, `other` for a text in LICENSE, or `unknown`.
-        consent: of `summarise_consent`.
+        consent: the lines of the section on consent (`summarise_consent`); empty: no section.
 
     Raises DataError for a damaged file of the model folder.
     """
