@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wenet_hs.config.heads import HEADS, HSoftmaxHeadConf
+from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import (
     config_changes,
     dump_config,
@@ -170,6 +171,12 @@ def test_overrides_change_add_and_replace(write: Write) -> None:
 def test_faults_of_an_override_name_the_override(write: Write, override: str, fault: str) -> None:
     (line,) = faults(write("seed: 1\n"), override)
     assert line.startswith(f"--override_config {override}: {fault}")
+
+
+def test_a_key_of_wenet_is_a_fault_of_a_language_model(write: Write) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(write("rnn: gru\ntrain_engine: torch_ddp\n"), (), LmConfig)
+    assert str(caught.value) == "a.yaml:2: train_engine: not a key of this config; remove it"
 
 
 def test_a_written_config_reads_back_equal(

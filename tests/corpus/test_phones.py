@@ -70,10 +70,10 @@ def test_words_are_frequent_or_made_up_of_letters_that_the_voice_reads(
 ) -> None:
     words, is_made_up = read_words("es-419", espeak.voice_name("es-419"), seed=0)
     assert len(words) == 5000 and {"casa", "por"} < set(words) and not is_made_up
-    voice, scripts = espeak.voice_name("ka"), phones._scripts()
+    voice, scripts = espeak.voice_name("ka"), phones._list_scripts()
     assert sum(map(len, scripts)) > 1500
     monkeypatch.setattr(
-        phones, "_scripts", lambda: [s for s in scripts if {"x", "ა", "क"} & {*s}]
+        phones, "_list_scripts", lambda: [s for s in scripts if {"x", "ა", "क"} & {*s}]
     )  # faster
     words, is_made_up = read_words("ka", voice, seed=0)
     assert is_made_up and len(words) > 3000
@@ -106,8 +106,8 @@ def noisy_speech(seed: int) -> recording.Floats:
     """Half a second of loud low noise between silences with a soft high noise."""
     draw = np.random.default_rng(seed)
     low = np.where(np.arange(257) < 64, 1.0, 1e-6)
-    speech = np.pad(0.1 * recording.colour(low, 8000, draw), 4000)
-    return speech + 0.001 * recording.colour(1.0 - low, 16000, draw)
+    speech = np.pad(0.1 * recording.make_coloured_noise(low, 8000, draw), 4000)
+    return speech + 0.001 * recording.make_coloured_noise(1.0 - low, 16000, draw)
 
 
 def test_spectrum_and_noise_floor_of_recordings_are_measured_and_copied() -> None:
@@ -120,7 +120,9 @@ def test_spectrum_and_noise_floor_of_recordings_are_measured_and_copied() -> Non
     assert real.noise_F[80:].min() > 10 * real.noise_F[:50].max()
     draw = np.random.default_rng(1)
     white = draw.standard_normal(32000)
-    copied = recording.measure_recording([recording.transfer(white, np.ones(257), real.speech_F)])
+    copied = recording.measure_recording(
+        [recording.match_spectrum(white, np.ones(257), real.speech_F)]
+    )
     difference_db = 10 * np.log10(copied.speech_F[:55] / real.speech_F[:55])
     assert np.abs(difference_db).max() < 2.0 and copied.speech_F[80:].max() < 0.01
     assert real.name != copied.name == replace(copied).name

@@ -206,7 +206,8 @@ def read_corrected(path: Path, record: Record | None = None) -> CorrectedRecordi
     if record is None:
         record = read_record(path)
     corrected = CorrectedRecording(path, record, stored.corrections, stored.speaker)
-    if stored.segments_hash not in ("", corrected.segments_hash):
+    is_of_segments = stored.segments_hash in ("", corrected.segments_hash)  # empty: not known
+    if not is_of_segments:
         found = f"made for other segments than those of {path.name}"
         raise DataError(_corrections_path(path), found, "restore these, or move it away")
     return corrected
@@ -341,18 +342,20 @@ def save_correction(
     too long, a segment that is not as it was seen, wrong borders (see `_check_borders`), or a file
     that is damaged.
     """
+    text = None if correction.text is None else " ".join(correction.text.split())
+    text_length = 0 if text is None else len(text)
     with _FILE_MUTEX:
         recording = read_corrected(path)
         segments = recording.record.recording.segments
-        text = None if correction.text is None else " ".join(correction.text.split())
         is_segment = 0 <= number < len(segments)
-        is_too_long = text is not None and len(text) > _MAX_TEXT
-        if not is_segment or is_too_long:
+        if not is_segment or text_length > _MAX_TEXT:
             limits = f"{path.stem} has {len(segments)} segments of at most {_MAX_TEXT:,} characters"
             raise DataError(f"segment {number + 1}", limits, "load the page again")
-        if seen not in (None, recording.segment_hash(number)):
+        is_as_seen = seen is None or seen == recording.segment_hash(number)
+        if not is_as_seen:
             found = "changed in another tab since"
             raise DataError(f"segment {number + 1}", found, "load the page again")
+
         transcribed = segments[number]
         stored = replace(
             correction,
@@ -361,8 +364,10 @@ def save_correction(
             end=_changed_time(correction.end, transcribed.end),
         )
         _check_borders(recording, number, stored)
+
         corrections = {**recording.corrections, number: stored}
-        if stored == Correction():
+        is_empty = stored == Correction()
+        if is_empty:
             del corrections[number]
         recording = replace(recording, corrections=corrections)
         _write(recording)
@@ -487,8 +492,9 @@ def _is_beside(span: TimedSpan, start: float, end: float) -> bool:
 def export_corrected(corrected: CorrectedRecording, form: str) -> bytes:
     """The content of the file NAME.FORM for a corrected recording.
 
-    FORM is one of `FormatName`. If the recording was given as an .eaf or a .TextGrid, and this form
-    is asked for, the file has all tiers of the given one and new ones.
+    FORM is one of `FormatName`. If the recording was given as an .eaf or a .TextGrid, and `form` is
+    the same, the content has all tiers of the given file, and new ones. Segments without a text are
+    not in an srt and a txt.
 
     Raises DataError for another form, or if the given file cannot be read.
     """
@@ -501,8 +507,9 @@ def export_corrected(corrected: CorrectedRecording, form: str) -> bytes:
     if form == "txt":
         texts = [segment.text for segment in recording.segments if segment.text]
         return "".join(f"{text}\n" for text in texts).encode()
-    given = corrected.record.source
-    source = given if given.suffix.lower() == f".{form.lower()}" else None
+    given_file = corrected.record.source
+    is_given_in_form = given_file.suffix.lower() == f".{form.lower()}"
+    source = given_file if is_given_in_form else None  # whose tiers are kept
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"{corrected.name}.{form}"
         if form == "eaf":

@@ -79,6 +79,7 @@ def _find_not_xml(data: bytes) -> str | None:
     except UnicodeDecodeError:
         return None
     for number, line in enumerate(text.split("\n"), start=1):
+        # Characters that stand in the line itself, then those that are written as references.
         referenced = "".join(_decode_reference(match) for match in _REFERENCE.finditer(line))
         forbidden = NOT_XML.search(line + referenced)
         if forbidden is not None:
@@ -146,19 +147,21 @@ def link_paths(link: ElementTree.Element) -> list[str]:
     return [link.get(name, "") for name in names if link.get(name)]
 
 
-def find_offset_fault(found: Path, others: Iterable[str]) -> str | None:
+def find_offset_fault(recording: Path, other_paths: Iterable[str]) -> str | None:
     """Why a recording cannot be used: the ELAN file links to it with another offset.
 
     Args:
-        found: the recording; it may have been found by the name of the ELAN file.
-        others: the paths of links with another offset, `LinkedMedia.other_paths`.
+        recording: it may have been found by the name of the ELAN file.
+        other_paths: those of links with another offset, as in `LinkedMedia.other_paths`.
 
-    Returns None if the recording has none of their names.
+    Returns None if the file name of the recording is in none of these paths.
     """
-    names = {fold_name(path.name) for written in others for path in local_paths(written)}
-    if fold_name(found.name) not in names:
+    other_names = set[str]()
+    for written in other_paths:
+        other_names.update(fold_name(path.name) for path in local_paths(written))
+    if fold_name(recording.name) not in other_names:
         return None
-    reason = f"missing: {found.name} is linked with another offset"
+    reason = f"missing: {recording.name} is linked with another offset"
     return f"{reason}; restore the recording that is linked first"
 
 
@@ -221,13 +224,16 @@ SlotSeconds = dict[str | None, float | None]
 
 
 def _read_slot_seconds(document: ElementTree.Element, origin_ms: int) -> SlotSeconds:
-    """The times of all slots; those that ELAN shows for slots without one are filled in."""
+    """The times of all slots. A slot without a time gets the one that ELAN shows for it, if any."""
     seconds: SlotSeconds = {}
     for slot in document.iterfind("TIME_ORDER/TIME_SLOT"):
         time_ms = slot.get("TIME_VALUE")
-        seconds[slot.get("TIME_SLOT_ID")] = (int(time_ms) + origin_ms) / 1000 if time_ms else None
-    # The tiers that others depend on come first, because a part is divided after the whole.
-    for tier, *_ in sorted(_read_lineages(document).values(), key=len):
+        time_s = (int(time_ms) + origin_ms) / 1000 if time_ms else None
+        seconds[slot.get("TIME_SLOT_ID")] = time_s
+    # A tier comes after the one that it depends on, because its slots divide the times of that one.
+    lineages = sorted(_read_lineages(document).values(), key=len)
+    for lineage in lineages:
+        tier = lineage[0]
         _interpolate(seconds, tier.findall("ANNOTATION/ALIGNABLE_ANNOTATION"))
     return seconds
 
@@ -271,7 +277,11 @@ class _AnnotationPlace(NamedTuple):
     ancestor: str
     """ANNOTATION_ID of that annotation; an annotation with times is its own ancestor."""
     positions: tuple[int, ...]
-    """On the way down from there, in each tier: the number among annotations with one parent."""
+    """The way down from the ancestor, one number per tier.
+
+    A number counts, from 0, the annotations of the tier that have the same parent. The ancestor
+    itself has no numbers.
+    """
 
 
 def _find_places(annotations: Mapping[str, ElementTree.Element]) -> dict[str, _AnnotationPlace]:
@@ -282,24 +292,27 @@ def _find_places(annotations: Mapping[str, ElementTree.Element]) -> dict[str, _A
 
     Raises KeyError if a parent does not exist, CycleError if references form a cycle.
     """
+    # Of each annotation: its parent and the annotation before it; "" where there is none.
     references = {
         identity: (element.get("ANNOTATION_REF", ""), element.get("PREVIOUS_ANNOTATION", ""))
         for identity, element in annotations.items()
     }
     places = dict[str, _AnnotationPlace]()
-    # An annotation comes after those that it refers to.
+    # In this order, an annotation comes after those that it refers to.
     for identity in TopologicalSorter(references).static_order():
         if identity not in annotations:
             continue  # the empty reference, or an annotation that does not exist
         parent, previous = references[identity]
-        if not parent:
-            places[identity] = _AnnotationPlace(identity, ())  # it has times of its own
+        if not parent:  # it has times of its own
+            places[identity] = _AnnotationPlace(ancestor=identity, positions=())
             continue
-        number = 0
+        number = 0  # the first one with this parent
         if previous in places and places[previous].positions:
             number = places[previous].positions[-1] + 1
-        above = places[parent]
-        places[identity] = _AnnotationPlace(above.ancestor, (*above.positions, number))
+        parent_place = places[parent]
+        places[identity] = _AnnotationPlace(
+            ancestor=parent_place.ancestor, positions=(*parent_place.positions, number)
+        )
     return places
 
 
@@ -309,19 +322,21 @@ def _read_spans(
     places: Mapping[str, _AnnotationPlace],
     slot_seconds: SlotSeconds,
 ) -> list[Span]:
-    """The annotations of a tier, with the times of those that they belong to.
+    """The annotations of a tier, with the times of their ancestors.
 
-    Annotations of the tier that belong to the same one with times, such as the words of a sentence,
-    become one whose texts are joined by spaces.
+    The ancestor is the annotation with times that an annotation belongs to. Annotations of the tier
+    with the same ancestor, such as the words of a sentence, become one. Their texts are joined by
+    spaces.
     """
     members = [element.get("ANNOTATION_ID", "") for element in tier.iterfind("ANNOTATION/*")]
     members.sort(key=places.__getitem__)
     spans = list[Span]()
-    for ancestor, identities in groupby(members, key=lambda identity: places[identity].ancestor):
+    for ancestor_id, identities in groupby(members, key=lambda identity: places[identity].ancestor):
         values = [annotations[identity].findtext("ANNOTATION_VALUE") for identity in identities]
         text = " ".join(value for value in values if value)
-        begin = slot_seconds[annotations[ancestor].get("TIME_SLOT_REF1")]
-        end = slot_seconds[annotations[ancestor].get("TIME_SLOT_REF2")]
+        ancestor = annotations[ancestor_id]
+        begin = slot_seconds[ancestor.get("TIME_SLOT_REF1")]
+        end = slot_seconds[ancestor.get("TIME_SLOT_REF2")]
         spans.append((begin, end, text))
     return spans
 
@@ -333,8 +348,8 @@ def read_participants(document: ElementTree.Element) -> dict[str, str]:
     """
     participants = dict[str, str]()
     for name, lineage in _read_lineages(document).items():
-        named = [tier.get("PARTICIPANT", "") for tier in lineage if tier.get("PARTICIPANT")]
-        participants[name] = named[0] if named else ""
+        nearest_first = [tier.get("PARTICIPANT", "") for tier in lineage]
+        participants[name] = next(filter(None, nearest_first), "")
     return participants
 
 
@@ -406,6 +421,7 @@ def read_aligned(path: Path, document: ElementTree.Element, tier: str) -> list[A
         begin_ms = time_by_slot.get(element.get("TIME_SLOT_REF1"))
         end_ms = time_by_slot.get(element.get("TIME_SLOT_REF2"))
         value = element.find("ANNOTATION_VALUE")
+        # The times are texts: "0" is one, and "" is none.
         if not begin_ms or not end_ms or value is None:
             found = f"tier {tier!r} has annotations without times"
             raise DataError(path, found, "name the tier that it depends on")

@@ -96,8 +96,8 @@ def write_eaf(
         tier: the name of the tier of the text.
         low_confidence: words below it are in a tier of their own.
         source: an ELAN file, whose content is kept.
-        into_tier: a tier of `source` with the segments of the recording: those without text get
-            their text.
+        into_tier: a tier of `source` with one annotation for each segment of the recording. Those
+            without text get the text of their segment. None: no tier of `source` is changed.
 
     Returns the number of annotations of `into_tier` that got a text. Raises DataError if `source`
     cannot be read.
@@ -117,7 +117,7 @@ def write_eaf(
     new, last_annotation = _new_document(
         make_tiers(recording, tier, low_confidence),
         participant=_find_participant(document, into_tier),
-        above=_max_identifier(document) + 1,
+        above=_max_identifier(document) + 1,  # never 0, for which pympi searches a number itself
         origin_ms=origin_ms,
     )
     _add_tiers(document, new)
@@ -129,7 +129,8 @@ def write_eaf(
     _remove_not_xml(path, document)
     ElementTree.indent(document, " " * 4)
     data = ElementTree.tostring(document, "UTF-8", xml_declaration=True)
-    write_atomic(path, data.replace(b"\r", b"&#13;") + b"\n")  # readers make a newline of \r
+    # Those who read XML make a newline of \r, unless it is written as a reference.
+    write_atomic(path, data.replace(b"\r", b"&#13;") + b"\n")
     return num_filled
 
 
@@ -220,10 +221,13 @@ def _new_document(
             if has_times:
                 eaf.add_annotation(tier.name, begin_ms, end_ms, span.text)
             else:
-                # As pympi's own method does, which searches all annotations for each new one.
-                _, reference_annotations, *_ = eaf.tiers[tier.name]
+                # What pympi's `add_ref_annotation` stores: parent, text, the annotation before it,
+                # and a reference to a drawing. It is not called, because it searches all
+                # annotations for each new one.
+                parent = parent_by_begin[begin_ms]
                 identity = eaf.generate_annotation_id()
-                reference_annotations[identity] = (parent_by_begin[begin_ms], span.text, None, None)
+                _, reference_annotations, *_ = eaf.tiers[tier.name]
+                reference_annotations[identity] = (parent, span.text, None, None)
     return to_adocument(eaf, pretty=False), eaf.maxaid
 
 
@@ -243,25 +247,25 @@ def _empty_eaf() -> Eaf:
     eaf.linguistic_types.clear()
     eaf.properties.clear()
     eaf.header = {"MEDIA_FILE": "", "TIME_UNITS": "milliseconds"}
+    # pympi's own date is wrong where the time zone has half hours, as in India.
     now = datetime.now().astimezone()
-    eaf.adocument["DATE"] = now.isoformat(timespec="seconds")  # pympi's is wrong in India
+    eaf.adocument["DATE"] = now.isoformat(timespec="seconds")
     return eaf
 
 
 def _add_tiers(document: ElementTree.Element, new: ElementTree.Element) -> None:
     """Move tiers, linguistic types, constraints and time slots of a new document into another one.
 
-    Types and constraints that the other one has already are left out.
+    Types and constraints that the other one has already are left out. Its elements are then sorted
+    as ELAN's schema requires it.
     """
-    known = {_name_of_type(element) for element in document}
+    known_names = {_name_of_type(element) for element in document}
     document.extend(new.findall("TIER"))
     for element in (*new.findall("LINGUISTIC_TYPE"), *new.findall("CONSTRAINT")):
-        if _name_of_type(element) not in known:
+        if _name_of_type(element) not in known_names:
             document.append(element)
-    unknown_tag_last = len(_EAF_ORDER)
-    document[:] = sorted(
-        document, key=lambda element: _EAF_ORDER.get(element.tag, unknown_tag_last)
-    )
+    after_all_tags = len(_EAF_ORDER)  # the place of a tag that is not in the schema
+    document[:] = sorted(document, key=lambda element: _EAF_ORDER.get(element.tag, after_all_tags))
     _add_time_slots(_child(document, "TIME_ORDER"), _child(new, "TIME_ORDER"))
 
 
@@ -276,12 +280,12 @@ def _add_time_slots(slots: ElementTree.Element, new: ElementTree.Element) -> Non
     A slot without a time stays after the slot before it.
     """
     sorting_times = dict[ElementTree.Element, int]()
-    time = 0
+    latest_time = 0  # of the last slot with a time; 0: there was none yet
     for slot in (*slots, *new):
         value = slot.get("TIME_VALUE")
         if value:
-            time = int(value)
-        sorting_times[slot] = time
+            latest_time = int(value)
+        sorting_times[slot] = latest_time
     slots[:] = sorted(sorting_times, key=sorting_times.__getitem__)
 
 
@@ -337,11 +341,14 @@ def _link_media(
 
 
 def _find_linked_file(link: ElementTree.Element, media: Path, folder: Path) -> Path | None:
-    """The file of a link: `media` if one of the link's paths has its name.
+    """The file of a link: `media` if one of the link's paths has its file name.
 
-    Otherwise the first path that exists, in `folder` itself or below it. None if there is none.
+    Otherwise the first path for which there is a file: one of the same name in `folder`, or one at
+    the path itself, which begins at `folder` if it is relative. None if there is no file.
     """
-    paths = [path for written in link_paths(link) for path in local_paths(written)]
+    paths = list[Path]()
+    for written in link_paths(link):
+        paths += local_paths(written)
     if any(fold_name(path.name) == fold_name(media.name) for path in paths):
         return media
     for path in paths:
@@ -369,7 +376,7 @@ def _set_paths(link: ElementTree.Element, file: Path, folder: Path) -> None:
     absolute = file.resolve().as_posix().lstrip("/")
     relative = Path(os.path.relpath(file, folder)).as_posix()
     if not relative.startswith("../"):
-        relative = f"./{relative}"
+        relative = f"./{relative}"  # as ELAN writes it
     link.set(f"{kind}_URL", f"file:///{absolute}")
     link.set(f"RELATIVE_{kind}_URL", relative)
 

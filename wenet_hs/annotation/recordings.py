@@ -5,7 +5,6 @@ import json
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +35,18 @@ def find_media(path: Path, audio_dir: Path | None = None) -> Path:
     if not is_annotation_file(path):
         return path
     media = _read_linked_media(path)
-    recording = MediaFinder(audio_dir).find(media.paths, path.parent)
-    if isinstance(recording, str):
-        reason = recording  # why there is none
-        raise _missing_recording(path, reason)
-    reason_of_offset = find_offset_fault(recording, media.other_paths)
-    if reason_of_offset is not None:
-        raise _missing_recording(path, reason_of_offset)
+    recording_or_fault = MediaFinder(audio_dir).find(media.paths, path.parent)
+    if isinstance(recording_or_fault, str):
+        raise _make_no_recording_error(path, recording_or_fault)
+    recording = recording_or_fault
+    offset_fault = find_offset_fault(recording, media.other_paths)
+    if offset_fault is not None:
+        raise _make_no_recording_error(path, offset_fault)
     return recording
 
 
-def _missing_recording(path: Path, reason: str) -> DataError:
+def _make_no_recording_error(path: Path, reason: str) -> DataError:
+    """The error for an annotation file without a recording that can be used."""
     return DataError(path, reason, "put the audio file there, or name its folder with --audio_dir")
 
 
@@ -155,14 +155,16 @@ class Record:
         An annotation file and a recording beside it, with the same name, are the same source. A
         record without a model is of any model.
         """
-        if self.model not in ("", model):
+        is_of_model = self.model in ("", model)  # empty: of any model
+        if not is_of_model:
             return False
-        own_path = self.source.absolute()
-        path = source.absolute()
-        if own_path == path:
+        recorded_path = self.source.absolute()
+        asked_path = source.absolute()
+        if recorded_path == asked_path:
             return True
-        is_beside = own_path.with_suffix("") == path.with_suffix("")
-        return is_beside and (is_annotation_file(own_path) or is_annotation_file(path))
+        has_same_name = recorded_path.with_suffix("") == asked_path.with_suffix("")
+        has_annotation_file = is_annotation_file(recorded_path) or is_annotation_file(asked_path)
+        return has_same_name and has_annotation_file
 
 
 def write_record(path: Path, record: Record) -> None:
@@ -187,9 +189,9 @@ def find_record(folder: Path, source: Path, model: str) -> Path:
     if stem.endswith(".corrections"):
         stem += "-1"
     path = folder / f"{stem}.json"
-    for number in count(2):
-        if not path.exists() or read_record(path).is_of(source, model):
-            break
+    number = 1
+    while path.exists() and not read_record(path).is_of(source, model):
+        number += 1
         path = folder / f"{stem}-{number}.json"
     return path
 

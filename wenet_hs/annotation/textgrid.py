@@ -48,7 +48,7 @@ def read_textgrid(path: Path) -> AnnotationFile:
         tiers, extent = _parse_grid(text)
     except UnicodeDecodeError as error:
         raise DataError(path, "neither UTF-8 nor UTF-16", "save it again in Praat") from error
-    except StopIteration as error:
+    except StopIteration as error:  # the file ends before the tiers that it declares
         found = "cut off, or not a TextGrid"
         raise DataError(path, found, f"restore the file, or {_TO_DO}") from error
     except ValueError as error:
@@ -85,7 +85,8 @@ def _iterate_tokens(text: str, start: int) -> Iterator[str]:
         if is_comment:
             continue
         quoted = match[1]
-        yield match[0] if quoted is None else quoted.replace('""', '"')
+        is_string = quoted is not None
+        yield quoted.replace('""', '"') if is_string else match[0]
 
 
 def _parse_tier(tokens: Iterator[str]) -> Tier:
@@ -135,10 +136,10 @@ def find_shift(start: float, end: float, duration_s: float) -> float | str:
     if abs(start) < _SAME_TIME_S:
         return 0.0
     length_s = end - start
-    difference_by_shift = {0.0: abs(duration_s - end), -start: abs(duration_s - length_s)}
-    shift_s = min(difference_by_shift, key=difference_by_shift.__getitem__)
-    if difference_by_shift[shift_s] <= _MAX_DIFFERENCE_S:
-        return shift_s
+    difference_to_whole = abs(duration_s - end)
+    difference_to_part = abs(duration_s - length_s)
+    if min(difference_to_whole, difference_to_part) <= _MAX_DIFFERENCE_S:
+        return 0.0 if difference_to_whole <= difference_to_part else -start
     expected = f"{end:g} s (with the times of the recording) or {length_s:g} s (of this part)"
     found = f"times: begins at {start:g} s and its audio has {duration_s:.3f} s"
     return f"{found}; give the audio that has {expected}"
@@ -176,11 +177,13 @@ def write_textgrid(
         old = AnnotationFile(path=path, media=(), tiers=(), extent=(0.0, end_s))
     else:
         old = read_textgrid(source)
+    # Where the audio begins and ends in the times of the TextGrid.
     shift_s = require_shift(old, end_s)
-    grid_start_s = 0.0 - shift_s
+    grid_start_s = 0.0 - shift_s  # not -shift_s, which may be -0.0
     grid_end_s = end_s - shift_s
     _, old_end_s = old.extent
-    if grid_end_s - old_end_s <= _SAME_TIME_S:
+    ends_later = grid_end_s - old_end_s > _SAME_TIME_S
+    if not ends_later:
         grid_end_s = old_end_s
     written = [(tier, tier.timed_spans) for tier in old.tiers]
     for tier in tiers:

@@ -158,8 +158,8 @@ def _place_words(
     placed = list[TimedText]()
     previous_end = segment_start
     for number, word in enumerate(words, start=1):
-        num_after = len(words) - number
-        latest = segment_end - _MILLISECOND * num_after  # each word after this one needs one
+        num_later_words = len(words) - number
+        latest = segment_end - _MILLISECOND * num_later_words  # each of them lasts one or longer
         start, end = _to_whole_ms(word.start, word.end, earliest=previous_end, latest=latest)
         placed.append(replace(word, start=start, end=end))
         previous_end = end
@@ -169,13 +169,15 @@ def _place_words(
 def _to_whole_ms(
     start: float, end: float, *, earliest: float, latest: float
 ) -> tuple[float, float]:
-    """Both times in whole milliseconds, within [earliest, latest] and a millisecond or more apart.
+    """Both times in seconds, rounded to milliseconds, and moved into [earliest, latest].
 
-    If they are too close to each other, the end moves.
+    They are a millisecond or more apart: if they are closer to each other, the end moves.
     """
-    start_ms = min(max(round(start, 3), earliest), latest - _MILLISECOND)
-    end_ms = max(min(round(end, 3), latest), start_ms + _MILLISECOND)
-    return round(start_ms, 3), round(end_ms, 3)
+    latest_start = latest - _MILLISECOND
+    new_start = min(max(round(start, 3), earliest), latest_start)
+    earliest_end = new_start + _MILLISECOND
+    new_end = max(min(round(end, 3), latest), earliest_end)
+    return round(new_start, 3), round(new_end, 3)
 
 
 def make_tiers(recording: TranscribedRecording, name: str, low_confidence: float) -> list[Tier]:
@@ -185,20 +187,24 @@ def make_tiers(recording: TranscribedRecording, name: str, low_confidence: float
     the name `name`, and the others depend on it. If there are several speakers, the name of each
     tier ends in `@SPEAKER`. Tiers without annotations are left out, except that of the text.
     """
-    speakers = list(dict.fromkeys(segment.speaker for segment in recording.segments)) or [None]
+    speakers = list(dict.fromkeys(segment.speaker for segment in recording.segments))
+    if not speakers:
+        speakers = [None]  # without segments there is still the tier of the text
     tiers = list[Tier]()
     for speaker in speakers:
         name_end = f"@{speaker}" if len(speakers) > 1 and speaker is not None else ""
+        text_tier = f"{name}{name_end}"
         segments = [segment for segment in recording.segments if segment.speaker == speaker]
         for kind, spans in _spans_by_kind(segments, low_confidence).items():
             is_text = kind == DEFAULT_TIER
             if not spans and not is_text:
                 continue
+            child_name = kind.removeprefix(DEFAULT_TIER)  # such as " words"; empty for the text
             tier = Tier(
-                name=name + kind.removeprefix(DEFAULT_TIER) + name_end,
+                name=f"{name}{child_name}{name_end}",
                 kind=kind,
                 participant=speaker or "",
-                parent="" if is_text else name + name_end,
+                parent="" if is_text else text_tier,
                 spans=spans,
             )
             tiers.append(tier)

@@ -126,8 +126,8 @@ class _Writer:
     def _remark(self, section: Section, location: tuple[str, ...]) -> str:
         """Who decided a setting, and its default, as the text of a comment.
 
-        Empty if the setting is a default that nobody decided, and for a section, whose settings
-        have remarks of their own. A section that is null by default has one too.
+        Empty if the setting has its default and no source has set it. A section has no remark, as
+        its settings have remarks of their own, unless it is null by default.
         """
         value = getattr(section, location[-1])
         default = self._default(section, location)
@@ -158,7 +158,7 @@ class _Writer:
         for source in reversed(self.sources):
             for override in source.overrides:
                 changed_key = override_key(override)
-                # With the dot, `optim` is not the beginning of `optim_conf`.
+                # With a dot at its end, `optim` is not taken for the beginning of `optim_conf`.
                 is_same_or_around = f"{key}.".startswith(f"{changed_key}.")
                 is_inside = is_section and f"{changed_key}.".startswith(f"{key}.")
                 if is_same_or_around or is_inside:

@@ -113,7 +113,7 @@ class ConformerConf(StackConf):
     """Normalization inside the convolution module."""
 
     def conflicts(self) -> Iterator[Conflict]:
-        """Those of all stacks, and convolutions that do not fit `causal` or chunks.
+        """The conflicts of all stacks, and convolutions that do not fit `causal` or chunks.
 
         A convolution that is not causal has its center in the middle, and sees later frames.
         """
@@ -156,7 +156,10 @@ class UpperConf(ConformerConf):
     """Share of the dimensions that masks of 10 dimensions set to 0 there."""
 
     def conflicts(self) -> Iterator[Conflict]:
-        """Those of the conformer, and settings for streaming, which no pretrained encoder supports."""
+        """The conflicts of a conformer, and settings for streaming.
+
+        No pretrained encoder supports streaming: it reads whole utterances.
+        """
         yield from super().conflicts()
         streaming_settings = {
             "causal": self.causal,

@@ -43,7 +43,7 @@ _NAMING_SETTINGS: dict[tuple[str, ...], ExtensionKind] = {
 
 
 class NeededExtension(Section):
-    """An entry of the list."""
+    """A name of an installed package that a config file needs, as the file lists it."""
 
     kind: ExtensionKind
     name: Word
@@ -52,7 +52,7 @@ class NeededExtension(Section):
 
 
 class NeededExtensions(Section):
-    """The list."""
+    """The list of all names of installed packages that a config file needs."""
 
     extensions: tuple[NeededExtension, ...] = Field(default=(), strict=False)
 
@@ -135,11 +135,11 @@ def _used_names(settings: Mapping[str, Any]) -> set[tuple[ExtensionKind, object]
     """
     used = set[tuple[ExtensionKind, object]]()
     for location, kind in _NAMING_SETTINGS.items():
-        value: object = settings
+        name: object = settings  # then the section in it, and at last the name
         for key in location:
-            value = value.get(key) if isinstance(value, Mapping) else None
-        if isinstance(value, str):
-            used.add((kind, value))
+            name = name.get(key) if isinstance(name, Mapping) else None
+        if isinstance(name, str):
+            used.add((kind, name))
     return used
 
 

@@ -80,7 +80,7 @@ def load_config(
         overrides: `section.key=value` (or WeNet's `section.key value`); later ones win. The value
             is in YAML; a setting whose type is text takes the characters as they are written,
             except `null`.
-        kind: of a recogniser, or `LmConfig`.
+        kind: the class of the config: that of a recogniser, or `LmConfig`.
         is_for_training: False for the train.yaml of a trained model: WeNet's settings that only a
             training uses are dropped without a warning or a fault.
 
@@ -190,8 +190,10 @@ def _faults_error(faults: Iterable[tuple[Place, str]]) -> ConfigError:
 
 def _by_line(fault: tuple[Place, str]) -> tuple[bool, int]:
     """The key that sorts faults by their line; those of overrides, which have none, are last."""
-    line = fault[0].line
-    return line is None, line or 0
+    place, _ = fault
+    if place.line is None:
+        return True, 0
+    return False, place.line
 
 
 def _dotted(location: Location) -> str:
@@ -250,8 +252,10 @@ def _is_text(kind: type[TrainingConfig], location: tuple[str, ...]) -> bool:
 def _parse_value(text: str, place: Place, *, is_text: bool) -> Settings:
     """The value of an override, with `place` as the place of all that is in it.
 
-    It is YAML. If the setting `is_text`, it is the text itself, except null: a path may contain
-    `#`, `: ` and `[`. Raises ConfigError if it is not YAML.
+    The text is read as YAML. But the value of a setting whose type is text (`is_text`) is the text
+    as it is, except null: a path may contain `#`, `: ` and `[`.
+
+    Raises ConfigError if the text is not YAML.
     """
     is_null = text in CONSTANTS and CONSTANTS[text] is None
     if is_text and not is_null:
@@ -277,13 +281,13 @@ def _set_value(settings: Settings, location: tuple[str, ...], value: Settings) -
             raise ConfigError(place, found, "write it as section.key=value")
     section[location[-1]] = value.values
     # The places inside of the old value are not valid any more.
-    places = {
-        known: known_place
-        for known, known_place in settings.places.items()
-        if known[: len(location)] != location
-    }
-    for inner in value.places:
-        places[*location, *inner] = place
+    places: dict[Location, Place] = {}
+    for other_location, other_place in settings.places.items():
+        is_in_old_value = other_location[: len(location)] == location
+        if not is_in_old_value:
+            places[other_location] = other_place
+    for inner_location in value.places:
+        places[*location, *inner_location] = place
     settings.places = places
     settings.faults += value.faults
 

@@ -150,7 +150,7 @@ class ModelConf(Section):
         return self.last_ctc_weight or self.ctc_weight
 
     def conflicts(self) -> Iterator[Conflict]:
-        """Weights without the steps or the layer that they need, and the reverse."""
+        """Weights without the steps or the layer that they need, and these without a weight."""
         if self.attention_guide and not self.attention_guide_steps:
             yield "attention_guide_steps", "must be at least 1 where attention_guide is given"
         if self.ctc_weight_final is not None and not self.ctc_weight_steps:
@@ -189,17 +189,19 @@ def defaults_of_kinds(config: "TrainingConfig") -> dict[str, Any]:
     """
     defaults: dict[str, Any] = {}
     for section, of_kind in _DEFAULTS_BY_SECTION.items():
-        if getattr(config, of_kind.setting, None) == of_kind.value:
+        kind = getattr(config, of_kind.setting, None)  # None: a language model has no `decoder`
+        if kind == of_kind.value:
             for key, value in of_kind.defaults.items():
                 defaults[f"{section}.{key}"] = value
     return defaults
 
 
 def _with_defaults_of_kind(value: Any, info: ValidationInfo) -> Any:
-    """The value of a section, with the defaults that follow from the setting before it.
+    """The value of a section, with the defaults of `_DEFAULTS_BY_SECTION`.
 
-    It runs before the section is validated: `value` is a section, a dictionary, None for an empty
-    section, or anything that the validation refuses.
+    They follow from a setting that is validated before, such as `optim` for `optim_conf`. This runs
+    before the section itself is validated: `value` is a section, a dictionary, None for an empty
+    section, or anything else, which stays as it is and is refused by the validation.
     """
     assert info.field_name is not None
     of_kind = _DEFAULTS_BY_SECTION[info.field_name]

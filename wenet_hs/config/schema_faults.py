@@ -44,7 +44,11 @@ def schema_faults(error: ValidationError, section: type[Section]) -> Iterator[tu
 def _faults_of_error(
     details: ErrorDetails, section: type[Section]
 ) -> Iterator[tuple[Location, str]]:
-    """The faults in one error of pydantic: the setting, what is expected, and what was found."""
+    """The faults in one error of pydantic: the setting, what is expected, and what was found.
+
+    There may be several: a section has one error for all its conflicts. Of the two errors about a
+    setting that is a name or a number, one gives no fault.
+    """
     kind = details["type"]
     location = details["loc"]
     context = details.get("ctx", {})
@@ -98,8 +102,11 @@ def _in_our_words(message: str) -> str:
 def _unknown_key(config: type[Section], location: Location, other_keys: Sequence[str]) -> str:
     """What to do about an unknown key at this location.
 
-    In this order: remove it, if the section has it with another kind of model only; the setting
-    that replaces a flag of WeNet; the same key of another section; a similar key of this section.
+    - A key that the section has, but only for another kind, as `head_conf` has for another `head`,
+      or that only WeNet has at this place: to remove it.
+    - Otherwise a key that may be meant: the setting that replaces a flag of WeNet, or the same key
+      of another section, or a similar key of this section.
+    - If there is none, to remove it.
 
     `other_keys`: keys of the section that are not fields of a class.
     """
@@ -109,7 +116,8 @@ def _unknown_key(config: type[Section], location: Location, other_keys: Sequence
     keys_of_section = {key[-1] for key in known_keys if list(key[:-1]) == section}
     keys_of_section.update(other_keys)
     if name in keys_of_section:
-        return f"not a key of this {section[-1].removesuffix('_conf')}; remove it"
+        kind = section[-1].removesuffix("_conf") if section else "config"
+        return f"not a key of this {kind}; remove it"
     same_elsewhere = [".".join(key) for key in known_keys if key[-1] == name]
     if name in RENAMED_KEYS:
         suggestion = RENAMED_KEYS[name]

@@ -78,9 +78,10 @@ def read_section(value: Any, kind: object, classes: Mapping[str, type[Section]])
     """A section whose class in `classes` is selected by `kind`, the value of a setting beside it.
 
     `value`: what the file has for the section, or the default of the field, which may be a section
-    of another class. What was set in it is then read by the selected class.
-    If `kind` is wrong, which is a fault of its own, any valid section will do: the defaults of the
-    first class are returned. Raises ValidationError if `value` does not fit the class.
+    of another class. The settings that were set in such a section are read by the selected class.
+
+    A `kind` that is not in `classes` is a fault of that setting, not of this one: then the section
+    has the defaults of the first class. Raises ValidationError if `value` does not fit the class.
     """
     selected = classes.get(str(kind))
     if selected is None:

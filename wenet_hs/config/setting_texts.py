@@ -33,7 +33,7 @@ def describe_meaning(schema: Schema) -> str:
 def named_values(schema: Schema) -> list[str]:
     """The names that are the only values of a setting, besides null.
 
-    Empty for a setting that may have other values, such as numbers or text.
+    Empty for a setting that has one name only, or other values, such as numbers or text.
     """
     alternatives = schema.get("anyOf", [schema])
     types = [kind for kind in alternatives if kind.get("type") != "null"]
@@ -43,7 +43,11 @@ def named_values(schema: Schema) -> list[str]:
 
 
 def describe_values(schema: Schema) -> str:
-    """The values that a setting may have, such as `whole number above 0, or null`.
+    """The values that a setting may have, as text.
+
+    Examples: "whole number above 0" for a number, "a section", "name: number" for a dictionary,
+    "list of: number" for a list, "2 of: number" for one with two values. The names that a setting
+    accepts are listed in backticks. Alternatives are joined: "text, or null".
 
     `schema`: the JSON schema of the setting, as pydantic writes it.
     """

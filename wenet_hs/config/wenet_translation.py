@@ -46,7 +46,11 @@ def _move_cmvn_file(settings: Settings) -> None:
 
 
 def _translate_phones(values: dict[str, Any]) -> None:
-    """Set `tokenizer: phone` where WeNet splits characters at spaces and joins with a space."""
+    """Set `tokenizer: phone` where WeNet has characters that are split at spaces.
+
+    The settings of WeNet that `tokenizer: phone` implies are removed: `split_with_space`, and
+    `connect_symbol` if it is a space.
+    """
     conf = _section(values, "tokenizer_conf")
     has_characters = values.get("tokenizer", "char") == "char"
     if has_characters and conf.get("split_with_space") is True:
@@ -60,7 +64,8 @@ def _translate_phones(values: dict[str, Any]) -> None:
 def _translate_learning_rates(values: dict[str, Any]) -> None:
     """Convert WeNet's list of learning rates: of each of `modules`, then of all other parameters.
 
-    `modules: [a, b]` and `lr: [1, 2, 3]` become `lr: 3` and `lr_of: {a: 1, b: 2}`.
+    `modules: [a, b]` and `lr: [1, 2, 3]` become `lr: 3` and `lr_of: {a: 1, b: 2}`. Anything else,
+    such as another number of rates, stays as it is: later checks refuse it.
     """
     conf = _section(values, "optim_conf")
     modules = conf.get("modules")

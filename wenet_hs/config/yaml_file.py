@@ -33,10 +33,10 @@ _ADVICE = {
     "another document": "keep one document",
 }
 """Part of PyYAML's message → what to do."""
-
-
 _INTEGER = re.compile(r"[-+]?[0-9]{1,18}")
+"""A whole number that fits into 64 bits; one with more digits is read as a float."""
 _FLOAT = re.compile(r"[-+]?(\.[0-9]{1,400}|[0-9]{1,400}(\.[0-9]{0,400})?)([eE][-+]?[0-9]{1,4})?")
+"""Any other number; text that has even more digits stays text."""
 CONSTANTS: dict[str, Scalar] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -74,9 +74,9 @@ class Settings:
     def place_of(self, location: Location) -> Place:
         """The place of a setting, for a message about it.
 
-        If the setting is absent: the place of the innermost section around it that is there. If
-        that section has a setting which selects the missing one, as `head` does for `head_conf`,
-        the place of this setting.
+        If the setting is absent, this is the place of the innermost section around it that is
+        there. But if that section has a setting which selects the absent one, as `head` selects
+        `head_conf`, it is the place of the selecting setting.
         """
         depth = len(location)
         while location[:depth] not in self.places:  # that of () is always known
@@ -90,7 +90,8 @@ class Settings:
     def place_of_mark(self, mark: Any) -> Place:
         """The place of a mark of PyYAML, which counts lines from 0.
 
-        Without a mark, and in an override, which has no lines, the place of the whole.
+        Without a mark it is the place of the whole, and so it is in an override, which has no
+        lines.
         """
         whole = self.places[()]
         if mark is None or whole.line is None:
@@ -242,9 +243,10 @@ def resolve_scalar(text: str) -> Scalar:
 
 
 def describe(value: object) -> str:
-    """A value as it appears in messages: as YAML writes it, with at most 60 characters.
+    """A value as it appears in messages, with at most 60 characters.
 
-    Of a section or a list only that it is one.
+    Null and booleans are written as in YAML, other values as in Python, with quotes around text.
+    For a section or a list the message says only that it is one.
     """
     if isinstance(value, dict):
         return "a section"
@@ -255,7 +257,8 @@ def describe(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    is_short = len(text) <= 60
+    return text if is_short else f"{text[:57]}..."
 
 
 # ---- writing
@@ -287,9 +290,11 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    """Quote text that reads as another value, or has characters that do not print.
+    """PyYAML's node of a text, with double quotes where they are needed.
 
-    Only double quotes keep U+0085, the line end of some encodings.
+    They are needed for text that would be read as another value, and for text with characters that
+    do not print: only double quotes keep U+0085, the line end of some encodings. Without them
+    PyYAML decides about quotes (None).
     """
     reads_as_text = isinstance(resolve_scalar(text), str)
     style = None if reads_as_text and text.isprintable() else '"'

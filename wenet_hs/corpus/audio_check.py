@@ -54,13 +54,13 @@ class CheckedClip(NamedTuple):
     """The result of a check."""
 
     duration_s: float | None
-    """None: not known, because the clip cannot be used, or its length was not read."""
+    """Seconds; None: not known, because the clip cannot be used, or its length was not read."""
     reason: str | None = None
     """Why the clip cannot be used, or None."""
     is_incomplete: bool = False
     """Whether it lacks a little of the length in its header, and is used nevertheless."""
     is_of_file: bool = True
-    """Whether the file alone decides this, so that it is not checked again."""
+    """Whether the result depends only on the file. Then it is cached, and not checked again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +100,9 @@ class ClipChecker:
         """Read the cache. Raises DataError if it is damaged.
 
         Args:
-            cache: file of this class; created if it does not exist. Clips that no decoder could
-                read are checked again, because a later version may read them.
+            cache: file of this class; created when the first result is written. Its last line is
+                removed if it is incomplete. Clips that no decoder could read are checked again,
+                because a later version may read them.
             mode: `full` decodes every clip, `exists` only checks that the file exists; `none`
                 accepts a clip of known duration without looking for its file. `exists` and `none`
                 read unknown durations from the header.
@@ -113,7 +114,7 @@ class ClipChecker:
         self._incomplete: set[str] = set()
         """Keys of the utterances whose clip lacks a little of the length in its header."""
         self._known: dict[str, CheckedClip] = {}
-        """By the key of the cache, see `_make_cache_key`."""
+        """Key of the cache, as `_make_cache_key` makes it → result of the check."""
         try:
             for line in remove_incomplete_line(cache).splitlines():
                 cache_key, clip = _parse_cache_line(line)
@@ -137,27 +138,25 @@ class ClipChecker:
             mode: instead of the mode of the checker.
         """
         mode = mode or self._mode
-        cache_key_of = {
-            u.key: _make_cache_key(u, mode)
-            for u in utterances
-            if mode != "none" or u.duration is None
-        }
-        unchecked = [
-            u
-            for u in utterances
-            if u.key in cache_key_of and cache_key_of[u.key] not in self._known
-        ]
-        results = {
-            key: self._known[cache_key]
-            for key, cache_key in cache_key_of.items()
-            if cache_key in self._known
-        }
-        if unchecked:
-            results |= self._check_unknown(unchecked, cache_key_of, description, mode)
+        cache_key_of = dict[str, str]()
+        results = dict[str, CheckedClip]()
+        unknown = list[Utterance]()
+        for utterance in utterances:
+            if mode == "none" and utterance.duration is not None:
+                results[utterance.key] = CheckedClip(utterance.duration)
+                continue
+            cache_key = _make_cache_key(utterance, mode)
+            cache_key_of[utterance.key] = cache_key
+            if cache_key in self._known:
+                results[utterance.key] = self._known[cache_key]
+            else:
+                unknown.append(utterance)
+        if unknown:
+            results |= self._check_unknown(unknown, cache_key_of, description, mode)
         usable = list[Utterance]()
         rejected = list[Rejected]()
         for utterance in utterances:
-            result = results.get(utterance.key, CheckedClip(utterance.duration))
+            result = results[utterance.key]
             if result.is_incomplete:
                 self._incomplete.add(utterance.key)
             if result.reason is not None:
@@ -175,9 +174,9 @@ class ClipChecker:
         description: str,
         mode: CheckMode,
     ) -> dict[str, CheckedClip]:
-        """The results of clips that are not in the cache, by the key of the utterance.
+        """Key of each utterance → the result for its clip, which is not in the cache.
 
-        A result that the file alone decides goes to the cache as soon as it is known.
+        A result that depends only on the file is written to the cache as soon as it is known.
         """
         checked_clips = parallel_map(
             partial(_check_one, mode),
@@ -198,9 +197,9 @@ class ClipChecker:
         return results
 
     def count_incomplete(self, splits: Mapping[str, Sequence[Utterance]]) -> int:
-        """The utterances whose clip lacks a little of the length in its header.
+        """The number of utterances whose clip lacks a little of the length in its header.
 
-        Only the mode `full` finds them; of other modes the number is 0.
+        Only the mode `full` finds such clips; with other modes the number is 0.
         """
         num_incomplete = 0
         for utterances in splits.values():
@@ -218,7 +217,7 @@ def _parse_cache_line(line: bytes) -> tuple[str, CheckedClip]:
 
 
 def _format_cache_line(cache_key: str, clip: CheckedClip) -> str:
-    """A JSON list of the key and the values; only clips that the file alone decides are cached."""
+    """The line of the cache for a result that depends only on the file: a JSON list with its key."""
     values = [cache_key, clip.duration_s, clip.reason, clip.is_incomplete]
     return json.dumps(values, ensure_ascii=True)
 
@@ -258,9 +257,10 @@ def _check_one(mode: CheckMode, utterance: Utterance) -> CheckedClip:
 
 
 def check_clip(utterance: Utterance) -> CheckedClip:
-    """Whether a clip can be used for training, by its samples; decodes it.
+    """Decode a clip, and check by its samples whether it can be used for training.
 
-    If the corpus states a duration, the length is compared with it, and this duration is returned.
+    If the corpus states a duration, the length of the samples is compared with it. The result then
+    has the duration of the corpus, otherwise that of the samples, rounded to milliseconds.
     """
     try:
         waveform, rate, missing_s = read_segment(utterance)
@@ -342,10 +342,11 @@ def _map_in_pool(
 ) -> Iterator[Outcome]:
     """Yield `function(item)` for each item, in order, computed by a pool of processes.
 
-    A process that ends breaks the pool. Then a new pool continues after the chunk that was next:
-    the items of this chunk are run one by one, and the item that breaks its own pool gets
-    `on_crash(item)`.
+    Processes get chunks of items. A process that ends breaks the whole pool. Then the items of the
+    chunk whose results were expected next are run one by one, each in a pool of its own. An item
+    that breaks its own pool gets `on_crash(item)`. After this chunk a new pool continues.
     """
+    # At least about four chunks per process, so that all processes end at about the same time.
     chunk_size = min(64, len(items) // (4 * num_workers) + 1)
     num_done = 0
     while num_done < len(items):
@@ -360,10 +361,10 @@ def _map_in_pool(
                 yield result
                 num_done += 1
         except BrokenProcessPool:
-            if len(items) == 1:
+            if len(items) == 1:  # the pool of this item only
                 yield on_crash(items[0])
                 return
-            # Any of the running chunks may have killed its process.
+            # Any of the running chunks may have ended its process, so the next one is only a guess.
             next_chunk = items[num_done : num_done + chunk_size]
             for item in next_chunk:
                 yield from _map_in_pool(function, [item], 1, on_crash)

@@ -24,10 +24,11 @@ _NAME = re.compile(
 )
 """A name of one channel: its side or its number, which a word may precede, such as `ch1`."""
 _NO_CHANNEL = re.compile("[^a-z]*[a-z]?[^a-z]*|ch(an)?[a-h]", re.I)
-"""Fewer than two letters, or what may be the name of a person (Cha)."""
+"""Names that may mean a person or something else: at most one letter, or a name such as Cha."""
 _SIDES = {"left": 0, "l": 0, "right": 1, "r": 1} | {
     letter: number for number, letter in enumerate("abcdefgh")
 }
+"""Side of a channel in lower case → its number from 0."""
 _ALL = ("-1", "mono", "stereo", "mix", "mixed", "both", "all", "average", "mean")
 """Names of all channels together, whose mean is used."""
 _REMEDY = "write left, right, A or B"
@@ -55,7 +56,7 @@ def resolve_channels(
         written: the channel and the audio file of each annotation. The channel is a number from 0,
             a name, or None.
     """
-    names_of_path = defaultdict[Path, set[str]](set)
+    names_of_path = defaultdict[Path, set[str]](set)  # without names of all channels together
     for name, path in written:
         if isinstance(name, str) and name.lower() not in _ALL:
             names_of_path[path].add(name.lower())
@@ -67,7 +68,7 @@ def resolve_channels(
             num_channels = num_channels_of.get(path, _UNREADABLE)
             names = names_of_path.get(path, set())
             resolved.append(_resolve_name(name.lower(), num_channels, names, first_number))
-        else:
+        else:  # a number from 0, or None
             resolved.append(name)
     _report_channels([name for name, _ in written], resolved)
     return resolved
@@ -107,6 +108,7 @@ def _find_first_number(
 
 
 def _match_names(names: Iterable[str]) -> Iterator[re.Match[str]]:
+    """The match of each name that is a known name of a channel."""
     return filter(None, map(_NAME.fullmatch, names))
 
 
@@ -115,11 +117,13 @@ def _resolve_name(
 ) -> int | None | UnusableChannel:
     """The channel with this name, from 0; None: the mean of all.
 
+    Audio with one channel needs no name, so any single name of it is accepted.
+
     Args:
         name: in lower case.
-        num_channels: of the audio file; 0: it cannot be read, which is stated elsewhere.
+        num_channels: of the audio file; 0: it cannot be read, which the check of the clips states.
         names: all names of channels of this file.
-        first_number: the number of the first channel; None: not known.
+        first_number: the number of the first channel, 0 or 1; None: not known.
     """
     if num_channels < 2 and len(names) > 1:
         listed = list_names(sorted(names))
@@ -163,9 +167,10 @@ def _report_channels(
 
 
 def find_channel_name(names: Sequence[str]) -> str | None:
-    """The first name of a tier or participant that is the name of a channel as a whole.
+    """The first of these names, of a tier and its participant, that is the name of a channel.
 
-    Such names are `left` and `ch1`. A, 1 and Cha may be something else, so they are none.
+    Such names are `left` and `ch1`. A, 1 and Cha may mean something else, so they do not count.
+    None: no name is that of a channel.
     """
     for name in names:
         if _NAME.fullmatch(name) and not _NO_CHANNEL.fullmatch(name):

@@ -102,10 +102,10 @@ class Checked:
     """Sample rate in Hz → number of utterances."""
     units: Counter[str]
     remarks: Sequence[str]
-    """On all transcripts of a language."""
+    """Lines about all transcripts of a language together."""
 
     def keys(self, *, is_fault: bool) -> set[str]:
-        """The utterances with a fault, or with a remark."""
+        """The keys of the utterances with a fault, or of those with a remark."""
         keys = set[str]()
         for kind, findings in self.findings.items():
             if (kind in FAULTS) == is_fault:
@@ -134,7 +134,7 @@ class Clip(NamedTuple):
 
 
 def read_lists(paths: Sequence[Path]) -> dict[str, list[Utterance]]:
-    """The utterances by name of the set: that of the folder of a `data.list`, or of the file.
+    """Name of the set → its utterances. The name is that of the folder of a data.list, or of a file.
 
     Raises DataError with the faults of all lists: folders, unreadable lists, and keys that an
     earlier list has.
@@ -151,12 +151,13 @@ def read_lists(paths: Sequence[Path]) -> dict[str, list[Utterance]]:
             faults.append(str(error))
             continue
         sets[name] = utterances
-        repeated = [u.key for u in utterances if path_of_key.setdefault(u.key, path) is not path]
-        if repeated:
-            first = repeated[0]
+        repeated_keys = [u.key for u in utterances if u.key in path_of_key]
+        path_of_key |= {u.key: path for u in utterances if u.key not in path_of_key}
+        if repeated_keys:
+            first_key = repeated_keys[0]
             faults.append(
-                f"{path}: {len(repeated)} keys are also in {path_of_key[first]}, "
-                f"the first is {first!r}; give each list once, and each utterance a unique key"
+                f"{path}: {len(repeated_keys)} keys are also in {path_of_key[first_key]}, "
+                f"the first is {first_key!r}; give each list once, and each utterance a unique key"
             )
     if faults:
         raise DataError("\n".join(faults))
@@ -165,7 +166,8 @@ def read_lists(paths: Sequence[Path]) -> dict[str, list[Utterance]]:
 
 def _make_folder_error(path: Path) -> DataError:
     """The error for a folder in place of a list; it names the lists in it, that of train first."""
-    lists = sorted(path.glob("**/data.list"), key=lambda file: (file.parent.name != "train", file))
+    lists = sorted(path.glob("**/data.list"))
+    lists.sort(key=lambda file: file.parent.name != "train")  # False, which is train, comes first
     listed = " ".join(map(str, lists)) or "a data.list; `wenet-hs prepare` makes it"
     return DataError(path, "a folder", f"give {listed}")
 
@@ -190,7 +192,7 @@ def read_made_sets(paths: Sequence[Path]) -> dict[str, str]:
         stats_file = folder.parent / "stats.json"
         if path.name != "data.list" or not stats_file.is_file():
             continue
-        with suppress(ValueError):  # no JSON: of another program
+        with suppress(ValueError):  # no JSON: the file is of another program
             stats = json.loads(stats_file.read_text("utf-8"))
             if isinstance(stats, dict) and folder.name in stats.get("made_sets", ()):
                 made_sets[name] = f"{stats_file}: {stats['sets']}"
@@ -219,7 +221,7 @@ def check_lists(
         num_workers: processes; 0: only this one.
         min_count: a unit that occurs less often is rare.
     """
-    utterances = [utterance for _, utterance in _each(sets)]
+    utterances = [utterance for _, utterance in _iterate_utterances(sets)]
     measured = parallel_map(
         measure,
         utterances,
@@ -229,7 +231,8 @@ def check_lists(
     )
     clips = {u.key: clip for u, clip in zip(utterances, measured, strict=True)}
     findings = [*find_in_audio(sets, clips, config.dataset_conf.resample_conf.resample_rate)]
-    sets = _with_durations(sets, clips)
+    sets = _replace_durations(sets, clips)
+    # An empty table is sufficient to divide transcripts into units.
     tokenizer = make_tokenizer(unit, UnitTable.from_units(()) if table is None else table)
     units = Counter[str]()
     for utterance in utterances:
@@ -255,17 +258,17 @@ def check_lists(
     )
 
 
-def _each(sets: Sets) -> Iterator[tuple[str, Utterance]]:
+def _iterate_utterances(sets: Sets) -> Iterator[tuple[str, Utterance]]:
     """Each utterance with the name of its set, set by set."""
     for name, utterances in sets.items():
         for utterance in utterances:
             yield name, utterance
 
 
-def _with_durations(sets: Sets, clips: Mapping[str, Clip]) -> dict[str, list[Utterance]]:
+def _replace_durations(sets: Sets, clips: Mapping[str, Clip]) -> dict[str, list[Utterance]]:
     """The sets with the durations of the audio; an utterance that cannot be read keeps its own."""
     with_durations: dict[str, list[Utterance]] = {name: [] for name in sets}
-    for name, utterance in _each(sets):
+    for name, utterance in _iterate_utterances(sets):
         clip = clips[utterance.key]
         if clip.fault is None:
             utterance = replace(utterance, duration=round(clip.duration_s, 3))
@@ -316,7 +319,7 @@ _KIND_OF_REASON = {
 def measure(utterance: Utterance) -> Clip:
     """Decode an utterance and measure its samples; audio that cannot be read is a fault.
 
-    A segment is read from its start: libsndfile finds it in milliseconds (MP3: up to 0.1 s).
+    Only the segment is decoded. To find its start takes milliseconds, or up to 0.1 s in MP3.
     """
     try:
         samples, rate, _ = read_segment(utterance)
@@ -327,13 +330,13 @@ def measure(utterance: Utterance) -> Clip:
         rate=rate,
         duration_s=len(samples) / rate,
         peak=float(loudness.max()),
-        clipped=_share_of_clipped(loudness),
+        clipped=_measure_clipped_share(loudness),
         is_silent=is_silent(torch.from_numpy(samples)),
         digest=hashlib.blake2b(samples.tobytes(), digest_size=16).digest(),
     )
 
 
-def _share_of_clipped(loudness: NDArray[np.float32]) -> float:
+def _measure_clipped_share(loudness: NDArray[np.float32]) -> float:
     """The share of samples in runs of at least three at full scale, from 0 to 1.
 
     `loudness`: absolute samples (N,).
@@ -341,9 +344,11 @@ def _share_of_clipped(loudness: NDArray[np.float32]) -> float:
     if len(loudness) < _RUN:
         return 0.0
     is_full = loudness >= _FULL_SCALE
+    # The sum of each three neighbours is 3 where a run begins.
     begins_run = np.convolve(is_full, np.ones(_RUN), "valid") == _RUN
     if not begins_run.any():
         return 0.0
+    # A sample is in a run if one begins with it, or with one of the two samples before it.
     is_in_run = np.convolve(begins_run, np.ones(_RUN)) > 0
     return float(is_in_run.mean())
 
@@ -355,12 +360,12 @@ def find_in_audio(sets: Sets, clips: Mapping[str, Clip], sample_rate: int) -> It
     worse. An utterance whose audio cannot be read has only this finding.
     """
     rates = _count_rates(clips)
-    # The most frequent one; 0: no clip can be read.
-    usual_rate = max(rates, key=lambda rate: rates[rate], default=0)
-    for name, u in _each(sets):
+    # 0 if no clip can be read; then no clip is compared with it.
+    most_frequent_rate = max(rates, key=lambda rate: rates[rate], default=0)
+    for name, u in _iterate_utterances(sets):
         clip = clips[u.key]
         if clip.fault:
-            kind = _kind_without_audio(clip.fault)
+            kind = _find_kind_without_audio(clip.fault)
             yield Finding(name, u.key, kind, details=f"{u.wav}: {clip.fault}")
             continue
         if u.duration is not None:
@@ -380,12 +385,12 @@ def find_in_audio(sets: Sets, clips: Mapping[str, Clip], sample_rate: int) -> It
         if clip.rate < sample_rate:
             details = f"{clip.rate} Hz, below {sample_rate} Hz"
             yield Finding(name, u.key, "low sample rate", details=details, amount=-clip.rate)
-        if clip.rate != usual_rate:
-            details = f"{clip.rate} Hz, most have {usual_rate} Hz"
+        if clip.rate != most_frequent_rate:
+            details = f"{clip.rate} Hz, most have {most_frequent_rate} Hz"
             yield Finding(name, u.key, "other sample rate", details=details, amount=-clip.rate)
 
 
-def _kind_without_audio(reason: str) -> str:
+def _find_kind_without_audio(reason: str) -> str:
     """The kind of finding, one of `NO_AUDIO`, by the reason why an utterance cannot be read."""
     if NEEDS_PYAV in reason:
         return "audio for PyAV"
@@ -403,13 +408,13 @@ def find_lengths(sets: Sets, tokenizer: Tokenizer, config: ExperimentConfig) -> 
 
     Utterances without a known duration or without text are not checked.
     """
-    with_lengths = _with_lengths(sets)
+    with_lengths = _select_with_length(sets)
     seconds = [u.duration or 0.0 for _, u in with_lengths]
     number_of_unit = dict[str, int]()
     for (name, u), num_frames in zip(
         with_lengths, _count_encoder_frames(seconds, config), strict=True
     ):
-        # Units outside the table have numbers too: the lengths count, not the table's ids.
+        # Numbers in place of the table's ids: units that the table lacks are counted too.
         units = tokenizer.split(u.txt)
         ids = [number_of_unit.setdefault(unit, len(number_of_unit)) for unit in units]
         duration_s = u.duration or 0.0
@@ -419,7 +424,7 @@ def find_lengths(sets: Sets, tokenizer: Tokenizer, config: ExperimentConfig) -> 
                 f"{duration_s:.2f} s are {num_frames} encoder frames, "
                 f"CTC needs {num_needed} for {len(ids)} units"
             )
-            amount = num_needed / max(num_frames, 1)
+            amount = num_needed / max(num_frames, 1)  # very short audio has no frame
             yield Finding(name, u.key, "too long for CTC", details=details, amount=amount)
             continue
         reason = reason_to_reject(ids, duration_s, num_frames, config.dataset_conf.filter_conf)
@@ -427,18 +432,20 @@ def find_lengths(sets: Sets, tokenizer: Tokenizer, config: ExperimentConfig) -> 
             yield Finding(name, u.key, "length limits", details=reason)
 
 
-def _with_lengths(sets: Sets) -> list[tuple[str, Utterance]]:
+def _select_with_length(sets: Sets) -> list[tuple[str, Utterance]]:
     """The utterances with known duration and text, each with the name of its set."""
-    return [(name, u) for name, u in _each(sets) if u.duration and u.txt.strip()]
+    return [(name, u) for name, u in _iterate_utterances(sets) if u.duration and u.txt.strip()]
 
 
 def _count_encoder_frames(seconds: Sequence[float], config: ExperimentConfig) -> list[int]:
     """The frames that the encoder gives for so many seconds of audio each."""
     subsampling = Subsampling()
     if isinstance(config.encoder_conf, PretrainedConf):
-        # A frame per 20 ms, without subsampling. The files of the encoder need not be here.
+        # Such encoders give 50 frames per second, without subsampling. This is not measured,
+        # because the files of the encoder need not be here.
         nums_features = [int(50 * duration_s) for duration_s in seconds]
     else:
+        # Only the lengths are computed, so the layers of the encoder are not built.
         subsampling.geometry = CONVOLUTIONS.get(config.encoder_conf.input_layer, ())
         frontend = build_frontend(config.dataset_conf)
         nums_features = frontend.count_frames(np.array(seconds)).tolist()
@@ -447,12 +454,13 @@ def _count_encoder_frames(seconds: Sequence[float], config: ExperimentConfig) ->
 
 def find_speaking_rates(sets: Sets, unit: Unit) -> Iterator[Finding]:
     """Utterances that are far too long or too short for their transcripts."""
-    with_lengths = _with_lengths(sets)
+    with_lengths = _select_with_length(sets)
     set_of_key = {u.key: name for name, u in with_lengths}
-    for number, clip in enumerate(find_implausible([u for _, u in with_lengths], unit)):
+    implausible = find_implausible([u for _, u in with_lengths], unit)
+    for number, clip in enumerate(implausible):
         key = clip.utterance.key
         details = f"{clip.seconds_per_unit:.3f} s per unit, the median is {clip.usual_s:.3f} s"
-        amount = -number  # the first one is the farthest from the median
+        amount = -number  # the first clip is the farthest from the median, so the worst
         yield Finding(set_of_key[key], key, "speaking rate", details=details, amount=amount)
 
 
@@ -462,10 +470,11 @@ def find_speaking_rates(sets: Sets, unit: Unit) -> Iterator[Finding]:
 def find_shared_sentences(sets: Sets, unit: Unit) -> Iterator[Finding]:
     """Utterances whose sentence an earlier set has too, in the same language."""
     first_of_sentence = dict[tuple[str | None, str], tuple[str, str]]()
-    for name, u in _each(sets):
+    for name, u in _iterate_utterances(sets):
         text = plain_text(u, unit).strip()
         if not text:
             continue
+        # The first utterance with this sentence is stored, and compared with all later ones.
         first_set, first_key = first_of_sentence.setdefault((u.lang, text), (name, u.key))
         if first_set != name:
             details = f"also in {first_set}: {first_key}"
@@ -473,9 +482,13 @@ def find_shared_sentences(sets: Sets, unit: Unit) -> Iterator[Finding]:
 
 
 def find_shared_speakers(sets: Sets, made_sets: Collection[str] = ()) -> Iterator[Finding]:
-    """Utterances whose speaker an earlier set has too; sets of `made_sets` are not compared."""
+    """Utterances whose speaker an earlier set has too.
+
+    Not compared are utterances without a speaker, and sets in `made_sets`: those that `prepare`
+    held out.
+    """
     first_set_of = dict[str, str]()
-    for name, u in _each(sets):
+    for name, u in _iterate_utterances(sets):
         if u.speaker is None or name in made_sets:
             continue
         first_set = first_set_of.setdefault(fold_speaker(u.speaker), name)
@@ -490,17 +503,18 @@ def find_same_audio(sets: Sets, clips: Mapping[str, Clip]) -> Iterator[Finding]:
     Those with another transcript than the earlier one are worse.
     """
     first_of_digest = dict[bytes, Utterance]()
-    for name, u in _each(sets):
+    for name, u in _iterate_utterances(sets):
         clip = clips[u.key]
         if clip.is_silent or not clip.digest:  # no digest: it cannot be read
             continue
         first = first_of_digest.setdefault(clip.digest, u)
-        if first is u:
+        if first is u:  # no earlier utterance has these samples
             continue
         has_same_text = first.txt == u.txt
         which = "same" if has_same_text else "another"
         details = f"the samples of {first.key}, {which} transcript"
-        yield Finding(name, u.key, "same audio", details=details, amount=float(not has_same_text))
+        amount = 0.0 if has_same_text else 1.0
+        yield Finding(name, u.key, "same audio", details=details, amount=amount)
 
 
 def find_overlapping(sets: Sets) -> Iterator[Finding]:
@@ -508,8 +522,8 @@ def find_overlapping(sets: Sets) -> Iterator[Finding]:
 
     Segments with equal times are left out: they are found as the same audio.
     """
-    set_of_key = {u.key: name for name, u in _each(sets)}
-    utterances = [u for _, u in _each(sets)]
+    set_of_key = {u.key: name for name, u in _iterate_utterances(sets)}
+    utterances = [u for _, u in _iterate_utterances(sets)]
     for earlier, later, start, end in find_overlaps(utterances, by_speaker=True):
         if (earlier.start, earlier.end) == (later.start, later.end):
             continue
@@ -532,8 +546,12 @@ _NO_PHONE = regex.compile(r"[\p{Lu}\p{P}]")
 
 
 def find_in_texts(sets: Sets, unit: Unit) -> Iterator[Finding]:
-    """Empty transcripts, tags, digits, invisible characters, and text that is not normalised."""
-    for name, u in _each(sets):
+    """Empty transcripts, tags, digits, invisible characters, and text that is not normalised.
+
+    Tags are removed before digits are searched, and before the text is compared with its normalised
+    form. Spaces between phones do not matter.
+    """
+    for name, u in _iterate_utterances(sets):
         if not u.txt.strip():
             yield Finding(name, u.key, "empty transcript")
         without_tags = TAG.sub(" ", u.txt)
@@ -553,10 +571,14 @@ def find_in_texts(sets: Sets, unit: Unit) -> Iterator[Finding]:
         has_other_words = normal.split() != without_tags.split()
         has_other_spaces = unit == "char" and u.txt != " ".join(u.txt.split())
         if has_other_words or has_other_spaces:
-            changed = [c for c in _visible_characters(without_tags) if c not in normal]
-            shown = " ".join(changed) or "white space"
-            details = f"{shown}; normalised: {' '.join(normal.split())}"
-            yield Finding(name, u.key, "not normalised", details=details, amount=len(changed))
+            removed = [
+                character
+                for character in _visible_characters(without_tags)
+                if character not in normal
+            ]
+            what_is_wrong = " ".join(removed) or "white space"
+            details = f"{what_is_wrong}; normalised: {' '.join(normal.split())}"
+            yield Finding(name, u.key, "not normalised", details=details, amount=len(removed))
 
 
 def _visible_characters(text: str) -> list[str]:
@@ -571,17 +593,17 @@ def find_rare_units(
 
     `units`: the number of each unit in all lists.
     """
-    for name, u in _each(sets):
+    for name, u in _iterate_utterances(sets):
         rare = {unit: units[unit] for unit in tokenizer.split(u.txt) if units[unit] < min_count}
         if rare:
             details = ", ".join(f"{name_unit(unit)}: {num} in all" for unit, num in rare.items())
-            amount = -min(rare.values())
+            amount = -min(rare.values())  # the rarer, the worse
             yield Finding(name, u.key, "rare unit", details=details, amount=amount)
 
 
 def find_unknown_units(sets: Sets, tokenizer: Tokenizer) -> Iterator[Finding]:
     """Utterances with units that the table of the training does not have."""
-    for name, u in _each(sets):
+    for name, u in _iterate_utterances(sets):
         unknown = tokenizer.count_unknown(u.txt)
         if unknown:
             details = ", ".join(map(name_unit, unknown))
@@ -590,13 +612,14 @@ def find_unknown_units(sets: Sets, tokenizer: Tokenizer) -> Iterator[Finding]:
 
 
 def find_letters(sets: Sets, unit: Unit) -> tuple[list[Finding], list[str]]:
-    """Wrong letters, and a remark per language on all of its transcripts.
+    """Wrong letters, and a remark on all transcripts of each language that has something to say.
 
-    The usual letters are those of a language; of all lists for phones.
+    Letters are compared within a language. Phones are compared in all languages together, because
+    they are the same signs in each.
     """
     texts_of_lang = defaultdict[str, dict[str, str]](dict)
-    for _, u in _each(sets):
-        lang = "" if unit == "phone" else u.lang or ""
+    for _, u in _iterate_utterances(sets):
+        lang = "" if unit == "phone" else u.lang or ""  # "": all languages, or an unknown one
         texts_of_lang[lang][u.key] = u.txt
     wrong_letters = dict[str, list[str]]()
     remarks = list[str]()
@@ -606,7 +629,7 @@ def find_letters(sets: Sets, unit: Unit) -> tuple[list[Finding], list[str]]:
         if remark:
             remarks.append(f"{lang or 'all'}: {remark}")
     findings = list[Finding]()
-    for name, u in _each(sets):
+    for name, u in _iterate_utterances(sets):
         if u.key in wrong_letters:
             wrong = wrong_letters[u.key]
             findings.append(

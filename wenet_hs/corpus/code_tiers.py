@@ -52,10 +52,11 @@ class TierTexts:
 def describe_identifiers(
     files: Sequence[AnnotationFile], is_wanted: Callable[[Tier], bool]
 ) -> str | None:
-    """A line for the user if the wanted tiers only identify sentences whose text is in tiers below.
+    """A message if the wanted tiers only identify sentences whose text is in tiers below them.
 
-    This is so if one of `IDENTIFIER_RULES` holds. The line has an example and the dependent tiers.
-    None: no rule holds, the wanted tiers have no annotations, or no dependent tier has letters.
+    This is so if one of `IDENTIFIER_RULES` holds. The message has an example of at most 40
+    characters, and names the tiers below. None: no rule holds, the wanted tiers have no
+    annotations, or no tier below has letters.
     """
     tiers = collect_texts(files, is_wanted)
     if not tiers.texts or not tiers.transcripts:
@@ -118,7 +119,8 @@ def have_labels(tiers: TierTexts) -> bool:
 
     Example: the annotations of a file are `story_a`, `story_b`; the text below is `mo lu ke`.
     Files with one annotation do not count: a single text has nothing in common with others.
-    Words of a language may begin alike too, as verbs with a prefix do: `are_labels` tells them.
+    Words of a language may begin with the same letters too, as verbs with a prefix do; `are_labels`
+    tells them from labels.
     """
     filled_by_file = [list(filter(str.strip, texts)) for texts in tiers.by_file]
     files_with_several = [texts for texts in filled_by_file if len(texts) > 1]
@@ -141,7 +143,10 @@ def have_titles(tiers: TierTexts) -> bool:
 
 
 IDENTIFIER_RULES = (have_codes, have_labels, have_titles)
-"""One of them is enough. The tiers have texts, and at least one dependent tier has letters."""
+"""Rules by which tiers only identify sentences; one that holds is enough.
+
+They are asked only if the tiers have texts, and at least one dependent tier has letters.
+"""
 
 
 # ---- codes in a tier without dependent tiers
@@ -150,16 +155,17 @@ IDENTIFIER_RULES = (have_codes, have_labels, have_titles)
 def report_codes(files: Sequence[AnnotationFile], used: Sequence[AnnotationFile]) -> None:
     """Warn of each used tier that seems to have codes, if no other tier depends on it.
 
-    Labels of pauses do not count, and tiers with few annotations are not tested. For tiers on which
-    others depend see `describe_identifiers`.
+    Codes are a few words that recur, or texts such as numbers. Labels of pauses do not count, and
+    tiers with few annotations are not tested. Tiers on which others depend are left to
+    `describe_identifiers`.
 
     `files`: with all tiers. `used`: the same files with only the tiers that are used.
     """
-    parents = {tier.parent for file in files for tier in file.tiers}
+    names_of_parents = {tier.parent for file in files for tier in file.tiers}
     labels_by_name = defaultdict[str, list[str]](list)
     for file in used:
         for tier in file.tiers:
-            if tier.name not in parents:
+            if tier.name not in names_of_parents:
                 labels_by_name[tier.name] += _list_labels(tier)
     for name, labels in labels_by_name.items():
         if len(labels) < _MIN_ANNOTATIONS:
@@ -184,9 +190,10 @@ def _list_labels(tier: Tier) -> list[str]:
 
 
 def recur_like_codes(texts: Sequence[str]) -> bool:
-    """Whether the texts are few different single words that recur.
+    """Whether the texts are a few different single words that recur.
 
-    Example: 50 annotations of a signer's hands with `LH`, `RH` and `BH`.
+    There are at most `_MAX_CODES` different texts, and each occurs at least `_MIN_REPETITIONS`
+    times on average. Example: 50 annotations of a signer's hands with `LH`, `RH` and `BH`.
     """
     different_texts = {*texts}
     max_different = min(_MAX_CODES, len(texts) / _MIN_REPETITIONS)
@@ -205,7 +212,7 @@ def look_like_codes(texts: Sequence[str]) -> bool:
 
 
 def is_code(text: str) -> bool:
-    """Whether a text has at most two words with a digit in them, or no letter at all."""
+    """Whether a text has no letter, or has a digit and at most two words."""
     has_digit = any(map(str.isdigit, text))
     has_letter = any(map(str.isalpha, text))
     return not has_letter or (has_digit and len(text.split()) <= 2)
@@ -250,5 +257,5 @@ def _is_single_word(text: str) -> bool:
 
 
 def _count_words(texts: Sequence[str]) -> int:
-    """The number of words, with spaces between them, of all texts together."""
+    """The number of words in all texts together."""
     return len(" ".join(texts).split())

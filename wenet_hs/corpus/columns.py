@@ -16,7 +16,7 @@ from wenet_hs.text.normalize import normalize_phones
 from wenet_hs.tree.errors import ConfigError, DataError, list_names
 
 _LAST_TEXTS = ("normalized_text", "words", "annotation")
-"""Names of transcripts, if no other column is one."""
+"""Names of a column of transcripts that are used only if no column has another name of these."""
 COLUMNS = {
     "audio": (
         "audio",
@@ -121,8 +121,10 @@ COLUMNS = {
         "segment_id",
     ),
 }
-"""What a column contains → the names by which it is found, the most usual first: in any case, with
-any signs or none between the words, and for `TIMES` with a unit of time.
+"""What a column contains → the names by which it is found, the most usual one first.
+
+Upper and lower case are equal, and so are all signs between words, or no sign. The name of a column
+of `TIMES` may also have a unit of time.
 """
 TIMES = ("start", "end", "duration")
 """Contents that are times."""
@@ -131,7 +133,10 @@ _NAME_WITH_UNIT = re.compile(
     r"((?P<ms>ms|msecs?|millis|milliseconds?)"
     r"|s|secs?|seconds?|ss_msec|(hh?_)?mm_ss(_ms(ec)?)?|hms)"
 )
-"""The name of a column of times with its unit, as `_join_words` gives it: `begin_time_ss_msec`."""
+"""The name of a column of times with its unit, as `_join_words` gives it: `begin_time_ss_msec`.
+
+The group `name` is the name without the unit; the group `ms` matches if the unit is milliseconds.
+"""
 _OTHER_UNITS = {"frame", "frames", "sample", "samples", "ff", "min", "mins", "minutes", "hours"}
 """Words of units that are not read."""
 
@@ -154,14 +159,14 @@ def find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, st
     candidates = _guess_columns(header)
     choice = _read_choice(path, header, chosen)
     for content, name in choice.items():
-        candidates[content] = [name] if name else []
+        candidates[content] = [name] if name else []  # no name: the user wants no such column
     if candidates["end"] and "duration" not in choice:
         candidates["duration"] = _drop_length(candidates["duration"])
     _refuse_several_texts(path, candidates["text"])
     columns = {content: names[0] for content, names in candidates.items() if names}
     _refuse_other_units(path, columns)
     missing = _find_missing(columns)
-    if "start" not in columns:
+    if "start" not in columns:  # then a duration is the length of the file
         columns.pop("duration", None)
     if missing:
         raise _make_missing_error(path, header, missing, columns)
@@ -181,17 +186,18 @@ def _guess_columns(header: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _begins_with_onset(starts: Sequence[str]) -> bool:
-    """Rule: if the column of starts is `onset`, then `offset` is the end.
+    """Whether the first column of starts is named `onset`. Then `offset` is the name of the end.
 
-    Without `onset` it is a start, as in NeMo's manifests: `offset, duration`.
+    Without `onset`, `offset` is the name of a start, as in NeMo's manifests: `offset, duration`.
     """
     return bool(starts) and _join_words(starts[0]) == "onset"
 
 
 def _prefer_usual_texts(texts: Sequence[str]) -> list[str]:
-    """Rule: of the `_LAST_TEXTS` the first is the transcript if no column has a more usual name.
+    """Rule: the columns with more usual names than `_LAST_TEXTS`, or else the first of these.
 
-    Example: of `text, normalized_text` it is `text`; of `audio, normalized_text` it is the latter.
+    Examples: of `text` and `normalized_text` the result is `text`; of `normalized_text` and `words`
+    it is `normalized_text`.
     """
     last_texts = _find_named(texts, "text", _LAST_TEXTS)
     usual_texts = [name for name in texts if name not in last_texts]
@@ -276,8 +282,9 @@ def _is_called(name: str, content: str, usual: str) -> bool:
     """
     plain = _join_words(name)
     if content in TIMES:
-        with_unit = _NAME_WITH_UNIT.fullmatch(plain)
-        plain = with_unit["name"] if with_unit else plain
+        match = _NAME_WITH_UNIT.fullmatch(plain)
+        if match is not None:
+            plain = match["name"]  # without its unit
     return plain.replace("_", "") == usual.replace("_", "")
 
 
@@ -294,14 +301,17 @@ def _join_words(name: str) -> str:
 
 
 def _read_choice(path: Path, header: Sequence[str], chosen: str) -> dict[str, str]:
-    """Content → name of its column, of --columns; an empty name for a content that is not used.
+    """The value of --columns: content → name of its column, or an empty name for no such column.
 
-    `chosen`: pairs such as `audio=File start=Start time`; a name may have spaces.
-    Raises ConfigError for another content or name. For a name it guesses what the user meant.
+    Args:
+        chosen: pairs such as `audio=File start=Start time`. A name may have spaces, so pairs are
+            divided only at spaces before a word with an equals sign.
+    Raises ConfigError for a content or name that does not exist. For a name, the error suggests
+        what the user may have meant.
     """
     choice = dict[str, str]()
-    spaces_before_content = r"\s+(?=[^\s=]*=)"
-    for pair in re.split(spaces_before_content, normalize_phones(chosen)):
+    spaces_before_next_pair = r"\s+(?=[^\s=]*=)"
+    for pair in re.split(spaces_before_next_pair, normalize_phones(chosen)):
         if not pair:
             continue
         content, equals, name = pair.partition("=")
@@ -317,9 +327,10 @@ def _read_choice(path: Path, header: Sequence[str], chosen: str) -> dict[str, st
 
 
 def _find_unquoted(content: str, name: str, header: Sequence[str]) -> str:
-    """What to write for a name with quotation marks or backslashes, if it is a column without them.
+    """What to write if a name is that of a column except for quotation marks or backslashes.
 
-    Otherwise an empty text. The shell removes its own marks; those that are left are in the name.
+    Otherwise the result is empty. The shell removes the marks that it reads; further ones stay in
+    the name.
     """
     unquoted = re.sub(r"[\\'\"]", "", name)
     if unquoted == name or unquoted not in header:
@@ -339,19 +350,25 @@ def _make_missing_error(
 ) -> DataError:
     """The error for contents without a column, with guesses and the flags that name the columns.
 
-    `missing`: contents. `columns`: content → name, of the columns that were found.
+    If the first line seems to be a row, it says so in place of the guesses. If only times are
+    missing, it also says how to use whole files.
+
+    Args:
+        missing: the contents without a column.
+        columns: content → name of the columns that were found.
     """
-    is_end_missing = "end" in missing
+    is_end_missing = "end" in missing  # a duration would do as well
     contents = ["end or duration" if content == "end" else content for content in missing]
-    flag = " ".join(f"{content}=…" for content in missing)
-    alternative = ' (or "duration=…")' if is_end_missing else ""
-    unused = [name for name in header if name not in columns.values()]
-    hint = _guess_missing([*missing, "duration"] if is_end_missing else missing, unused)
     if any(map(_is_content, header)):  # the first line is a row
         hint = (
             "if the first line has no names, write them, or put the audio beside it "
             "or give --audio_dir; otherwise "
         )
+    else:
+        unused = [name for name in header if name not in columns.values()]
+        hint = _guess_missing([*missing, "duration"] if is_end_missing else missing, unused)
+    flag = " ".join(f"{content}=…" for content in missing)
+    alternative = ' (or "duration=…")' if is_end_missing else ""
     to_do = f'{hint}name them: --columns "{flag}"{alternative}, of: {list_names(header, most=20)}'
     are_only_times_missing = "audio" not in missing and "text" not in missing
     present_time = next((content for content in ("start", "end") if content in columns), None)
@@ -368,33 +385,34 @@ def _is_content(cell: str) -> bool:
 
 def _guess_similar(name: str, header: Sequence[str]) -> str:
     """`did you mean …? ` with the column that has the most similar name, or nothing."""
-    lower_names = _by_lower(header)
+    lower_names = _map_lower_names(header)
     similar = _find_most_similar(name.lower(), lower_names)
-    return _ask({lower_names[lower] for lower in similar})
+    return _format_suggestion({lower_names[lower] for lower in similar})
 
 
 def _guess_missing(missing: Sequence[str], unused: Sequence[str]) -> str:
     """`did you mean …? ` with the unused columns that may have the missing contents, or nothing.
 
-    For times a word of the name has to be a usual one, or misspelt: see `_may_contain`. For audio
-    and text it is enough that the name is similar and begins with the same letter, as `tekst`.
+    A column may have times if a word of its name is a usual name, or nearly one: see
+    `_may_contain`. It may have audio or text if its name is similar to a usual one and begins with
+    the same letter: `tekst`.
     """
-    lower_names = _by_lower(unused)
+    lower_names = _map_lower_names(unused)
     guesses = set[str]()
     for content in missing:
         if content in TIMES:
             guesses |= {name for name in lower_names.values() if _may_contain(name, content)}
             continue
         for usual in COLUMNS[content]:
-            same_begin = [lower for lower in lower_names if lower[:1] == usual[0]]
-            similar = _find_most_similar(usual, same_begin)
+            with_same_first_letter = [lower for lower in lower_names if lower[:1] == usual[0]]
+            similar = _find_most_similar(usual, with_same_first_letter)
             guesses |= {lower_names[lower] for lower in similar}
-    return _ask(guesses)
+    return _format_suggestion(guesses)
 
 
-def _by_lower(header: Sequence[str]) -> dict[str, str]:
-    """Name in lower case → name of the first such column."""
-    return {name.strip().lower(): name for name in reversed(header)}
+def _map_lower_names(header: Sequence[str]) -> dict[str, str]:
+    """Name in lower case → the name as it is written. Of names that differ in case, the first."""
+    return {name.strip().lower(): name for name in reversed(header)}  # the first one is set last
 
 
 def _find_most_similar(name: str, others: Iterable[str]) -> list[str]:
@@ -402,7 +420,8 @@ def _find_most_similar(name: str, others: Iterable[str]) -> list[str]:
     return difflib.get_close_matches(name, others, n=1, cutoff=_MIN_SIMILARITY_OF_GUESS)
 
 
-def _ask(names: Collection[str]) -> str:
+def _format_suggestion(names: Collection[str]) -> str:
+    """The question whether the user meant one of the names; empty if there are none."""
     return f"did you mean {list_names(sorted(names))}? " if names else ""
 
 
@@ -426,8 +445,9 @@ _FACTS = {
     "confidence",
     "score",
 }
-"""Words of columns that state something about a content, such as `speaker_age` and
-`native_language`.
+"""A column with such a word in its name has no content of `COLUMNS`, but a fact about it.
+
+Examples are `speaker_age` and `native_language`.
 """
 _NO_TIMES = {
     "date",
@@ -444,13 +464,13 @@ _NO_TIMES = {
     "token",
     "tokens",
 }
-"""Words of columns that have another start or end than one in seconds, such as `start_date` and
-`end_user`.
-"""
+"""A column with such a word in its name has no times in the audio: `start_date`, `end_user`."""
 _MIN_MISSPELT = 6
-"""Letters of misspelt words. Many shorter words are similar: `state` and `start`."""
+"""Letters from which on a word may be a misspelt one. Shorter words are too similar: `state` and
+`start`.
+"""
 _MIN_SIMILARITY = 0.85
-"""Similarity of misspelt words, as `difflib` measures it, from 0 to 1."""
+"""Similarity from which on a word is a misspelt one, as `difflib` measures it, from 0 to 1."""
 
 
 def suggest_columns(unused: Sequence[str], known: Collection[str]) -> list[str]:

@@ -46,13 +46,15 @@ COLUMNS = ("client_id", "path", "sentence")
 _MAX_SENTENCE = 1000
 """Characters of a sentence; a longer one is a fault of the table."""
 _DEV_SHARE = 0.05
+"""The dev set has this share of the training utterances."""
 _DEV_LIMIT = 1000
-"""The dev set has this share of the training utterances, and at most so many."""
+"""The dev set has at most so many utterances."""
 _MAX_LOSS_TEST = 0.5
+"""Share of the training utterances that may be left out so that test and train share no sentence."""
 _MAX_LOSS_DEV = 0.1
-"""Share of the training pool that may be given up so that a set shares no sentence with train."""
+"""Share of the training utterances that may be left out so that dev and train share no sentence."""
 _MOST_REMOVED = 30
-"""Removed characters that `stats.json` has of a language, the most frequent ones."""
+"""So many removed characters of a language are in `stats.json`: the most frequent ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +85,8 @@ class CommonVoiceOptions(AudioOptions):
             raise ValueError(f"max_test {self.max_test}: must be at least 1")
         if self.dev_utterances is not None and self.dev_utterances < 0:
             raise ValueError(f"dev_utterances {self.dev_utterances}: must be at least 0")
-        if not 0.0 < self.test_fraction < 1.0 and self.split == "paper":
+        is_test_set_made = self.split == "paper"  # otherwise the fraction has no effect
+        if is_test_set_made and not 0.0 < self.test_fraction < 1.0:
             raise ValueError(
                 f"test_fraction {self.test_fraction:g}: must be between 0 and 1; the paper uses 0.1"
             )
@@ -100,12 +103,12 @@ class Language:
     """Until it is divided, `train` contains everything that may be trained on."""
     rejected: list[Rejected] = field(default_factory=list)
     without_rows: dict[str, Path] = field(default_factory=dict)
-    """The tables that have no row, by the name of their set."""
+    """Name of a set → its table, if the table has no row."""
     removed: Counter[str] = field(default_factory=Counter)
     """Characters that the normaliser removed from the transcripts."""
 
     def reject(self, utterance: Utterance, reason: str, *, is_fault: bool = True) -> None:
-        """Leave an utterance out."""
+        """Add an utterance to the rejected clips, with the reason."""
         self.rejected.append(
             Rejected(
                 key=utterance.key,
@@ -141,8 +144,8 @@ def prepare(options: CommonVoiceOptions) -> dict[str, Any]:
     rejected: list[Rejected] = []
     facts_of_lang: dict[str, dict[str, Any]] = {}
     for lang, language in languages.items():
-        wanted_h = ratios[lang] * hours[lang]
-        num_test_wanted = _divide(language, wanted_h, options, checker)
+        wanted_h = ratios[lang] * hours[lang]  # hours of training speech
+        num_test_wanted = _divide_into_sets(language, wanted_h, options, checker)
         facts_of_lang[lang] = {
             "hours_before": round(hours[lang], 6),
             "lambda": round(ratios[lang], 6),
@@ -153,7 +156,7 @@ def prepare(options: CommonVoiceOptions) -> dict[str, Any]:
         for name, utterances in language.splits.items():
             splits[name] += sorted(utterances, key=lambda utterance: utterance.key)
         rejected += language.rejected
-    if options.dev_utterances == 0 and not splits["dev"]:
+    if options.dev_utterances == 0 and not splits["dev"]:  # the user wants no dev set
         del splits["dev"]
     for name, utterances in splits.items():
         if not utterances:
@@ -173,18 +176,26 @@ def prepare(options: CommonVoiceOptions) -> dict[str, Any]:
 
 
 def _check_test_fraction(test_fraction: float, *, most: int) -> None:
-    """Raise ConfigError if no language gets a test clip; `most`: the clips of the largest one."""
+    """Raise ConfigError if no language gets a test clip.
+
+    `most`: the number of clips of the language that has the most.
+    """
     if int(most * test_fraction) > 0:
         return
     found = f"no test clip, a language has at most {most} usable clips"
     to_do = "give more clips"
     if most > 1:
-        to_do += f", or at least --test_fraction {math.ceil(100 / most) / 100:g}"
+        # The smallest fraction of two decimals by which the largest language gets a test clip.
+        min_fraction = math.ceil(100 / most) / 100
+        to_do += f", or at least --test_fraction {min_fraction:g}"
     raise ConfigError(f"--test_fraction {test_fraction:g}", found, to_do)
 
 
 def _refuse_tables_without_rows(name: str, languages: Iterable[Language]) -> None:
-    """Raise DataError if tables of a release without rows are the reason why a set is empty."""
+    """Raise DataError if the set `name` is empty because its tables in the release have no rows.
+
+    The error names all of these tables.
+    """
     tables = [
         language.without_rows[name] for language in languages if name in language.without_rows
     ]
@@ -253,9 +264,10 @@ def _read_language(folder: Path, lang: str, split: str, checker: ClipChecker) ->
         path = folder / f"{table}.tsv"
         if split == "released" and not path.exists() and (folder / "validated.tsv").is_file():
             raise DataError(path, "no such file", "divide validated.tsv with --split paper")
-        num_rejected = len(language.rejected)
+        num_rejected_before = len(language.rejected)
         rows = read_release_table(path, language)
-        if not rows and len(language.rejected) == num_rejected:
+        has_rejected_rows = len(language.rejected) > num_rejected_before
+        if not rows and not has_rejected_rows:
             language.without_rows[name] = path
         utterances, rejected = checker.check(rows, f"{lang}: durations", mode="none")
         language.rejected += rejected
@@ -278,7 +290,8 @@ def _make_no_usable_clip_error(folder: Path, language: Language) -> DataError:
     kinds = count_kinds(language.rejected)
     listed = ", ".join(f"{kind} {count}" for kind, count in kinds.items()) or "it has none"
     to_do = f"leave {language.lang} out of --langs"
-    if list(kinds) == ["missing"]:
+    are_all_missing = list(kinds) == ["missing"]
+    if are_all_missing:
         to_do = f"unpack the clips of the release into {folder / 'clips'}, or {to_do}"
     return DataError(folder, f"no clip of this language can be used ({listed})", to_do)
 
@@ -316,9 +329,11 @@ def read_release_table(path: Path, language: Language) -> list[Utterance]:
         if reason is None and is_repeated:
             reason = "repeated: this clip is on an earlier line"
         if reason is not None:
-            is_unique = bool(name) and not is_repeated
+            # The clip is named by its line if it has no name, or one that another clip has.
+            has_own_name = bool(name) and not is_repeated
+            name_of_rejected = key if has_own_name else where
             language.rejected.append(
-                Rejected(key=key if is_unique else where, path=wav, reason=reason, lang=lang)
+                Rejected(key=name_of_rejected, path=wav, reason=reason, lang=lang)
             )
             continue
         utterances[key] = Utterance(
@@ -333,18 +348,20 @@ def read_release_table(path: Path, language: Language) -> list[Utterance]:
 
 
 def _read_tsv(path: Path) -> tuple[list[str], Iterator[list[str] | str]]:
-    """The names of the columns, and the rows.
+    """The names of the columns, and the rows, which are read when they are asked for.
 
-    A row is the list of its values, or a text that says why it cannot be read.
+    A row is the list of its values, or a text that says why it cannot be read: it is no UTF-8, or
+    has another number of values than the first line.
 
     Raises DataError when the file is missing or no text.
     """
     try:
         with path.open("rb") as file:
-            lines = [raw.removesuffix(b"\n").removesuffix(b"\r") for raw in file] or [b""]
+            lines = [raw.removesuffix(b"\n").removesuffix(b"\r") for raw in file]
     except OSError as error:
         fault = f"cannot be read ({error.strerror})"
         raise DataError(path, fault, "check that --corpus is a Common Voice release") from error
+    lines = lines or [b""]  # an empty file has one column without a name
     binary_kind = describe_binary(lines[0])
     if binary_kind:
         raise DataError(path, binary_kind)
@@ -386,15 +403,17 @@ def _find_row_fault(name: str, sentence: str, text: str) -> str | None:
 
 
 def _make_key(name: str, lang: str) -> str:
-    """The clip's name without suffix; it contains the language, because two languages may use the
-    same name.
-    """
+    """The clip's name without suffix, and with the language: two languages may use the same name."""
     stem = "_".join(name.rpartition(".")[0].split())
     return stem if stem.startswith(f"common_voice_{lang}_") else f"{lang}_{stem}"
 
 
 def _read_durations(path: Path) -> dict[str, float]:
-    """Seconds per clip, where the release gives them; an invalid value counts as not given."""
+    """File name of each clip → its seconds, if the release gives them.
+
+    Invalid values and rows that cannot be read are left out. Raises DataError for a table with
+    other columns.
+    """
     if not path.is_file():
         return {}
     header, rows = _read_tsv(path)
@@ -419,7 +438,7 @@ def _read_durations(path: Path) -> dict[str, float]:
 # ---- the sets
 
 
-def _divide(
+def _divide_into_sets(
     language: Language, wanted_h: float, options: CommonVoiceOptions, checker: ClipChecker
 ) -> int:
     """Make the three sets of a language: clips checked, `wanted_h` hours in train.
@@ -454,9 +473,13 @@ def _divide(
 
 
 def _choose_dev_size(pool: Sequence[Utterance], wanted_h: float) -> int:
-    """The utterances of the dev set: 5 % of those of `wanted_h` hours of the pool, 1 to 1000."""
+    """The number of utterances of the dev set: 5 % of the training utterances, 1 to 1000.
+
+    Training uses `wanted_h` hours of the pool, or all of it if it has fewer hours.
+    """
     share = min(1.0, wanted_h / hours_of(pool)) if pool else 0.0
-    return min(_DEV_LIMIT, max(1, round(_DEV_SHARE * share * len(pool))))
+    num_dev = round(_DEV_SHARE * share * len(pool))
+    return min(_DEV_LIMIT, max(1, num_dev))
 
 
 def _hold_out(language: Language, name: str, size: int, seed: int, *, max_loss: float) -> None:
@@ -476,23 +499,23 @@ def _hold_out(language: Language, name: str, size: int, seed: int, *, max_loss: 
 def _take_hours(
     ordered: Sequence[Utterance], wanted_h: float, language: Language, checker: ClipChecker
 ) -> list[Utterance]:
-    """The first usable utterances up to the hours, to the nearest utterance.
+    """The first usable utterances with `wanted_h` hours in total, to the nearest utterance.
 
-    For faulty clips the next ones are taken. Faulty ones, and those after the hours are reached, are
-    rejected.
+    Clips are checked in batches that would fill the hours. In place of faulty clips the next ones
+    are taken. Faulty clips, and all clips after the hours are reached, are rejected.
     """
     taken: list[Utterance] = []
     position = 0
     while True:
-        wanted_s = (wanted_h - hours_of(taken)) * 3600.0
-        batch = []
+        missing_s = (wanted_h - hours_of(taken)) * 3600.0
+        batch = list[Utterance]()
         while position < len(ordered):
             utterance = ordered[position]
             duration_s = utterance.duration or 0.0
-            if wanted_s < duration_s / 2:  # without it the sum is nearer to the hours
+            if missing_s < duration_s / 2:  # without it the sum is nearer to the hours
                 break
             batch.append(utterance)
-            wanted_s -= duration_s
+            missing_s -= duration_s
             position += 1
         if not batch:
             break

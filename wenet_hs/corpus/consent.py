@@ -38,9 +38,10 @@ _NOTHING_STATED = Consent()
 
 
 def read_consent(path: Path) -> dict[str, Consent]:
-    """Recording → its consent, of several lines as `join_consents`; empty if there is no file.
+    """Recording → its consent; empty if there is no file.
 
-    Raises DataError for a line of another form.
+    If several lines name a recording, `join_consents` says which counts. Raises DataError for a
+    line of another form.
     """
     if not path.is_file():
         return {}
@@ -59,14 +60,14 @@ def read_consent(path: Path) -> dict[str, Consent]:
 
 
 def join_consents(consents: Iterable[tuple[str, Consent]]) -> dict[str, Consent]:
-    """Name → its consent; of several with one name the last one.
+    """Name → its consent. Of several with one name, the first refusal counts, or else the last one.
 
-    But one that is not allowed stays: later ones do not replace it.
+    A refusal is a consent that is not allowed; later ones do not replace it.
     """
     joined = dict[str, Consent]()
     for name, consent in consents:
-        earlier = joined.get(name)
-        if earlier is None or earlier.is_allowed is not False:
+        is_refused = name in joined and joined[name].is_allowed is False
+        if not is_refused:
             joined[name] = consent
     return joined
 
@@ -80,9 +81,9 @@ def parse_allowed(word: str) -> bool | None:
 
 
 def set_consents(path: Path, consents: Mapping[str, Consent]) -> None:
-    """Write the consent of these recordings; the lines of others stay.
+    """Write the consent of these recordings; the lines of other recordings stay.
 
-    A recording without a decision and a note gets no line, and its earlier line is removed.
+    A recording with neither a decision nor a note gets no line, and its earlier line is removed.
     """
     consent_of = read_consent(path)
     for name, consent in consents.items():
@@ -102,10 +103,10 @@ def set_consents(path: Path, consents: Mapping[str, Consent]) -> None:
 def match_consent(
     consents: Mapping[str, Consent], recordings: Iterable[str]
 ) -> Iterator[tuple[str, Consent]]:
-    """Each recording with its consent. The longest matching end of its path counts.
+    """Each recording with the consent of the longest end of its path that has one.
 
-    Composed and decomposed letters are equal, and upper and lower case of the file name, unless a
-    line has its case.
+    Composed and decomposed letters are equal. A name with the same upper and lower case as the path
+    is preferred; otherwise the case of the file's name does not count.
     """
     exact = join_consents((normalize("NFC", name), consent) for name, consent in consents.items())
     folded = join_consents((_fold_name(name), consent) for name, consent in consents.items())
@@ -116,13 +117,13 @@ def match_consent(
 def _match_one(
     recording: str, exact: Mapping[str, Consent], folded: Mapping[str, Consent]
 ) -> Consent:
-    """The consent of the longest end of a path that has one; nothing stated if no end has one.
+    """The consent of the longest end of a path that has one; if no end has one, nothing is stated.
 
     Args:
         exact: consents by name in NFC.
         folded: consents by name as `_fold_name` gives it.
     """
-    for end in _ends_of_path(recording):
+    for end in _list_ends_of_path(recording):
         consent = exact.get(end) or folded.get(_fold_name(end))
         if consent is not None:
             return consent
@@ -130,34 +131,37 @@ def _match_one(
 
 
 def find_unmatched(consents: Mapping[str, Consent], recordings: Iterable[str]) -> list[str]:
-    """The names that are not allowed and match no recording.
+    """The names with a refusal that match no recording.
 
-    They are misspelt, or their recording is in no list.
+    They may be misspelt, or their recording is in no list.
     """
     known_ends = set[str]()
     for recording in recordings:
-        known_ends |= {_fold_name(end) for end in _ends_of_path(recording)}
+        known_ends |= {_fold_name(end) for end in _list_ends_of_path(recording)}
     not_allowed = [name for name, consent in consents.items() if consent.is_allowed is False]
     return [name for name in not_allowed if _fold_name(name) not in known_ends]
 
 
-def _ends_of_path(recording: str) -> list[str]:
+def _list_ends_of_path(recording: str) -> list[str]:
     """The path in NFC, and each end of it: `/a/b.wav`, `a/b.wav` and `b.wav`, the longest first."""
-    parts = PurePath(normalize("NFC", one_field(recording))).parts  # as consent.tsv has it
+    written = one_field(recording)  # without tabs and line ends, as consent.tsv has it
+    parts = PurePath(normalize("NFC", written)).parts
     return [str(PurePath(*parts[start:])) for start in range(len(parts))]
 
 
 def _fold_name(path: str) -> str:
-    """A path in NFC whose file name is without case; the empty path stays."""
+    """A path in NFC whose file name is without case."""
     composed = PurePath(normalize("NFC", path))
-    if not composed.name:
+    if not composed.name:  # the empty path, or `/`
         return str(composed)
     return str(composed.with_name(fold_name(composed.name)))
 
 
 def summarise_consent(consents: Iterable[Consent]) -> list[str]:
-    """Sentences for a card: how many of the recordings are allowed, and each note with its number
-    of recordings. None if nothing is stated of any recording.
+    """Sentences for a model card: the number of recordings that are stated as allowed, and the notes.
+
+    Each note stands with its number of recordings. The list is empty if nothing is stated about any
+    recording.
     """
     consents = list(consents)
     if all(consent == _NOTHING_STATED for consent in consents):

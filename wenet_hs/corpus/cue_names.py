@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _COLON = r" ?(?::(?!\S)|：) ?"
-"""After a name: a colon before a space or the end, so not that of 12:30, or a colon of Chinese."""
+"""The colon after a name: before a space or the end, so not the colon of 12:30; or one of Chinese."""
 _MARK = re.compile(r"(?P<mark>[-–—]|>{1,3})(?P<space> ?)")
-"""Before what one speaker says: the dash of a dialogue, or `>>` of broadcasts."""
+"""The mark before what one speaker says: the dash of a dialogue, or `>>` of broadcasts."""
 _NAME = re.compile(
     rf"(?:{_MARK.pattern})?(?P<name>\[[^:：\[\]<>]{{1,40}}\]|[^:：\[\]<>]{{1,40}}?)"
     rf"{_COLON}(?P<text>.*)$"
 )
 """A name and a colon at the beginning, perhaps after a mark, and what is said."""
 _MAX_WORDS = 5
-"""Words of a name."""
+"""A name has at most so many words."""
 _MIN_PHONE_NUMBER = 7
-"""Digits of a name that is the number of a telephone: Zoom names people who call by it so."""
+"""Digits of a telephone number at least. Zoom names people who call by telephone by their number."""
 _MAX_DIFFERENT = 4
-"""Up to this number all cues of a file may have different names.
+"""A file may have so many names of people, also if none of them recurs.
 
-If there are more names, each is in two cues on average.
+A file with more names has each of them in two cues on average; otherwise they are no names.
 """
 _PARTICLES = {
     "af",
@@ -149,7 +149,7 @@ class _Turn:
     text: str
     """What stands after the colon, or all of it if there is no colon."""
     whole: str
-    """All of it, with name and mark."""
+    """All of the turn, with its name and mark."""
 
 
 @dataclass(frozen=True)
@@ -173,11 +173,13 @@ class _CueFile:
         return {turn.name for turn in chain.from_iterable(self.turns) if turn.name is not None}
 
     def list_first_names(self, names: Collection[str]) -> list[str]:
-        """The first of these names in each cue that has one of them, in the order of the cues."""
+        """Of each cue the first name that is one of `names`; cues without such a name are left out."""
         first_names = list[str]()
         for turns in self.turns:
-            names_of_cue = [turn.name for turn in turns if turn.name in names]
-            first_names += [name for name in names_of_cue[:1] if name is not None]
+            for turn in turns:
+                if turn.name is not None and turn.name in names:
+                    first_names.append(turn.name)
+                    break
         return first_names
 
 
@@ -213,7 +215,8 @@ class CueNames:
     def add(self, labels: Sequence["Label"], path: Path) -> None:
         """Add the cues of a file. `path`: relative to the corpus.
 
-        Names are not searched in a cue if they are always text, or if the form names its speaker.
+        Names are not searched in a cue whose speaker the form names, nor in any cue if the user
+        wants names kept as text.
         """
         turns_of_labels = list[list[_Turn]]()
         for label in labels:
@@ -233,7 +236,11 @@ class CueNames:
         return [self._split_file(file) for file in self._files]
 
     def _split_file(self, file: _CueFile) -> list["Label"]:
-        """The labels of a file; without the names of speakers, if names are taken for speakers."""
+        """The labels of a file, with their speakers.
+
+        If the names before colons are those of people, these names are removed from the texts and
+        become the speakers. Otherwise they are kept as text, and counted for the report.
+        """
         self._num_cues += file.num_with_text
         candidates = set(filter(self._may_be_name, file.names))
         names = candidates if self.take_names else self._choose_names(file, candidates)
@@ -247,9 +254,10 @@ class CueNames:
         return [self._qualify(label, file.path) for label in labels]
 
     def _may_be_name(self, name: str) -> bool:
-        """Whether a text before a colon may be a name: it is like one, or has the form and recurs.
+        """Whether a text before a colon may be a name.
 
-        So `ana p`, with small letters, is a name only if it recurs.
+        It may if it is written as a name. A text in small letters, such as `ana p`, may be a name
+        if it has the form of one and recurs in the files.
         """
         if _is_like_name(name):
             return True
@@ -272,17 +280,19 @@ class CueNames:
     def _are_people(self, names_of_cues: Sequence[str]) -> bool:
         """Whether the names at the beginning of cues, one per cue, are those of people.
 
-        There are few different ones. At least half of the cues have a general name, or one with
-        different texts after it: a lesson of languages has `Hello: Hallo` also repeatedly.
+        They are if there are at least two cues with names, few different names, and in at least
+        half of these cues a general name or one that has different texts after it. A name that
+        always has the same text is no speaker: `Hello: Hallo` recurs in a language lesson.
         """
-        if len(names_of_cues) < 2:
+        num_cues = len(names_of_cues)
+        if num_cues < 2:
             return False
-        if len({*names_of_cues}) > max(_MAX_DIFFERENT, len(names_of_cues) / 2):
+        if len({*names_of_cues}) > max(_MAX_DIFFERENT, num_cues / 2):
             return False
-        num_known = sum(
+        num_of_people = sum(
             is_general_name(name) or len(self._texts_of_name[name]) > 1 for name in names_of_cues
         )
-        return num_known >= len(names_of_cues) / 2
+        return num_of_people >= num_cues / 2
 
     def _name_speaker(
         self,
@@ -290,10 +300,10 @@ class CueNames:
         turns: Sequence[_Turn],
         names: Collection[str],
     ) -> "Label":
-        """The label with its text without these names, and with the one speaker whom it names.
+        """The label without these names in its text, and with the person whom it names as speaker.
 
-        It has no speaker if several people speak in it, or if a part has no name. A label without
-        any of the names is returned as it is.
+        It has no speaker if several people speak in it, or if a part of it has no name. A label
+        without any of the names is returned as it is. Counts the label and its names for the report.
         """
         parts = list[_Part]()
         for turn in turns:
@@ -303,7 +313,7 @@ class CueNames:
             return label
         self._num_named_cues += 1
         self._speakers.update(names_of_label)
-        is_one_person = len({part.name for part in parts}) == 1
+        is_one_person = len({part.name for part in parts}) == 1  # None counts as another person
         text = " ".join(part.text for part in parts if part.text)
         return label._replace(text=text, speaker=names_of_label[0] if is_one_person else None)
 
@@ -365,7 +375,10 @@ def _find_turns(text: str) -> list[_Turn]:
 
 
 def _find_name(text: str) -> _Turn:
-    """The turn with what stands before its first colon, without brackets, and after it."""
+    """The turn of a text, with what stands before and after its first colon.
+
+    Brackets around all of the name are removed.
+    """
     match = _NAME.match(text)
     if match is None:
         return _Turn(None, text, text)
@@ -386,22 +399,25 @@ class _Part:
 
 
 def _divide_at_names(turn: _Turn, names: Collection[str]) -> list[_Part]:
-    """The turn, divided where one of the names stands with a colon: marks may be left out.
+    """The parts of a turn, divided wherever one of the names stands before a colon.
 
-    A turn that does not begin with one of the names begins with a part without a name.
-    Example: `Ana: mo Ben: lu` are the parts of Ana and of Ben.
+    Speakers may also change inside a turn, because some texts have no marks between them. If the
+    turn does not begin with one of the names, the text before the first name is a part without a
+    name. Example: `Ana: mo Ben: lu` has the parts `mo` of Ana and `lu` of Ben.
     """
     begins_with_name = turn.name in names
     any_name = "|".join(map(re.escape, names))
-    inside = rf"(?:^|(?<=\s))(?:(?:[-–—]|>{{1,3}}) ?)?[\[(]?({any_name})[\])]?{_COLON}"
-    # The split gives the text before the first name, and then names and texts by turns.
-    first, *names_and_texts = re.split(inside, turn.text if begins_with_name else turn.whole)
+    # One of the names and a colon, perhaps after a mark, and perhaps in brackets.
+    name_inside = rf"(?:^|(?<=\s))(?:(?:[-–—]|>{{1,3}}) ?)?[\[(]?({any_name})[\])]?{_COLON}"
+    text_to_divide = turn.text if begins_with_name else turn.whole
+    # The text before the first name, then alternately a name and the text after it.
+    first_text, *names_and_texts = re.split(name_inside, text_to_divide)
     pairs = zip(names_and_texts[::2], names_and_texts[1::2], strict=True)
     parts = [_Part(name, text.strip()) for name, text in pairs]
     if begins_with_name:
-        parts.insert(0, _Part(turn.name, first.strip()))
-    elif first.strip():
-        parts.insert(0, _Part(None, first.strip()))
+        parts.insert(0, _Part(turn.name, first_text.strip()))
+    elif first_text.strip():
+        parts.insert(0, _Part(None, first_text.strip()))
     return parts
 
 
@@ -409,10 +425,10 @@ def _divide_at_names(turn: _Turn, names: Collection[str]) -> list[_Part]:
 
 
 def _is_like_name(name: str) -> bool:
-    """Whether it has the form of a name, and is a general name or written as a name.
+    """Whether a text has the form of a name, and is a general name or written as a name.
 
-    As a name: it has words that are not in small letters, and others only if these are particles,
-    as in `Ana de Paz`. Notes in brackets do not count. `speaker 1` is a general name.
+    `speaker 1` is a general name. A text is written as a name if a word is not in small letters,
+    and all words in small letters are particles, as in `Ana de Paz`. Notes in brackets do not count.
     """
     if not _has_form_of_name(name):
         return False
@@ -425,10 +441,10 @@ def _is_like_name(name: str) -> bool:
 
 
 def _has_form_of_name(name: str) -> bool:
-    """Whether it has letters, at most five words, and no end of a sentence.
+    """Whether a text has letters, at most five words, and no end of a sentence.
 
-    Numbers are no names, except those of telephones. `Dr. Paz` is no sentence: a word of at least
-    four letters does not follow the full stop.
+    A number is no name unless it is one of a telephone. A full stop ends a sentence only before a
+    word of at least four letters, so `Dr. Paz` has no end of a sentence.
     """
     has_letter = any(map(str.isalpha, name))
     has_telephone = sum(map(str.isdigit, name)) >= _MIN_PHONE_NUMBER

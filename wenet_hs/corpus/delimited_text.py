@@ -12,16 +12,21 @@ csv.field_size_limit(2**31 - 1)  # a cell may be a whole transcript; the default
 _DELIMITERS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
 """Delimiter → its name for the user."""
 _Quoting = Literal["whole", "by line", "none"]
-"""Whether a quoted cell may have line ends, may not, or quotation marks are a part of the text."""
+"""How quotation marks are read.
+
+whole: they may enclose cells, also cells of several lines.
+by line: they may enclose cells within one line.
+none: they are a part of the text.
+"""
 
 
 class NumberedRow(NamedTuple):
-    """A row of a text that is not empty."""
+    """A row with at least one cell that is not empty, or a line that cannot be read."""
 
     line: int
     """Where the row begins, from 1."""
     cells: list[str]
-    """An empty list if a quotation mark in the line is wrong."""
+    """An empty list: the line cannot be read, because a quotation mark in it is wrong."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,7 @@ class DelimitedText:
     """For the user: `tab-separated, quoted`."""
     rows: list[NumberedRow]
     separator: str
+    """What stands between two cells: a tab, ` :: `, or a space after a key."""
 
 
 def split_text(text: str) -> DelimitedText | None:
@@ -48,7 +54,7 @@ def split_text(text: str) -> DelimitedText | None:
 
 
 def get_first_line(text: str) -> str:
-    """The first line that is not empty."""
+    """The first line that is not empty; an empty text if there is none."""
     return text.lstrip().partition("\n")[0]
 
 
@@ -100,15 +106,19 @@ class _Reading:
 
     @property
     def rank(self) -> tuple[float, int, bool, int]:
-        """How well the text is read; the reading with the largest rank is used.
+        """How well the text is read; the reading with the largest rank is used. It has rows.
 
-        Most rows should have as many cells as the first one. Then more rows are better: a quotation
-        mark may open in one row and close in another, as in a dialogue. Then it is better that
-        quotation marks enclose cells, and that there are more columns.
+        The values count in this order:
+        1. The share of the rows that have as many cells as the first row.
+        2. The number of rows. It is too small if two quotation marks of a text, which stand in
+           different rows, are read as the marks of one cell.
+        3. Whether quotation marks enclose cells.
+        4. The number of columns.
         """
         num_fitting = sum(len(row.cells) == self.num_columns for row in self.rows)
         share_fitting = num_fitting / len(self.rows)
-        return share_fitting, len(self.rows), self.quoting != "none", self.num_columns
+        are_marks_around_cells = self.quoting != "none"
+        return share_fitting, len(self.rows), are_marks_around_cells, self.num_columns
 
 
 def _split_columns(text: str, first_line: str) -> DelimitedText | None:
@@ -122,16 +132,21 @@ def _split_columns(text: str, first_line: str) -> DelimitedText | None:
     form = f"{_DELIMITERS[best.delimiter]}-separated"
     if '"' in text and best.quoting != "none":
         form += ", quoted"
-    long_rows = [row.line for row in best.rows if "\n" in "".join(row.cells)]
-    if long_rows:
-        form += f", {len(long_rows)} rows with cells of several lines (the first in line {long_rows[0]})"
+    multiline_rows = [row for row in best.rows if "\n" in "".join(row.cells)]
+    if multiline_rows:
+        form += (
+            f", {len(multiline_rows)} rows with cells of several lines "
+            f"(the first in line {multiline_rows[0].line})"
+        )
     return DelimitedText(form, best.rows, best.delimiter)
 
 
 def _list_readings(text: str, first_line: str) -> Iterator[_Reading]:
-    """The ways to read a text that give several columns, by its delimiters and all quotings.
+    """The readings of a text that have several columns.
 
-    A way that takes quotation marks for text is left out if they enclose cells.
+    Each delimiter that the first line has is tried with each way of quoting. A reading that takes
+    quotation marks for text is left out if they seem to enclose cells, and a reading that the CSV
+    parser refuses is left out too.
     """
     quotings: tuple[_Quoting, ...] = ("whole", "by line", "none") if '"' in text else ("whole",)
     delimiters = [delimiter for delimiter in _DELIMITERS if delimiter in first_line]
@@ -142,58 +157,65 @@ def _list_readings(text: str, first_line: str) -> Iterator[_Reading]:
             except csv.Error:  # a quotation mark that is a part of the text, or is not closed
                 continue
             reading = _Reading(delimiter, quoting, rows)
-            if reading.num_columns < 2 or (quoting == "none" and _are_quoted(rows)):
+            if reading.num_columns < 2:
+                continue
+            if quoting == "none" and _do_marks_enclose_cells(rows):
                 continue
             yield reading
 
 
-def _are_quoted(rows: Sequence[NumberedRow]) -> bool:
-    """Whether quotation marks enclose cells of rows that were read as if they were text.
+def _do_marks_enclose_cells(rows: Sequence[NumberedRow]) -> bool:
+    """Whether quotation marks enclose cells, in rows whose marks were read as text.
 
-    They do if all cells of the first row are enclosed. They also do if a row with a quotation mark
-    has another number of cells than the first one: a cell between the marks has the delimiter.
+    They enclose cells in two cases:
+    1. All cells of the first row begin and end with a mark.
+    2. A row with a mark has another number of cells than the first row. Then a cell between two
+       marks seems to contain the delimiter, and was divided there.
     """
     header = rows[0].cells
     if all(re.fullmatch('".*"', name) for name in header):
         return True
-    unfit = [row.cells for row in rows if len(row.cells) != len(header)]
-    return any('"' in "".join(cells) for cells in unfit)
+    rows_of_other_length = [row for row in rows if len(row.cells) != len(header)]
+    return any('"' in "".join(row.cells) for row in rows_of_other_length)
 
 
 def _parse(text: str, delimiter: str, quoting: _Quoting) -> list[NumberedRow]:
     """The rows that are not empty, by this delimiter and quoting.
 
-    `by line`: a line with a wrong quotation mark is a row without cells. Otherwise csv.Error is
-    raised for it.
+    With the quoting `by line`, a line with a wrong quotation mark is a row without cells. With
+    another quoting, csv.Error is raised for it.
     """
     rows = list[NumberedRow]()
     if quoting != "by line":
-        _append_rows(rows, text, 1, delimiter, quoting)
+        _append_rows(rows, text, delimiter, quoting, first_line=1)
         return rows
     for number, line in enumerate(text.split("\n"), start=1):
         try:
-            _append_rows(rows, line, number, delimiter, quoting)
+            _append_rows(rows, line, delimiter, quoting, first_line=number)
         except csv.Error:
             rows.append(NumberedRow(number, []))
     return rows
 
 
 def _append_rows(
-    rows: list[NumberedRow], text: str, first_line: int, delimiter: str, quoting: _Quoting
+    rows: list[NumberedRow], text: str, delimiter: str, quoting: _Quoting, *, first_line: int
 ) -> None:
-    """Append to `rows` those of a text that begins in line `first_line` of the file.
+    """Append to `rows` the rows of a text that begins in line `first_line` of the file.
 
-    Programs end lines with delimiters, so empty cells at the end of a row are removed if the first
-    of `rows` does not name their columns. Raises csv.Error for a wrong quotation mark.
+    Some programs write delimiters at the end of each line. So empty cells at the end of a row are
+    removed: all of them in the first row of the file, and below it those in columns that the first
+    row does not have. A row without any text is left out.
+
+    Raises csv.Error for a wrong quotation mark.
     """
-    style: Literal[0, 3] = csv.QUOTE_NONE if quoting == "none" else csv.QUOTE_MINIMAL
+    csv_quoting: Literal[0, 3] = csv.QUOTE_NONE if quoting == "none" else csv.QUOTE_MINIMAL
     reader = csv.reader(
-        io.StringIO(text, newline=""), delimiter=delimiter, strict=True, quoting=style
+        io.StringIO(text, newline=""), delimiter=delimiter, strict=True, quoting=csv_quoting
     )
     line = first_line
     for cells in reader:
-        num_named = len(rows[0].cells) if rows else 0
-        while len(cells) > num_named and not cells[-1].strip():
+        num_columns = len(rows[0].cells) if rows else 0  # 0: this is the first row
+        while len(cells) > num_columns and not cells[-1].strip():
             cells.pop()
         if any(cell.strip() for cell in cells):
             rows.append(NumberedRow(line, cells))

@@ -2,10 +2,10 @@
 """What a user adds to the lists of own recordings, and leaves out: OUT/added.tsv and
 OUT/exclude.txt.
 
-The user writes the files, or `wenet-hs app`. The rows of added.tsv are training speech and never
-enter dev or test. Its first line names the columns: audio (a path) and text; if wanted start and
-end in seconds, speaker, lang and channel. Where the speakers of dev or test are named, a row needs
-its speaker. The dev and test lists are the same with and without it.
+The user or `wenet-hs app` writes these files. The rows of added.tsv are training speech and never
+enter dev or test, so the dev and test lists are the same with and without this file. Its first line
+names the columns: audio (a path) and text are needed; start and end in seconds, speaker, lang and
+channel are optional. If the speakers of dev or test are named, each row needs its speaker too.
 """
 
 import logging
@@ -36,9 +36,10 @@ _NEEDED = COLUMNS[:2]
 
 
 def read_added(path: Path) -> list[tuple[int, dict[str, str]]]:
-    """Line number and values by column of each row; empty lines have none, nor has an absent file.
+    """The rows of added.tsv below its header: the number of each line, and its values by column.
 
-    Raises DataError for unknown columns, and for a row with another number of cells than the first.
+    Empty lines are left out. There are no rows if the file does not exist. Raises DataError for
+    columns that are unknown, repeated or missing, and for a row with another number of cells.
     """
     if not path.is_file():
         return []
@@ -61,10 +62,10 @@ def read_added(path: Path) -> list[tuple[int, dict[str, str]]]:
 
 def _check_header(path: Path, header: Sequence[str]) -> None:
     """Raise DataError if a needed column is absent, or one is unknown or repeated."""
-    is_known = set(header) <= set(COLUMNS)
-    is_repeated = len(set(header)) < len(header)
+    are_known = set(header) <= set(COLUMNS)
+    are_different = len(set(header)) == len(header)
     has_needed = set(_NEEDED) <= set(header)
-    if is_known and has_needed and not is_repeated:
+    if are_known and are_different and has_needed:
         return
     found = f"has the columns {' '.join(header)}"
     to_do = f"write audio and text, and any of {' '.join(COLUMNS[2:])}"
@@ -142,7 +143,7 @@ def leave_out_held(
             reason = "no speaker: it may be one of dev or test, which have names; name who speaks"
         elif utterance.key in known_keys:
             reason = "repeated: the lists have an utterance of this name already"
-        known_keys.add(utterance.key)
+        known_keys.add(utterance.key)  # also that of a rejected one: its name may not come again
         if reason is None:
             kept.append(utterance)
         else:
@@ -159,26 +160,30 @@ def leave_out_held(
 
 
 class _HeldOutRecordings:
-    """The recordings of dev and test, to find whether a file is one of them or a copy."""
+    """The recordings of dev and test. `find_set` tells whether a file is one of them or a copy."""
 
     def __init__(self, held_out: Mapping[str, Sequence[Utterance]]) -> None:
-        """Find the files of the recordings. `held_out`: name of a set → its utterances."""
+        """Look for the files of the recordings. `held_out`: name of a set → its utterances."""
         self._set_of_path: dict[Path, str] = {}
         """Real path of a recording → its set."""
         for name, utterances in held_out.items():
-            for wav in {utterance.wav for utterance in utterances}:
+            wavs = {utterance.wav for utterance in utterances}
+            for wav in wavs:
                 self._set_of_path[Path(wav).resolve()] = name
         self._set_of_stem = {fold_name(path.stem): name for path, name in self._set_of_path.items()}
         self._paths_of_size: dict[int, list[Path]] = {}
-        """Size in bytes → recordings: only files of equal size can be copies."""
+        """Size in bytes → the recordings of this size: only such files can be copies."""
         for path in filter(Path.is_file, self._set_of_path):
             self._paths_of_size.setdefault(path.stat().st_size, []).append(path)
-        # Many utterances have one recording: each file is hashed and looked for once.
+        # Cached, because many utterances have one recording: each file is read only once.
         self._sha256 = cache(file_sha256)
         self.find_set = cache(self._find_set)
 
     def _find_set(self, wav: str) -> str | None:
-        """The set that has a file of this name, in any folder and form, or one of equal content."""
+        """The set that has this recording: a file of its name, or a file with the same content.
+
+        The folder and suffix of the name do not count. None: it is in no set. The file must exist.
+        """
         path = Path(wav).resolve()
         set_of_name = self._set_of_stem.get(fold_name(path.stem))
         if set_of_name is not None:
@@ -193,19 +198,21 @@ class _HeldOutRecordings:
 
 
 def fold_speaker(name: str) -> str:
-    """The name of a person to compare: composed letters, without case, single spaces.
+    """The form of a person's name by which names are compared: NFC, without case, single spaces.
 
-    So Weiß is WEISS.
+    Weiß and WEISS have the same form.
     """
     folded = unicodedata.normalize("NFC", name).casefold()
-    return " ".join(unicodedata.normalize("NFC", folded).split())
+    composed = unicodedata.normalize("NFC", folded)  # `casefold` decomposes some letters
+    return " ".join(composed.split())
 
 
 def join_names(names: Iterable[str | None]) -> dict[str, str]:
-    """Each name → the first one that differs only in case or in the form of Unicode.
+    """Each name → the spelling that is used for this person: the first one, in NFC.
 
-    The second name is in NFC: macOS writes another form. None and empty names are left out. Names
-    that differ in case are logged.
+    Names are of one person if they differ only in case, spaces or the form of Unicode. (macOS
+    writes names in another form than NFC.) None and empty names are left out. Names that are
+    replaced by another spelling are logged.
     """
     first_spelling = dict[str, str]()
     spelling_of = dict[str, str]()
@@ -226,14 +233,17 @@ def join_names(names: Iterable[str | None]) -> dict[str, str]:
 
 
 def reject_excluded(utterances: Sequence[Utterance], path: Path) -> list[Rejected]:
-    """The utterances whose key is in the file, as lines of rejected.tsv; logs their number."""
+    """The utterances whose key is in the file, as rejected; there are none if it does not exist.
+
+    Their number is logged, and the number of keys that no utterance has.
+    """
     if not path.is_file():
         return []
     keys = {line.strip() for line in read_lines(path)} - {""}
     reason = f"excluded: listed in {path.name}"
     excluded = [Rejected.of(u, reason, is_fault=False) for u in utterances if u.key in keys]
     if keys:
-        num_unknown = len(keys) - len(excluded)
+        num_unknown = len(keys) - len(excluded)  # keys of utterances are unique
         message = "%s: %d utterances left out; %d of its keys are not in the data"
         logger.info(message, path, len(excluded), num_unknown)
     return excluded

@@ -47,7 +47,7 @@ _SPLIT_NAMES = {
 }
 """Usual names of sets → the name in the output."""
 _FIRST_WORD = re.compile(r"([a-z]+)(?:[-_.\d].*)?")
-"""A word, alone or before a digit or sign: `test`, `test1`, `train-clean-100`, but not `testament`."""
+"""A word that ends before a digit, `.`, `-` or `_`, or that is all: `test1` but not `testament`."""
 _NOTES = (
     (
         "notes in brackets",
@@ -56,7 +56,7 @@ _NOTES = (
     ),
     ("digits", DIGITS, "write numbers as they are spoken; digits that mark tones are right"),
 )
-"""What may be in a transcript and not spoken so: its name, its pattern, and what to do."""
+"""Name, pattern and advice for each thing in a transcript that is perhaps not spoken as written."""
 _NO_SET = ("", "unassigned", "none", "null", "nan", "n/a", "-")
 """Values of a set that say that there is none, as in Common Voice's spontaneous speech."""
 
@@ -80,8 +80,9 @@ class Entry:
     lang: str | None = None
     speaker: str | None = None
     start: float | None = None
-    """Seconds from the beginning of the recording."""
+    """Seconds from the beginning of the recording; None: it begins there."""
     end: float | None = None
+    """Seconds from the beginning of the recording; None: it lasts until the end."""
     channel: int | str | None = None
     """The channel that has the speech: a number from 0, or as it is written; None: the mean of all."""
     split: str | None = None
@@ -93,7 +94,7 @@ class Entry:
         return self.start is not None or self.end is not None
 
     def reject(self, reason: str, *, is_fault: bool = True) -> Rejected:
-        """The line of rejected.tsv that says why this entry is in none of the lists."""
+        """This entry as rejected, with the reason why it is in none of the lists."""
         return Rejected(
             key=self.key or self.where,
             path=self.audio[0] if self.audio else "",
@@ -147,6 +148,7 @@ class RecordingOptions(AudioOptions):
     split_by: SplitBy = option(
         "auto",
         "how sets are made where the data give none: whole speakers, whole sentences, single utterances (none); auto: "
+        # A second % sign, because argparse formats the help.
         f"no common sentence and few common speakers, unless that costs more than {MAX_LOSS:.0%}% of the data "
         "(default); off: one list of all utterances, OUT/train/data.list",
     )
@@ -219,21 +221,21 @@ def make_utterances(
     speaker_names = join_names(located.entry.speaker for located in located_entries)
     utterances = list[Utterance]()
     set_of_key = dict[str, str]()
-    where_of_key = dict[str, str]()
+    first_place_of_key = dict[str, str]()
     for key, located in zip(_make_keys(located_entries), located_entries, strict=True):
         entry = located.entry
-        if key in where_of_key:
-            rejected.append(_reject_repeated(located, key, where_of_key[key]))
+        if key in first_place_of_key:
+            rejected.append(_reject_repeated(located, key, first_place_of_key[key]))
             continue
-        where_of_key[key] = entry.where
+        first_place_of_key[key] = entry.where
         if entry.split is not None:
             split = find_split(entry.split)
-            assert split is not None  # entries with other sets are rejected
+            assert split is not None  # `_locate_entries` rejected entries with another set
             set_of_key[key] = split
         speaker = entry.speaker
         if speaker:
             speaker = speaker_names[speaker]  # one spelling per person
-        assert not isinstance(entry.channel, str)  # names are resolved to numbers
+        assert not isinstance(entry.channel, str)  # `_locate_entries` made numbers of names
         utterances.append(
             Utterance(
                 key=key,
@@ -250,7 +252,10 @@ def make_utterances(
 
 
 def _reject_repeated(located: _LocatedEntry, key: str, first_where: str) -> Rejected:
-    """The line of rejected.tsv for an entry whose key an earlier one has; it is named by its place."""
+    """The entry as rejected because an earlier one, at `first_where`, has its key.
+
+    In rejected.tsv it is named by its own place, because the key is that of the earlier entry.
+    """
     reason = f"repeated: {first_where} has the name {key} too; rename or remove one"
     rejected = located.entry.reject(reason)
     return replace(rejected, key=located.entry.where, path=str(located.path))
@@ -264,9 +269,11 @@ def _locate_entries(
 ) -> tuple[list[_LocatedEntry], list[Rejected]]:
     """The entries that can be used, with their audio files, and all others as rejected.
 
-    A usable entry has the code of its language, its channel as a number, and a set only if sets of
-    the data are used. Its text has neither pauses nor Korean marks. Annotations of pauses are
-    rejected, but are no faults. Logs what was left out of the texts.
+    A usable entry has the code of its language, its channel as a number, and its text without
+    pauses and Korean marks. It has a set if the data give it one and --ignore_sets is not given.
+
+    An entry is rejected for the first of these reasons: its text, its times or set, its audio.
+    Annotations of pauses are rejected too, but this is no fault. Logs what was left out of texts.
 
     Raises DataError when --audio_dir is no folder, or a language of the data is unknown.
     """
@@ -287,15 +294,14 @@ def _locate_entries(
     )
     located_entries = list[_LocatedEntry]()
     rejected = list[Rejected]()
-    for entry, lang in zip(entries, _find_languages(options, entries), strict=True):
-        entry = replace(entry, lang=lang)
-        if isinstance(entry, Rejected):
-            rejected.append(entry)
+    for written_entry, lang in zip(entries, _find_languages(options, entries), strict=True):
+        if isinstance(written_entry, Rejected):
+            rejected.append(replace(written_entry, lang=lang))
             continue
-        if options.ignore_sets or not _has_set(entry):
-            entry = replace(entry, split=None)
-        transcript = reader.read(entry.txt, lang, is_part=entry.is_part)
-        entry = replace(entry, txt=transcript.spoken)
+        transcript = reader.read(written_entry.txt, lang, is_part=written_entry.is_part)
+        has_set = _has_set(written_entry) and not options.ignore_sets
+        split = written_entry.split if has_set else None
+        entry = replace(written_entry, lang=lang, split=split, txt=transcript.spoken)
         if isinstance(transcript, UnusableText):
             rejected.append(entry.reject(transcript.reason, is_fault=transcript.is_fault))
             continue
@@ -320,7 +326,8 @@ def _find_pauses(options: RecordingOptions, entries: Sequence[Entry]) -> PauseLa
     Logs the labels that may be pauses and are kept as text.
     """
     timed_labels = list[TimedLabel]()
-    if any(may_be_pause(entry.txt) for entry in entries):  # otherwise the times tell nothing
+    # The times show how the data use a label that may be a pause. Most data have no such label.
+    if any(may_be_pause(entry.txt) for entry in entries):
         timed_labels = [_make_timed_label(entry) for entry in entries]
     labels, kept_as_text = find_pause_labels(timed_labels, options.pauses, options.unit)
     if kept_as_text:
@@ -363,7 +370,7 @@ def _find_fault(entry: Entry) -> str | None:
     """Why an entry cannot be used because of its times or its set; None: it can be."""
     if not _has_possible_times(entry):
         start = entry.start or 0.0
-        end = math.inf if entry.end is None else entry.end
+        end = math.inf if entry.end is None else entry.end  # printed as inf: without an end
         rule = "the start must be before the end, and not below 0"
         return f"times: from {start:g} to {end:g} s; {rule}"
     if entry.split is not None and not find_split(entry.split):
@@ -385,10 +392,11 @@ def _has_possible_times(entry: Entry) -> bool:
 def _resolve_audio(
     located_entries: Sequence[_LocatedEntry], finder: MediaFinder
 ) -> tuple[list[_LocatedEntry], list[Rejected]]:
-    """The entries with channels as numbers, and those whose file is doubtful or lacks the channel.
+    """The entries with their channels as numbers, and the entries whose audio cannot be used.
 
-    A file is doubtful if paths with different folders lead to it. `finder` must have found the
-    files of all entries before, because it compares their paths.
+    Audio cannot be used if it is doubtful that it is the right file, because paths with different
+    folders lead to it, or if the channel cannot be resolved. `finder` must have found the files of
+    all entries before, because it compares their paths.
     """
     channels = resolve_channels(
         [(located.entry.channel, located.path) for located in located_entries]
@@ -412,25 +420,26 @@ def _resolve_audio(
 def _make_keys(located_entries: Sequence[_LocatedEntry]) -> list[str]:
     """The name of each utterance, which does not depend on the form of the data.
 
-    It is the key of the form, or else the name of the recording, the channel and the times.
-    Recordings of one name in different folders are told apart by their folders. Different speakers
-    at one time are told apart by their names.
+    It is the key that the data give. Otherwise it is made of the name of the recording, the channel
+    and the times. If several speakers would get the same name so, it also has the speaker's name.
+    Names of recordings are unique: those of files with one name have the folders too.
     """
     recording_names = name_recordings({located.path for located in located_entries})
     base_keys = [
         located.entry.key or recording_names[located.path] + _describe_part(located.entry)
         for located in located_entries
     ]
-    speakers_of = defaultdict[str, set[str | None]](set)
+    speakers_of_key = defaultdict[str, set[str | None]](set)
     for base_key, located in zip(base_keys, located_entries, strict=True):
-        speakers_of[base_key].add(located.entry.speaker)
-    keys = []
+        speakers_of_key[base_key].add(located.entry.speaker)
+    keys = list[str]()
     for base_key, located in zip(base_keys, located_entries, strict=True):
         key = base_key
-        has_several_speakers = len(speakers_of[base_key]) > 1
-        is_made_here = not located.entry.key  # keys of the form are not changed
-        if has_several_speakers and is_made_here and located.entry.speaker:
-            key += f"-{located.entry.speaker}"
+        speaker = located.entry.speaker
+        has_several_speakers = len(speakers_of_key[base_key]) > 1
+        is_made_here = not located.entry.key  # keys of the data get no speaker
+        if has_several_speakers and is_made_here and speaker:
+            key += f"-{speaker}"
         key = normalize_unicode("NFC", key)  # macOS writes names in NFD
         keys.append("_".join(key.split()))
     return keys
@@ -460,15 +469,12 @@ def _format_ms(seconds: float) -> str:
 def _report_notes(entries: Sequence[Entry]) -> None:
     """Log how many transcripts have notes in brackets or digits, and the first one of each.
 
-    Normalisation would hide them: it removes the brackets and keeps their content.
+    The user has to see them now: normalisation removes the brackets and keeps what is in them.
     """
     for what, pattern, advice in _NOTES:
-        examples = []
-        for entry in entries:
-            match = pattern.search(entry.txt)
-            if match is not None:
-                examples.append((match.group(), entry.where))
-        if examples:
-            note, where = examples[0]
+        entries_with_note = [entry for entry in entries if pattern.search(entry.txt)]
+        if entries_with_note:
+            first = entries_with_note[0]
+            first_note = pattern.search(first.txt).group()
             message = "%d transcripts have %s, such as %r in %s; %s"
-            logger.info(message, len(examples), what, note, where, advice)
+            logger.info(message, len(entries_with_note), what, first_note, first.where, advice)

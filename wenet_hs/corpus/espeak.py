@@ -19,6 +19,7 @@ import os
 import shutil
 import tempfile
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -41,19 +42,18 @@ SAMPLE_RATE = 16000
 ClipFormat = Literal["flac", "wav", "mp3"]
 SUBTYPES: dict[ClipFormat, str] = {"flac": "PCM_16", "wav": "PCM_16", "mp3": "MPEG_LAYER_III"}
 _RENDERING = 2
-"""Part of a clip's name: increase it when the same request sounds different, so that clips are made
-anew.
+"""Version of the sound, in the digest of each clip's name.
+
+Increase it when the same request sounds different, so that all clips are made again.
 """
 _CLIPS_PER_PROCESS = 2000
 """espeak-ng leaks 0.2 MB per sentence in two alphabets, so processes are renewed."""
 _SILENT_PEAK = 1e-3
 """A sentence whose samples are all below it has no sound."""
 _AUDIBLE = 3e-3
-"""Share of the highest sample from which on a sample is audible: -50 dB, below the softest
-consonant.
-"""
+"""A sample above this share of the highest one is audible: -50 dB, softer than any consonant."""
 _FFT_STEP = 2048
-"""Lengths of FFTs are its multiples: a large prime factor makes the FFT ten times slower."""
+"""Lengths of FFTs are multiples of this: a large prime factor makes an FFT ten times slower."""
 
 ENGINE_RATE = 22050
 """Hz, of every voice of the engine."""
@@ -144,7 +144,10 @@ class ClipMaker:
     """Makes the samples of a request; None: `render_clip`. It must be picklable."""
 
     def __call__(self, request: ClipRequest) -> SpokenClip:
-        """The clip of one request, made in this process unless its file is complete."""
+        """The clip of one request, made in this process unless its file is complete.
+
+        A clip without a sound gets no file.
+        """
         name = clip_name(request, self.audio_format)
         path = self.corpus / request.lang / "clips" / name
         duration_s = _read_duration(path)
@@ -202,8 +205,9 @@ def clip_name(request: ClipRequest, audio_format: str) -> str:
 
 
 def _read_duration(path: Path) -> float | None:
-    """Seconds that the file's header declares; None for no file, or an incomplete one after a power
-    failure.
+    """Seconds that the file's header declares.
+
+    None if there is no file, or an incomplete one, as after a power failure.
     """
     try:
         return read_duration(path)
@@ -225,20 +229,22 @@ def render_clip(request: ClipRequest) -> NDArray[np.float32] | None:
     padding = request.padding
     noise = make_noise(request.noise, len(speech) + sum(padding), seed=request.noise_seed)
     loudness = float(np.sqrt(np.mean(np.square(speech))))
-    noise_gain = np.float32(loudness * 10 ** (-request.snr_db / 20))
+    noise_gain = np.float32(loudness * 10 ** (-request.snr_db / 20))  # the noise has unit energy
     mixture = np.pad(speech, padding) + noise * noise_gain
     return scale_to_peak(mixture, request.peak_db)
 
 
 def scale_to_peak(wave: NDArray[np.float32], peak_db: float) -> NDArray[np.float32]:
-    """The wave (N,) whose highest sample has `peak_db` dB of full scale."""
-    scaled: NDArray[np.float32] = wave * np.float32(10 ** (peak_db / 20) / np.abs(wave).max())
+    """The wave (N,), scaled so that its highest sample has `peak_db` dB of full scale."""
+    wanted_peak = 10 ** (peak_db / 20)
+    scaled: NDArray[np.float32] = wave * np.float32(wanted_peak / np.abs(wave).max())
     return scaled
 
 
 def render_speech(request: ClipRequest) -> NDArray[np.float32] | None:
-    """The speech of a request (N,) at 16,000 Hz, without silence at its ends; None if there is no
-    sound.
+    """The speech of a request (N,) at 16,000 Hz, without silence at its ends.
+
+    None if espeak-ng gives no sound.
     """
     spoken = speak(
         request.sentence,
@@ -252,7 +258,7 @@ def render_speech(request: ClipRequest) -> NDArray[np.float32] | None:
         return None
     audible = np.flatnonzero(np.abs(spoken) > _AUDIBLE * peak)
     without_silence = spoken[audible[0] : audible[-1] + 1]
-    # As if it were recorded at a higher rate: formants, pitch and pace change by this factor.
+    # The samples are taken for samples of another rate: formants, pitch and pace change by `tract`.
     pretended_rate = ENGINE_RATE * request.tract
     speech: NDArray[np.float32] = soxr.resample(without_silence, pretended_rate, SAMPLE_RATE)
     return speech
@@ -308,15 +314,16 @@ def speak_training(
     pace: float,
     num_sentences: int,
 ) -> list[SpokenClip]:
-    """Clips of the first requests that have `target_s` seconds in total.
+    """The clips of the first requests that have `target_s` seconds in total.
 
-    They are made in rounds: each has so many requests as are expected to be enough. The result does
-    not depend on this number: clips after the target is reached are left out.
+    They are made in rounds. Each round has as many requests as are expected to be enough. The
+    result does not depend on this number, because clips after the target is reached are left out.
 
     Args:
+        requests: must not end.
         pace: expected seconds per letter, which sets the number of requests per round.
-        num_sentences: number of different sentences. Raises DataError if none of so many clips has
-            a sound.
+        num_sentences: number of different sentences.
+    Raises DataError if so many clips were made and none of them has a sound: it would never end.
     """
     clips: list[SpokenClip] = []
     total_s = 0.0
@@ -350,17 +357,20 @@ def remove_other_clips(folders: Iterable[Path], names: Collection[str]) -> None:
 def speak(
     text: str, *, voice: str, rate_wpm: int = 175, pitch: int = 50, pitch_range: int = 50
 ) -> NDArray[np.float32]:
-    """One sentence, plain text, as samples (N,) at 22,050 Hz in [-1, 1]; empty when there is nothing
-    to say.
+    """A spoken sentence: samples (N,) at 22,050 Hz in [-1, 1]; empty when there is nothing to say.
 
-    `voice` is the engine's name of a speaker, see `voice_name`; the ranges of the others are those
-    of `ClipRequest`.
-    Raises DataError when espeak-ng is missing.
+    Args:
+        text: plain text.
+        voice: the engine's name of a speaker, see `voice_name`.
+        rate_wpm: words per minute, 80 to 450.
+        pitch: 0 to 99; 50 is the speaker's own.
+        pitch_range: 0 (monotone) to 99; 50 is the speaker's own.
+    Raises DataError when espeak-ng is missing, RuntimeError when it refuses a value.
     """
     chunks: list[bytes] = []
 
     def collect(samples: int | None, num_samples: int, _events: int | None) -> int:
-        """Keep the 16-bit samples at this address; 0: the engine is to continue."""
+        """Keep the 16-bit samples at this address. Returns 0, by which the engine continues."""
         if samples and num_samples:
             chunks.append(ctypes.string_at(samples, 2 * num_samples))
         return 0
@@ -370,31 +380,33 @@ def speak(
     callback = _SynthCallback(collect)  # must live until the end of speech
     with _load_engine() as engine:
         engine.espeak_SetSynthCallback(callback)
-        _check(engine.espeak_SetVoiceByName(voice.encode()), f"voice {voice}")
+        _check_status(engine.espeak_SetVoiceByName(voice.encode()), f"voice {voice}")
         for parameter, value in parameters.items():
             is_relative = 0
             status = engine.espeak_SetParameter(parameter, value, is_relative)
-            _check(status, f"parameter {parameter} = {value}")
+            _check_status(status, f"parameter {parameter} = {value}")
         size = len(encoded) + 1  # with the zero at the end
         status = engine.espeak_Synth(encoded, size, 0, _CHARACTERS, 0, _UTF_8, None, None)
-        _check(status, f"text {text!r}")
-        _check(engine.espeak_Synchronize(), "end of speech")
+        _check_status(status, f"text {text!r}")
+        _check_status(engine.espeak_Synchronize(), "end of speech")
     samples = np.frombuffer(b"".join(chunks), dtype=np.int16)
-    return samples.astype(np.float32) / np.float32(32768)
+    return samples.astype(np.float32) / np.float32(32768)  # full scale of 16 bits
 
 
 def phonemize(texts: Sequence[str], *, voice: str) -> list[str]:
-    """The label of each text: names of phonemes, mostly IPA, with `_` between them and a space
-    between words.
+    """The label of each text: its phonemes as the voice would read them.
 
-    It has stress marks, and "(en)" where another voice begins. Raises DataError when espeak-ng is
-    missing.
+    Names of phonemes are mostly IPA. There is `_` between phonemes, and a space between words. A
+    label also has stress marks, and a code such as "(en)" where another voice begins.
+
+    Raises DataError when espeak-ng is missing, RuntimeError when it has no such voice.
     """
-    phoneme_mode = _IPA | ord("_") << 8
+    separator_bits = ord("_") << 8
+    phoneme_mode = _IPA | separator_bits
     labels = []
     with _load_engine() as engine:
         engine.espeak_TextToPhonemes.restype = ctypes.c_char_p
-        _check(engine.espeak_SetVoiceByName(voice.encode()), f"voice {voice}")
+        _check_status(engine.espeak_SetVoiceByName(voice.encode()), f"voice {voice}")
         for text in texts:
             clauses = []
             rest = ctypes.c_char_p(text.encode("utf-8"))
@@ -405,8 +417,8 @@ def phonemize(texts: Sequence[str], *, voice: str) -> list[str]:
     return labels
 
 
-def _check(status: int, what: str) -> None:
-    """Raise RuntimeError if a function of the engine returned a fault, which is not 0."""
+def _check_status(status: int, what: str) -> None:
+    """Raise RuntimeError if the status that a function of the engine returned is a fault: not 0."""
     if status != 0:
         raise RuntimeError(f"espeak-ng refused {what} (status {status})")
 
@@ -437,19 +449,24 @@ class InstalledVoices(NamedTuple):
 def installed_voices() -> InstalledVoices:
     """The version of espeak-ng and its voices, read once.
 
-    A code that several voices have is the one with the lowest priority. Raises DataError when
-    espeak-ng is not installed.
+    If several voices have the same code, it is that of the voice with the lowest number as its
+    priority, or of these the first by name. Raises DataError when espeak-ng is not installed.
     """
     with _load_engine() as engine:
         version = engine.espeak_Info(None).decode()
-    best: dict[str, tuple[int, str]] = {}  # code → the priority of its voice, and the voice
     _, data = _find_library()
     folder = Path(data) / "lang"
+    # Language code → priority and name of each voice that has it.
+    candidates = defaultdict[str, list[tuple[int, str]]](list)
     for path in filter(Path.is_file, folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         for code, priority in _read_voice_codes(path):
-            best[code] = min(best.get(code, (priority, name)), (priority, name))
-    return InstalledVoices(version, {code: name for code, (_, name) in sorted(best.items())})
+            candidates[code].append((priority, name))
+    name_of = dict[str, str]()
+    for code in sorted(candidates):
+        _, name = min(candidates[code])
+        name_of[code] = name
+    return InstalledVoices(version, name_of)
 
 
 def _read_voice_codes(path: Path) -> Iterator[tuple[str, int]]:
@@ -465,10 +482,10 @@ def _read_voice_codes(path: Path) -> Iterator[tuple[str, int]]:
 
 @contextmanager
 def _load_engine() -> Iterator[ctypes.CDLL]:
-    """A newly loaded library; unloaded at the end of the block.
+    """A newly loaded library, which is unloaded at the end of the block.
 
-    Its random numbers begin with the same seed each time. Raises DataError if it is loaded already,
-    or its data cannot be read.
+    Its random numbers begin with the same seed each time. Only one thread has it at a time; others
+    wait. Raises DataError if the library is loaded already, or its data cannot be read.
     """
     library, data = _find_library()
     with _LOCK:
@@ -478,7 +495,7 @@ def _load_engine() -> Iterator[ctypes.CDLL]:
             engine.espeak_Info.restype = ctypes.c_char_p
             rate = engine.espeak_Initialize(_SYNCHRONOUS, 0, data.encode(), _DONT_EXIT)
             used_data = ctypes.c_char_p()
-            engine.espeak_Info(ctypes.byref(used_data))
+            engine.espeak_Info(ctypes.byref(used_data))  # writes the path of the data that it uses
             if rate != ENGINE_RATE or used_data.value != data.encode():
                 found = "espeak-ng cannot read its data there"
                 raise DataError(data, found, f"reinstall with {_INSTALL}")
@@ -491,22 +508,25 @@ def _load_engine() -> Iterator[ctypes.CDLL]:
 
 
 def _refuse_loaded(library: str) -> None:
-    """Raise DataError if the library is loaded in this process: it then has a state."""
+    """Raise DataError if the library is loaded in this process already.
+
+    It would then continue with the state that earlier sentences left.
+    """
     try:  # RTLD_NOLOAD: an error unless it is loaded already
         loaded = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
     except OSError:  # not loaded, as it should be
         return
-    _ctypes.dlclose(loaded._handle)
+    _ctypes.dlclose(loaded._handle)  # the call above counts as one more use
     fault = "already loaded in this process, so that speech would not be reproducible"
     raise DataError(library, fault, "run `prepare synthetic` in a process of its own")
 
 
 @cache
 def _find_library() -> tuple[str, str]:
-    """Paths of the library and of its data. Raises DataError when they are not installed.
+    """The paths of the library and of its data. Raises DataError when they are not installed.
 
-    The library cuts the paths of its files at 160 bytes. So a long path of the data gets a link in
-    the temporary folder, which is removed when this process ends.
+    The library cuts the paths of its files at 160 bytes. So for data with a long path, the result
+    is a link to it in a temporary folder, which is removed when this process ends.
     """
     try:
         import espeakng_loader

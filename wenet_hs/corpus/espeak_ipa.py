@@ -37,8 +37,9 @@ _LETTERS_AS_HEARD: dict[str, dict[str, str]] = {
     **dict.fromkeys(("bg", "chr", "cs", "hy", "ka", "lt", "si"), {"e": "ɛ"}),
     **dict.fromkeys(("bpy", "gu", "hi", "ne", "pa", "sd", "ur"), {"c": "tʃ", "ɟ": "dʒ"}),
 }
-"""Language → letters that its labels use for another phone than the one that is heard (formants,
-friction) → that phone.
+"""Language → letter in its labels → the phone that is heard in its place.
+
+These labels disagree with the sound of espeak-ng, by its formants or its friction.
 """
 _REPLACEMENTS = (
     # Stress and tone. The IPA output writes the digit 3 as ɜ.
@@ -85,14 +86,16 @@ _REPLACEMENTS = (
     ("([dɖ])([zʒʑʐ])", "\\1\u0361\\2"),
     ("pf", "p\u0361f"),
 )
-"""Patterns in a name in NFD, and what replaces them, one after the other; the result is IPA."""
+"""Patterns in the name of a phoneme in NFD, and what replaces them. After all of them, in this
+order, the name is IPA.
+"""
 _RULES = [(regex.compile(pattern), replacement) for pattern, replacement in _REPLACEMENTS]
 _SIGNS = r"[\p{Mn}\p{Lm}\p{Sk}]*"
 """Marks and modifier letters after the letter of a phone."""
 _PHONE = regex.compile(rf"[\p{{Ll}}\p{{Lo}}]{_SIGNS}(?:(?<=\u0361)[\p{{Ll}}\p{{Lo}}]{_SIGNS})*")
 """A letter with its signs, and further ones that a tie joins to it."""
 _SPELLINGS = {"ɡ": ("ɡ", "q\u0320"), "ɐ": ("ɐ", "a")}
-"""Phones with another spelling in some corpora. UCLA's lists have q̠ for most ɡ."""
+"""Phone → its spellings in different corpora. UCLA's lists have q̠ for most ɡ."""
 
 
 def split_label(label: str, lang: str) -> list[str]:
@@ -100,7 +103,7 @@ def split_label(label: str, lang: str) -> list[str]:
 
     Raises ValueError with the reason if the label cannot be used.
     """
-    if "(" in label:
+    if "(" in label:  # as in "(en)"
         raise ValueError("another language: espeak-ng reads a part of it with another voice")
     letters_as_heard = str.maketrans(_LETTERS_AS_HEARD.get(lang.partition("-")[0], {}))
     phones = list[str]()
@@ -126,12 +129,13 @@ class PhoneSpelling:
     """The spelling that a corpus uses for each phone: of several ones the most frequent."""
 
     def __init__(self, transcripts: Iterable[str]) -> None:
-        """`transcripts`: phones with spaces between them.
+        """Count the phones of the corpus.
 
-        If there are none, every phone keeps its IPA.
+        `transcripts`: phones with spaces between them. If there are none, every phone keeps its
+        IPA.
         """
         self._counts = Counter[tuple[str, ...]]()
-        """How often each phone, and each pair of phones that follow each other, is in them."""
+        """One phone, or two phones that follow each other → how often they are in the corpus."""
         for text in transcripts:
             phones = unicodedata.normalize("NFD", text).split()
             self._counts.update((phone,) for phone in phones)
@@ -149,23 +153,28 @@ class PhoneSpelling:
         return unicodedata.normalize("NFC", " ".join(spelled))
 
     def _spell_phone(self, phone: str) -> tuple[str, ...]:
-        """The most frequent spelling of a phone, one or two phones of the corpus."""
-        if not self._counts:
+        """The most frequent spelling of a phone: one or two phones of the corpus.
+
+        If the corpus lacks all spellings of the phone, its last sign is removed, and so on. If it
+        lacks the letter too, the result is the phone with all signs except the length.
+        """
+        if not self._counts:  # there is no corpus
             return (phone,)
-        shorter = phone
-        while shorter:
-            best = max(_spellings(shorter), key=lambda spelling: self._counts[spelling])
+        shortened = phone
+        while shortened:
+            best = max(_list_spellings(shortened), key=lambda spelling: self._counts[spelling])
             if self._counts[best]:
                 return best
-            shorter = shorter[:-1].removesuffix("\u0361")  # a tie without its second letter
+            # Without its last sign or letter, and without a tie that joined this letter.
+            shortened = shortened[:-1].removesuffix("\u0361")
         return (phone.replace("ː", ""),)
 
 
-def _spellings(phone: str) -> list[tuple[str, ...]]:
-    """The ways to write a phone: an affricate and a long consonant may also be two phones.
+def _list_spellings(phone: str) -> list[tuple[str, ...]]:
+    """The ways to write a phone, each of one or two phones.
 
-    An affricate with a tie (U+0361) may be `t` and `ʃ`, or `t` with U+0320 and `ʃ`. A long `kː` may
-    be `k` and `k`.
+    Some corpora write an affricate with a tie (U+0361) as `t` and `ʃ`, or as `t` with U+0320 and
+    `ʃ`. They write a long consonant such as `kː` as `k` and `k`.
     """
     spellings: list[tuple[str, ...]] = [(spelling,) for spelling in _SPELLINGS.get(phone, (phone,))]
     first, tie, second = phone.partition("\u0361")

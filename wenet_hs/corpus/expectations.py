@@ -30,19 +30,19 @@ MIN_MINUTES = min(result.minutes for result in RESULTS)
 
 
 def describe_results(hours: float) -> str:
-    """The results with the most similar amount of simulated speech and of real speech, in one line.
+    """The nearest result with simulated speech, and the nearest one with real speech, in one line.
 
-    Similar is the amount with the smallest ratio to `hours`, the hours of training speech.
+    Nearest is the result whose minutes have the smallest ratio to `hours` of training speech.
     """
     minutes = 60 * hours
-    nearest_results = []
+    descriptions = list[str]()
     for is_real in (False, True):
         results = [result for result in RESULTS if result.is_real == is_real]
         nearest = min(results, key=lambda result: _distance(result.minutes, minutes))
-        nearest_results.append(
+        descriptions.append(
             f"{nearest.cer:.1f} % with {nearest.minutes:g} minutes of {nearest.speech}"
         )
-    measured = "; ".join(nearest_results)
+    measured = "; ".join(descriptions)
     return (
         f"{minutes:.1f} minutes of training speech; character error rates that we measured: "
         f"{measured}; nothing else was measured (examples/own/s0/RESULTS.md)"
@@ -50,8 +50,11 @@ def describe_results(hours: float) -> str:
 
 
 def _distance(minutes: float, other_minutes: float) -> float:
-    """How far two amounts of speech are apart: the logarithm of their ratio, 0 for equal ones."""
-    return abs(math.log(minutes / max(other_minutes, 0.1)))  # at least 0.1, because 0 has no ratio
+    """How far two amounts of speech are apart: the logarithm of their ratio, 0 for equal ones.
+
+    The second amount may be 0. It counts as at least 0.1 minutes, because 0 has no ratio.
+    """
+    return abs(math.log(minutes / max(other_minutes, 0.1)))
 
 
 def find_too_little(hours: float, min_minutes: float) -> str:

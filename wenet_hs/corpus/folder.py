@@ -103,10 +103,10 @@ def _find_listings(
 
     Empty if an audio file has a text file of its own name: then the files are pairs.
     """
-    stems = {_stem(Path(path.name), path.suffix) for path in audio}
+    stems = {_cut_suffix(Path(path.name), path.suffix) for path in audio}
     suffixes = (".txt", ".tsv", ".csv", options.text_suffix.lower())
     texts = [path for path in files if path.suffix.lower() in suffixes]
-    if any(_stem(Path(path.name), path.suffix) in stems for path in texts):
+    if any(_cut_suffix(Path(path.name), path.suffix) in stems for path in texts):
         return []
     return [path for path in texts if _names_audio(path, stems)]
 
@@ -119,12 +119,12 @@ def _names_audio(text: Path, stems: Collection[str]) -> bool:
     try:
         with text.open("rb") as file:
             line = file.readline(4096).decode("utf-8-sig", "ignore").strip()
-    except OSError:  # read_table says so if it is used
+    except OSError:  # stated when the file is read as a transcript
         return False
     cells = [*re.split(r"[\t,;|]", line), *line.split(maxsplit=1)[:1]]
     for cell in cells:
         name = Path(Path(cell.strip()).name)
-        if name.name in stems or (name.suffix and _stem(name, name.suffix) in stems):
+        if name.name in stems or (name.suffix and _cut_suffix(name, name.suffix) in stems):
             return True
     return False
 
@@ -132,10 +132,10 @@ def _names_audio(text: Path, stems: Collection[str]) -> bool:
 def _read_tables(
     tables: Sequence[Path], audio: Sequence[Path], options: RecordingFolderOptions
 ) -> Iterator[Entry | Rejected]:
-    """The rows of all tables, then the audio files that no row names.
+    """The rows of all tables, then the audio files that no row names, as rejected.
 
-    A row without set or speaker gets those of its audio file, by its folders and --speaker_from; a
-    row without set then that of the table.
+    A row without a set gets that of a folder above its audio file, or else of one above the table.
+    A row without a speaker gets that of its audio file, by --speaker_from.
     """
     corpus = options.corpus
     finder = options.make_finder()
@@ -172,9 +172,16 @@ def _read_pairs(
 ) -> Iterator[Entry | Rejected]:
     """The annotations of audio files with one transcript each, and the files that are not used.
 
-    Not used are other forms of a recording, audio without transcript, transcripts that cannot be
-    read (with a warning), and transcripts without audio. Raises DataError when there is no audio,
-    no transcript, or none that can be read.
+    These files are not used, and rejected:
+    1. Other forms of a recording: x.mp3 beside x.wav.
+    2. Audio without a transcript.
+    3. Audio whose transcript cannot be read; this is also a warning.
+    4. Transcripts without audio.
+
+    All transcripts are read before the first one is given, because the names of speakers in them
+    are found by all together. The forms of the transcripts, and these names, are logged.
+
+    Raises DataError when there is no audio, no transcript, or none that can be read.
     """
     corpus = options.corpus
     suffix = options.text_suffix
@@ -187,7 +194,8 @@ def _read_pairs(
     yield from other_forms
     speakers = name_speakers(audio, corpus, options.speaker_from)
     text_of = _pair(audio, texts, suffix)
-    if not text_of and _find_beside(texts, audio):  # x.transcript.vtt, and --text_suffix .vtt
+    if not text_of and _find_beside(texts, audio):
+        # The suffix is incomplete: the files are x.transcript.vtt, and --text_suffix is .vtt.
         raise _make_transcript_error(options, files, audio)
 
     transcripts = list[_TranscriptOfRecording]()
@@ -220,11 +228,12 @@ def _read_pairs(
 
 
 def _choose_forms(audio: Sequence[Path], corpus: Path) -> tuple[list[Path], list[Rejected]]:
-    """One file of each recording, and the others: an archive may deliver x.wav and x.mp3.
+    """One file of each recording, and its other files as rejected: there may be x.wav and x.mp3.
 
-    The form that comes first in `ALL_SUFFIXES` is used.
+    Files of a recording are those of one name in one folder. The file whose suffix comes first in
+    `ALL_SUFFIXES` is used.
     """
-    preferred = dict[Path, Path]()
+    preferred = dict[Path, Path]()  # path without its suffix → the file that is used
     for path in sorted(audio, key=lambda path: ALL_SUFFIXES.index(path.suffix.lower())):
         preferred.setdefault(path.with_suffix(""), path)
     chosen = list[Path]()
@@ -248,19 +257,20 @@ def _pair(audio: Sequence[Path], texts: Sequence[Path], suffix: str) -> dict[Pat
 
 
 def _pair_beside(audio: Sequence[Path], texts: Sequence[Path], suffix: str) -> dict[Path, Path]:
-    """Files of one name in one folder are pairs: `a/x.wav` and `a/x.txt`."""
-    text_of_stem = {_stem(text, suffix): text for text in texts}
-    stem_of = {path: _stem(path, path.suffix) for path in audio}
+    """Rule: files of one name in one folder are pairs: `a/x.wav` and `a/x.txt`."""
+    text_of_stem = {_cut_suffix(text, suffix): text for text in texts}
+    stem_of = {path: _cut_suffix(path, path.suffix) for path in audio}
     return {path: text_of_stem[stem] for path, stem in stem_of.items() if stem in text_of_stem}
 
 
 def _pair_by_name(audio: Sequence[Path], texts: Sequence[Path], suffix: str) -> dict[Path, Path]:
-    """Files of one name in any folders are pairs: `wav48/p225/x.wav` and `txt/p225/x.txt` (VCTK).
+    """Rule: files of one name in any folders are pairs.
 
-    Only if no two audio files, and no two transcripts, have the same name.
+    Example: `wav48/p225/x.wav` and `txt/p225/x.txt` (VCTK). If two audio files or two transcripts
+    have the same name, there are no pairs.
     """
-    text_of_name = {_stem(Path(text.name), suffix): text for text in texts}
-    name_of = {path: _stem(Path(path.name), path.suffix) for path in audio}
+    text_of_name = {_cut_suffix(Path(text.name), suffix): text for text in texts}
+    name_of = {path: _cut_suffix(Path(path.name), path.suffix) for path in audio}
     if len(text_of_name) < len(texts) or len(set(name_of.values())) < len(name_of):
         return {}
     return {path: text_of_name[name] for path, name in name_of.items() if name in text_of_name}
@@ -282,12 +292,12 @@ class _TranscriptOfRecording:
 def _read_transcript(
     text: Path, audio: Path, options: RecordingFolderOptions
 ) -> _TranscriptOfRecording:
-    """Read a transcript with times in a known form, or else as text; its lines are then joined.
+    """The content of a transcript: its labels with times if it has a known form, or else its text.
 
-    Raises DataError for times in another form, phones of TIMIT without --unit phone, and content
-    that is no text.
+    The lines of a text are joined. Raises DataError for times in another form, phones of TIMIT
+    without --unit phone, and content that is no text.
     """
-    content = decode_text(text, options.encoding, _READER)[0]
+    content, _ = decode_text(text, options.encoding, _READER)
     if text.suffix.lower() == ".phn" and options.unit != "phone":
         raise DataError(text, "phones of TIMIT", "give --unit phone")
     timed = read_labels(text, content, audio)
@@ -307,10 +317,11 @@ def _make_entries(
     speaker: str | None,
     split: str | None,
 ) -> Iterator[Entry]:
-    """An entry per label.
+    """An entry per label of a transcript.
 
     Args:
-        labels: those of the transcript, with names of speakers cut off.
+        transcript: the file; its own labels are not used.
+        labels: its labels, from whose texts the names of speakers were removed.
         speaker: of the file; None: each label has its own, or none.
         split: name of the set, or None.
     """
@@ -330,7 +341,7 @@ def _make_entries(
 
 
 def _report_forms(transcripts: Iterable[_TranscriptOfRecording]) -> None:
-    """Log the number of transcripts of each form that the user is told about, and an example."""
+    """Log each note about the form of transcripts, with the number of transcripts and the first."""
     with_note = defaultdict[str, list[Path]](list)
     for transcript in transcripts:
         if transcript.note:
@@ -342,16 +353,17 @@ def _report_forms(transcripts: Iterable[_TranscriptOfRecording]) -> None:
 # ---- names of files
 
 
-def _stem(path: Path, suffix: str) -> str:
-    """The path without its suffix, which is not empty; in NFC, because macOS writes names in NFD.
+def _cut_suffix(path: Path, suffix: str) -> str:
+    """The path without its suffix; in NFC, because macOS writes names in NFD.
 
-    The letters of the suffix may have another case: `x.TXT` with `.txt` is `x`.
+    Only the length of `suffix` counts, so its letters may have another case: `x.TXT` with `.txt` is
+    `x`. It must not be empty.
     """
     return unicodedata.normalize("NFC", str(path)[: -len(suffix)])
 
 
 def _find_set_folder(corpus: Path, path: Path) -> str | None:
-    """The first folder on the way to the file that has the name of a set, such as `test1`."""
+    """The name of the first folder from the corpus to the file that is named as a set: `test1`."""
     folders = path.relative_to(corpus).parts[:-1]
     return next((folder for folder in folders if find_split(folder)), None)
 
@@ -378,10 +390,11 @@ class _FilesBeside:
 
 
 def _find_beside(files: Sequence[Path], audio: Sequence[Path]) -> list[_FilesBeside]:
-    """The files whose names begin with that of an audio file, by suffix; the most common ones
-    first.
+    """The files that have the name of an audio file and other suffixes, by these suffixes.
+
+    The most common suffix is the first one.
     """
-    stems = {_stem(path, path.suffix) for path in audio}
+    stems = {_cut_suffix(path, path.suffix) for path in audio}
     paths_of_suffix = defaultdict[str, list[Path]](list)
     for path in files:
         suffix = _find_suffix_beside(path, stems)
@@ -395,14 +408,15 @@ def _find_beside(files: Sequence[Path], audio: Sequence[Path]) -> list[_FilesBes
 
 
 def _find_suffix_beside(path: Path, stems: Collection[str]) -> str | None:
-    """What follows the name of an audio file in the name of a file, or None.
+    """What follows the name of an audio file in the name of a file: `.transcript.vtt` beside x.mp4.
 
-    That is its last suffix, or more of them: `.transcript.vtt` beside `x.mp4`.
+    It is the last suffix of the file, or several. None: the file has no name of an audio file.
+    `stems`: the paths of the audio files without their suffixes.
     """
     suffix = ""
     for part in reversed(path.suffixes):
         suffix = part + suffix
-        if _stem(path, suffix) in stems:
+        if _cut_suffix(path, suffix) in stems:
             return suffix
     return None
 
@@ -411,21 +425,21 @@ def _find_suffix_beside(path: Path, stems: Collection[str]) -> str | None:
 
 
 def _reject_file(path: Path, corpus: Path, reason: str) -> Rejected:
-    """A file that is not used, as in healthy data."""
+    """A file that is not used, as rejected. This is no fault: it is usual in good data."""
     return Rejected(
         key=str(path.relative_to(corpus)), path=str(path), reason=reason, lang="", is_fault=False
     )
 
 
 def _reject_unreadable(text: Path, audio: Path, corpus: Path, error: DataError) -> Rejected:
-    """An audio file whose transcript cannot be read."""
+    """An audio file whose transcript cannot be read, as rejected. This is a fault."""
     fault = str(error).removeprefix(f"{text}:").strip()
     return Rejected(
         key=str(text.relative_to(corpus)), path=str(audio), reason=f"unreadable: {fault}", lang=""
     )
 
 
-# ---- errors: what a user who gave the wrong folder or suffix is told
+# ---- errors for a wrong folder or suffix
 
 
 def _make_unreadable_error(faults: Sequence[str]) -> DataError:
@@ -436,7 +450,12 @@ def _make_unreadable_error(faults: Sequence[str]) -> DataError:
 
 def _make_no_audio_error(corpus: Path, files: Sequence[Path]) -> DataError:
     """The error for a folder without audio files, by the first rule that says where they may be."""
-    for rule in (_find_no_folder, _find_packed_audio, _find_archives, _find_raw_samples):
+    for rule in (
+        _explain_no_folder,
+        _explain_packed_audio,
+        _explain_archives,
+        _explain_raw_samples,
+    ):
         error = rule(corpus, files)
         if error is not None:
             return error
@@ -444,8 +463,8 @@ def _make_no_audio_error(corpus: Path, files: Sequence[Path]) -> DataError:
     return DataError(corpus, found, "--corpus is the folder with the recordings")
 
 
-def _find_no_folder(corpus: Path, _files: Sequence[Path]) -> DataError | None:
-    """--corpus is a file, or does not exist."""
+def _explain_no_folder(corpus: Path, _files: Sequence[Path]) -> DataError | None:
+    """Rule: --corpus is a file, or does not exist."""
     if corpus.is_dir():
         return None
     found = "no such folder"
@@ -454,8 +473,8 @@ def _find_no_folder(corpus: Path, _files: Sequence[Path]) -> DataError | None:
     return DataError(corpus, found, "--corpus is the folder with the recordings")
 
 
-def _find_packed_audio(corpus: Path, files: Sequence[Path]) -> DataError | None:
-    """The audio may be inside of tables: data of Hugging Face in .arrow or .parquet."""
+def _explain_packed_audio(corpus: Path, files: Sequence[Path]) -> DataError | None:
+    """Rule: the audio may be inside of tables: data of Hugging Face in .arrow or .parquet."""
     packed = [path for path in files if path.suffix in (".arrow", ".parquet")]
     if not packed:
         return None
@@ -464,8 +483,8 @@ def _find_packed_audio(corpus: Path, files: Sequence[Path]) -> DataError | None:
     return DataError(corpus, found, "audio inside of it goes to files, which the table names")
 
 
-def _find_archives(corpus: Path, files: Sequence[Path]) -> DataError | None:
-    """The audio may be in archives: a `clips.tar.gz` that was not unpacked."""
+def _explain_archives(corpus: Path, files: Sequence[Path]) -> DataError | None:
+    """Rule: the audio may be in archives: a `clips.tar.gz` that was not unpacked."""
     archives = [path.name for path in files if path.name.lower().endswith(_ARCHIVES)]
     if not archives:
         return None
@@ -473,8 +492,8 @@ def _find_archives(corpus: Path, files: Sequence[Path]) -> DataError | None:
     return DataError(corpus, found, "unpack it there, if it has the recordings")
 
 
-def _find_raw_samples(corpus: Path, files: Sequence[Path]) -> DataError | None:
-    """The audio has no header: `x.raw`."""
+def _explain_raw_samples(corpus: Path, files: Sequence[Path]) -> DataError | None:
+    """Rule: the audio has no header: `x.raw`."""
     raw = [path for path in files if path.suffix.lower() in RAW_SUFFIXES]
     if not raw:
         return None
@@ -484,9 +503,10 @@ def _find_raw_samples(corpus: Path, files: Sequence[Path]) -> DataError | None:
 def _make_transcript_error(
     options: RecordingFolderOptions, files: Sequence[Path], audio: Sequence[Path]
 ) -> DataError:
-    """The error for audio files without transcripts; it names the files beside them.
+    """The error for audio files without transcripts; it names the suffixes of files beside them.
 
-    The remedy is that of the first rule that finds where the transcripts may be.
+    The remedy is that of the first rule that finds where the transcripts may be. `files`: all files
+    of the folder.
     """
     others = sorted(set(files).difference(audio))
     beside = _find_beside(others, audio)
@@ -494,7 +514,12 @@ def _make_transcript_error(
     if beside:
         listed = list_names([f"x{group.suffix} ({group.count})" for group in beside])
         found += f", but {listed}"
-    for rule in (_find_readable_form, _find_annotations, _find_tables, _find_other_suffix):
+    for rule in (
+        _remedy_for_readable_form,
+        _remedy_for_annotations,
+        _remedy_for_tables,
+        _remedy_for_other_suffix,
+    ):
         remedy = rule(beside, others)
         if remedy is not None:
             return DataError(options.corpus, found, remedy)
@@ -504,30 +529,32 @@ def _make_transcript_error(
     return DataError(options.corpus, found, remedy)
 
 
-def _find_readable_form(beside: Sequence[_FilesBeside], _others: Sequence[Path]) -> str | None:
-    """This command reads the form of files beside the audio: `x.srt` beside `x.wav`."""
+def _remedy_for_readable_form(
+    beside: Sequence[_FilesBeside], _others: Sequence[Path]
+) -> str | None:
+    """Rule: this command reads the form of files beside the audio: `x.srt` beside `x.wav`."""
     for group in beside:
         if group.is_read_here:
             return f"add --text_suffix {group.suffix}"
     return None
 
 
-def _find_annotations(beside: Sequence[_FilesBeside], _others: Sequence[Path]) -> str | None:
-    """Another command reads the form of files beside the audio: `x.eaf` beside `x.wav`."""
+def _remedy_for_annotations(beside: Sequence[_FilesBeside], _others: Sequence[Path]) -> str | None:
+    """Rule: another command reads the form of files beside the audio: `x.eaf` beside `x.wav`."""
     for group in beside:
         if group.form is not None and group.is_annotation:
             return f"x{group.suffix} is {group.form.name}; {group.form.remedy}"
     return None
 
 
-def _find_tables(_beside: Sequence[_FilesBeside], others: Sequence[Path]) -> str | None:
-    """A table in the folder may have the transcripts: `transcripts.csv`."""
+def _remedy_for_tables(_beside: Sequence[_FilesBeside], others: Sequence[Path]) -> str | None:
+    """Rule: a table in the folder may have the transcripts: `transcripts.csv`."""
     tables = [path.name for path in others if path.suffix in (".tsv", ".csv", ".jsonl", ".json")]
     if not tables:
         return None
     return f"give one of {list_names(sorted(tables))} to `wenet-hs prepare table`"
 
 
-def _find_other_suffix(beside: Sequence[_FilesBeside], _others: Sequence[Path]) -> str | None:
-    """Files of an unknown form are beside the audio: `x.trn` beside `x.wav`."""
+def _remedy_for_other_suffix(beside: Sequence[_FilesBeside], _others: Sequence[Path]) -> str | None:
+    """Rule: files of an unknown form are beside the audio: `x.trn` beside `x.wav`."""
     return "see --text_suffix" if beside else None

@@ -5,7 +5,7 @@
 transcripts with examples, so that the user can choose.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -35,6 +35,7 @@ _MAX_EXAMPLES = 3
 _MAX_LETTERS = 60
 """Characters of an example that are shown."""
 _MAX_FILES = 5000
+"""A folder with more files is refused."""
 _MAX_SNIFFED = 100
 """Files that are read to name their form, where a folder has nothing that can be read."""
 
@@ -45,13 +46,19 @@ class Choice:
 
     name: str
     kind: str = ""
-    """Linguistic type, or the content of a column."""
+    """Linguistic type of a tier, or the content of a column."""
     participant: str = ""
+    """Of a tier; empty if it names none."""
     count: int = 0
+    """Texts that were counted."""
     num_letters: int = 0
+    """Letters of these texts."""
     is_possible: bool = True
+    """Whether it can have transcripts; a tier of points in time cannot."""
     is_likely: bool = False
+    """Whether it seems to have the transcripts."""
     examples: list[str] = field(default_factory=list)
+    """The first different texts."""
     removed: Counter[str] = field(default_factory=Counter)
     """The characters that normalisation would remove."""
 
@@ -78,8 +85,9 @@ class Source:
     form: FormName
     choices: list[Choice]
     faults: list[str] = field(default_factory=list)
-    """Of files that cannot be read."""
+    """Messages about files that cannot be read, or about the columns of a table."""
     columns: Sequence[str] = ()
+    """The names of the columns of a table."""
     num_files: int = 1
 
 
@@ -96,7 +104,7 @@ def recognise(path: Path, lang: str) -> Source:
         source = rule(path, files, lang)
         if source is not None:
             return source
-    refuse_annotations(*files[:_MAX_SNIFFED])
+    refuse_annotations(*files[:_MAX_SNIFFED])  # raises if a file has another known form
     raise DataError(path, "no annotations, no table and no recordings", "choose another folder")
 
 
@@ -104,15 +112,19 @@ def recognise(path: Path, lang: str) -> Source:
 
 
 def _read_annotations(path: Path, files: Sequence[Path], lang: str) -> Source | None:
-    """Some files are of ELAN or Praat: `talk.eaf`. The form is that of most of them."""
-    forms = [_ANNOTATION_FORMS.get(file.suffix.lower()) for file in files]
-    counts = Counter(form for form in forms if form is not None)
-    if not counts:
+    """Rule: some files are of ELAN or Praat: `talk.eaf`. Only the files of the more usual form count.
+
+    Raises DataError if none of these files can be read, or they have no tiers.
+    """
+    files_of_form = defaultdict[Literal["elan", "praat"], list[Path]](list)
+    for file in files:
+        form_of_file = _ANNOTATION_FORMS.get(file.suffix.lower())
+        if form_of_file is not None:
+            files_of_form[form_of_file].append(file)
+    if not files_of_form:
         return None
-    form, _ = counts.most_common(1)[0]
-    annotation_files = [
-        file for file, its_form in zip(files, forms, strict=True) if its_form == form
-    ]
+    # Of forms with as many files, that of the first file.
+    form, annotation_files = max(files_of_form.items(), key=lambda item: len(item[1]))
     read = read_elan if form == "elan" else read_praat
     tiers, faults = _read_tiers(annotation_files, read, lang)
     if not tiers:
@@ -123,7 +135,7 @@ def _read_annotations(path: Path, files: Sequence[Path], lang: str) -> Source | 
 
 
 def _read_kaldi(path: Path, _files: Sequence[Path], lang: str) -> Source | None:
-    """A folder or its subfolders have Kaldi's wav.scp: `data/train/wav.scp`."""
+    """Rule: a folder or its subfolders have Kaldi's wav.scp: `data/train/wav.scp`."""
     if not path.is_dir():
         return None
     if not (path / "wav.scp").is_file() and not any(path.glob("*/wav.scp")):
@@ -132,7 +144,7 @@ def _read_kaldi(path: Path, _files: Sequence[Path], lang: str) -> Source | None:
 
 
 def _read_table(path: Path, files: Sequence[Path], lang: str) -> Source | None:
-    """It is a table, or a folder with one table and no .txt: `metadata.csv`.
+    """Rule: it is a table, or a folder with one table and no .txt: `metadata.csv`.
 
     Raises DataError for a single file that is no table.
     """
@@ -151,7 +163,10 @@ def _read_table(path: Path, files: Sequence[Path], lang: str) -> Source | None:
 
 
 def _read_audio_folder(path: Path, files: Sequence[Path], lang: str) -> Source | None:
-    """Some files are audio, with transcripts beside them: `talk.wav` and `talk.txt`."""
+    """Rule: some files are audio: `talk.wav`. The transcripts are beside them: `talk.txt`.
+
+    Raises DataError if there are no transcripts.
+    """
     if not any(file.suffix.lower() in ALL_SUFFIXES for file in files):
         return None
     rows, _ = folder.read_folder(folder.RecordingFolderOptions(corpus=path, out=path, lang=lang))
@@ -173,7 +188,11 @@ def _summarise_transcripts(rows: Iterable[Entry | Rejected], lang: str) -> Choic
 def _read_tiers(
     files: Iterable[Path], read: Callable[[Path], AnnotationFile], lang: str
 ) -> tuple[list[Choice], list[str]]:
-    """The tiers of all files, those of one name as one choice, and the faults of unreadable files."""
+    """The tiers of all files, and the faults of files that cannot be read.
+
+    Tiers of one name are one choice. Its type, and whether it is possible, are those of the last
+    file; its participant is the last one that is named.
+    """
     choice_of_name = dict[str, Choice]()
     faults = list[str]()
     for file in files:
@@ -208,11 +227,11 @@ def _sort_tiers(tiers: Sequence[Choice]) -> list[Choice]:
 
 
 def _read_columns(path: Path, lang: str) -> Source:
-    """The columns of a table, with what they contain by their names.
+    """The columns of a table, with what they contain by their names, and with examples.
 
-    If the names say too little, or are ambiguous, this is a fault of the source, and the columns
-    have no content. Characters that normalisation removes are counted only for the column of the
-    transcripts.
+    If the names say too little, or are ambiguous, the source has a fault, and the columns have no
+    content. Characters that normalisation removes are counted only for the column of the
+    transcripts, which is the likely one.
     """
     finder = MediaFinder(None)
 

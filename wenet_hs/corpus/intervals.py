@@ -18,13 +18,16 @@ from wenet_hs.tree.errors import list_names
 logger = logging.getLogger(__name__)
 
 _ROUNDED_S = 1e-6
-"""A pause may be shorter by this, because times are rounded."""
+"""A pause may be shorter than the shortest one by this, because times are rounded."""
 _MIN_INTERVALS = 10
-"""Intervals of a tier that seem to be words or phones; of fewer nothing is stated."""
+"""With fewer intervals, a tier is not tested for words or phones."""
 _MAX_GAP_S = 0.005
-"""Between intervals that touch."""
+"""Intervals touch if the gap between them is shorter than this."""
 _MAX_WORD_S = 1.0
-"""An interval of a word or phone is shorter."""
+"""The interval of a word or phone is shorter than this."""
+_MIN_SHARE_TOUCHING = 0.5
+_MIN_SHARE_OF_WORDS = 0.9
+"""In a tier of words or phones, a larger share of the intervals touches the next, or has one word."""
 UNKNOWN = ("spn", "<unk>")
 """Labels of speech that the aligner does not know: an utterance ends there."""
 NOISES = ("*", "@")
@@ -75,7 +78,7 @@ def _report_words(tiers: Sequence[Sequence[Span]]) -> None:
 def _are_words(spans: Sequence[Span]) -> bool:
     """Whether most annotations with times are short, have one word and touch the next one.
 
-    Of fewer than `_MIN_INTERVALS` it cannot be told.
+    False for fewer annotations than `_MIN_INTERVALS`, of which it cannot be told.
     """
     timed = [
         (begin, end, text) for begin, end, text in spans if begin is not None and end is not None
@@ -88,7 +91,8 @@ def _are_words(spans: Sequence[Span]) -> bool:
     num_words = sum(
         len(text.split()) == 1 and end - begin < _MAX_WORD_S for begin, end, text in timed
     )
-    return num_touching > 0.5 * len(timed) and num_words > 0.9 * len(timed)
+    do_most_touch = num_touching > _MIN_SHARE_TOUCHING * len(timed)
+    return do_most_touch and num_words > _MIN_SHARE_OF_WORDS * len(timed)
 
 
 @dataclass
@@ -121,7 +125,7 @@ class _Joiner:
     def join(self, spans: Sequence[Span]) -> list[Span]:
         """The utterances of one tier.
 
-        Labels that are left out are counted, and so is an utterance of punctuation only.
+        Utterances of punctuation only are left out. All labels that are left out are counted.
         """
         joined = list[Span]()
         for utterance in self._divide(spans):
@@ -134,10 +138,11 @@ class _Joiner:
     def _divide(self, spans: Sequence[Span]) -> list[_JoinedIntervals]:
         """The intervals of each utterance, without labels of pauses and noise, which are counted.
 
-        An interval without times is an utterance of its own.
+        An utterance ends before a pause that is long enough, and at labels of unknown speech or
+        noise. An interval without times is an utterance of its own.
         """
         utterances = list[_JoinedIntervals]()
-        is_open = False  # whether the last utterance may go on
+        is_open = False  # whether the next interval may belong to the last utterance
         for begin, end, text in spans:
             if self._is_pause(text) or self._is_silent_sign(begin, end, text):
                 self._count(text)
@@ -179,15 +184,15 @@ class _Joiner:
     def _is_end(self, text: str) -> bool:
         """Whether a text, which is not empty, is a label of speech or noise that is not to be used.
 
-        Such are `spn`, and signs of noise, also repeated: `***`. In transcripts of phones these
-        signs are phones, such as `@` of SAMPA.
+        Such labels are `spn`, and a sign of noise, also repeated: `***`. In transcripts of phones
+        the signs are phones, such as `@` of SAMPA.
         """
         label = text.strip().lower()
         if label in UNKNOWN or is_ignored(label):
             return True
         first_sign = label[0]
-        is_one_sign = not label.strip(first_sign)  # it consists of this sign only
-        return self.unit != "phone" and first_sign in NOISES and is_one_sign
+        has_no_other_sign = not label.strip(first_sign)
+        return self.unit != "phone" and first_sign in NOISES and has_no_other_sign
 
     def _is_word(self, text: str) -> bool:
         """Whether a text is more than punctuation.

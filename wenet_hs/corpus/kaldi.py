@@ -37,13 +37,16 @@ _DECODERS = (
     rf"ffmpeg (?:-nostdin |-hide_banner |-y |-(?:v|loglevel) \S+ )*-i {_PATH}"
     r"(?: -vn| -nostdin| -y|(?P<mix> -ac 1)| -(?:f|ar|acodec|c:a|v|loglevel) \S+)* (?:-|pipe:1?)",
 )
-"""Commands that decode a file, may resample it, and may take one channel, counted from 1, or the
-mean of all.
+"""Commands that only decode a file. They may also resample it, and take one or all channels.
+
+The path is in one of the groups `double`, `single` and `plain`. The group `channel` is the channel
+that the command takes, counted from 1. If a group `mix` or `mean` matches, the command takes the
+mean of all channels.
 """
 
 
 class _UnsupportedAudio(NamedTuple):
-    """A kind of entries of wav.scp that are no files."""
+    """A kind of values in wav.scp that are no files, so that they cannot be used."""
 
     name: str
     pattern: re.Pattern[str]
@@ -63,8 +66,9 @@ _UNSUPPORTED = (
         "write audio files, and their paths",
     ),
 )
-_FILES = ("wav.scp", "text", "segments", "utt2spk", "utt2lang", "reco2file_and_channel")
-"""Files of a data folder; the first two are needed."""
+_NEEDED_FILES = ("wav.scp", "text")
+_OPTIONAL_FILES = ("segments", "utt2spk", "utt2lang", "reco2file_and_channel")
+"""Files of a data folder that are read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,29 +114,37 @@ def _find_copies(
     entries_of: Mapping[Path, Sequence[Entry | Rejected]],
     only_sets: bool,
 ) -> dict[Path, Path]:
-    """Folder → another one of its set that has all its utterances and is used itself.
+    """Folder that is a copy → its original: a folder with all its utterances, which is used.
 
-    Of folders with the same utterances the first one is the original.
+    Of folders with the same utterances the first one is the original. A folder without utterances
+    is no copy.
 
     Args:
-        only_sets: whether the folders are sets; otherwise all of them are compared.
+        entries_of: folder → its utterances.
+        only_sets: whether only folders of the same set are compared; otherwise all folders are.
     """
     keys_of = {folder: {entry.key for entry in entries} for folder, entries in entries_of.items()}
     original_of = dict[Path, Path]()
-    # The largest ones first: so an original is known before its copies, whatever their names are.
+    # The largest folders first: so an original is known before its copies.
     by_size = sorted(keys_of, key=lambda folder: len(keys_of[folder]), reverse=True)
     for number, folder in enumerate(by_size):
-        for other in by_size[:number]:
-            is_comparable = not only_sets or _are_one_set(other, folder)
-            is_copy = bool(keys_of[folder]) and keys_of[folder] <= keys_of[other]
-            if is_comparable and is_copy and other not in original_of:
-                original_of[folder] = other
+        for larger in by_size[:number]:  # or equally large, and earlier
+            is_comparable = not only_sets or _are_one_set(larger, folder)
+            is_copy = bool(keys_of[folder]) and keys_of[folder] <= keys_of[larger]
+            if is_comparable and is_copy and larger not in original_of:
+                original_of[folder] = larger
                 break
     return original_of
 
 
 def _choose_folders(corpus: Path, only_sets: bool) -> list[Path]:
-    """The subfolders that are data folders; what is not used is stated in the log."""
+    """The subfolders that are data folders and are used; the others get a warning.
+
+    With `only_sets`, those whose name is that of a set are used. Otherwise all are used, except
+    those that are named as no set and have no transcripts.
+
+    Raises DataError if there is no data folder, or no set with `only_sets`.
+    """
     folders = sorted(path.parent for path in corpus.glob("*/wav.scp"))
     if not folders:
         raise _make_no_data_folder_error(corpus)
@@ -140,7 +152,7 @@ def _choose_folders(corpus: Path, only_sets: bool) -> list[Path]:
     if not only_sets:
         without_text = [folder for folder in others if not (folder / "text").is_file()]
         if len(without_text) == len(folders):
-            return folders  # the first one is refused
+            return folders  # `read_kaldi` raises the error for the first one
         _report_not_used(without_text, "no transcripts, it has no file text")
         return [folder for folder in folders if folder not in without_text]
     if len(others) == len(folders):
@@ -185,12 +197,10 @@ def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejec
     if not (folder / "text").is_file():
         to_do = "write `key transcript` lines there, or move the folder away if it is no set"
         raise DataError(folder, "no transcripts, it has no file text", to_do)
-    needed = _FILES[:2]
-    lines_of = {
-        name: read_text(folder / name)
-        for name in _FILES
-        if name in needed or (folder / name).is_file()
-    }
+    lines_of = {name: read_text(folder / name) for name in _NEEDED_FILES}
+    for name in _OPTIONAL_FILES:
+        if (folder / name).is_file():
+            lines_of[name] = read_text(folder / name)
     data = _KaldiFolder(
         folder=folder,
         recordings=_read_recordings(folder / "wav.scp", lines_of["wav.scp"]),
@@ -198,7 +208,7 @@ def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejec
         speakers=lines_of.get("utt2spk", {}),
         langs=lines_of.get("utt2lang", {}),
         channels={
-            name: _read_side(line)
+            name: _read_channel_name(line)
             for name, line in lines_of.get("reco2file_and_channel", {}).items()
         },
     )
@@ -209,8 +219,8 @@ def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejec
     for key, txt in transcripts.items():
         yield data.make_entry(key, txt, split)
     _report_unused(folder, lines_of)
-    parts = data.segments or data.recordings  # each of them is one utterance
-    for key in sorted(parts.keys() - transcripts.keys()):
+    utterances = data.segments or data.recordings  # without segments, recordings are utterances
+    for key in sorted(utterances.keys() - transcripts.keys()):
         reason = "no transcript: it is not in text"
         yield Rejected(key=key, path="", reason=reason, lang="", is_fault=False)
 
@@ -220,7 +230,9 @@ class _WavScpAudio(NamedTuple):
 
     path: str
     channel: str
-    """That a command takes: `ch1`, or `mono` for the mean of all; "": no command takes one."""
+    """The channel that a command takes: `ch1`, or `mono` for the mean of all; "": it takes none, or
+    the audio is a file.
+    """
 
 
 @dataclass(frozen=True)
@@ -237,10 +249,11 @@ class _KaldiFolder:
     """Name of a recording → its channel, by reco2file_and_channel."""
 
     def make_entry(self, key: str, txt: str, split: str | None) -> Entry | Rejected:
-        """The entry of a line of text, or why the line cannot be used.
+        """The entry of a line of the file text, or the reason why the line cannot be used.
 
-        Its channel is that of the command in wav.scp, else that of its segment, else that of its
-        recording. A command gives one channel, so its segment must not name another one.
+        The channel is that of the command in wav.scp, otherwise that of the segment, otherwise that
+        of the recording. A command gives audio with one channel. So its segment may name only the
+        channel 0.
 
         Args:
             key: first word of the line.
@@ -266,7 +279,7 @@ class _KaldiFolder:
                 key=key, path="", reason=f"missing: {segment.recording} is not in wav.scp", lang=""
             )
         path, channel_of_command = self.recordings[segment.recording]
-        if channel_of_command and segment.channel not in (None, 0):  # the only one has number 0
+        if channel_of_command and segment.channel not in (None, 0):
             reason = (
                 f"outside the audio: channel {segment.channel} of a command that gives only one"
             )
@@ -292,7 +305,7 @@ class _KaldiFolder:
 
 
 def _list_paths(path: str) -> tuple[str, ...]:
-    """The path, and a relative one also from here.
+    """The path; a relative path also from the current folder, after the one from the data folder.
 
     Kaldi's paths are relative to the folder in which its recipe runs, two levels above data/train.
     """
@@ -315,7 +328,8 @@ class _PartOfRecording:
 def _read_segment(line: str) -> _PartOfRecording:
     """The part of `recording start end [channel]`. Raises ValueError for another line.
 
-    Kaldi writes an end of -1 for the end of the recording, and a channel of -1 for none.
+    A negative end is the end of the recording, and a negative channel is no channel: Kaldi writes
+    both as -1.
     """
     recording, start, end, *rest = line.split()
     end_s = float(end)
@@ -328,11 +342,14 @@ def _read_segment(line: str) -> _PartOfRecording:
     )
 
 
-def _read_side(line: str) -> str:
-    """The channel of `file channel`: A and B as they are, `ch1` and `ch2` for 1 and 2."""
+def _read_channel_name(line: str) -> str:
+    """The channel of `file channel`, its last word; empty for an empty line.
+
+    Letters such as A stay as they are. A number such as 1 becomes `ch1`, which counts from 1.
+    """
     words = line.split()
-    side = words[-1] if words else ""
-    return f"ch{side}" if side.isdecimal() else side
+    channel = words[-1] if words else ""
+    return f"ch{channel}" if channel.isdecimal() else channel
 
 
 def _read_recordings(path: Path, lines: Mapping[str, str]) -> dict[str, _WavScpAudio]:
@@ -341,13 +358,16 @@ def _read_recordings(path: Path, lines: Mapping[str, str]) -> dict[str, _WavScpA
     Raises DataError for audio that is no file: commands that do more, and pieces of archives.
     """
     recordings = dict[str, _WavScpAudio]()
-    num_decoded = 0
+    num_commands = 0
     for name, value in lines.items():
-        decoded = _find_decoded_file(value)
-        recordings[name] = decoded or _WavScpAudio(path=value, channel="")
-        num_decoded += decoded is not None
-    if num_decoded:
-        logger.info("%s: %d commands only decode a file, which is read", path, num_decoded)
+        decoded_file = _find_decoded_file(value)
+        if decoded_file is None:
+            recordings[name] = _WavScpAudio(path=value, channel="")
+        else:
+            recordings[name] = decoded_file
+            num_commands += 1
+    if num_commands:
+        logger.info("%s: %d commands only decode a file, which is read", path, num_commands)
     for kind in _UNSUPPORTED:
         names = [name for name, audio in recordings.items() if kind.pattern.search(audio.path)]
         if names:
@@ -360,15 +380,16 @@ def _read_recordings(path: Path, lines: Mapping[str, str]) -> dict[str, _WavScpA
 def _find_decoded_file(command: str) -> _WavScpAudio | None:
     """The file that a command decodes, and the channel that it takes.
 
-    None: it is no command (they end with `|`), or it does something else.
+    None: the text is no command, because it does not end with `|`, or the command does more than to
+    decode a file.
     """
     if not command.endswith("|"):
         return None
-    words = " ".join(command.removesuffix("|").split())
-    # Without the folder of the program, and `2> /dev/null` at the end.
-    words = re.sub(r"^\S*/| 2> ?/dev/null$", "", words)
+    plain_command = " ".join(command.removesuffix("|").split())
+    # Without the folder of the program, and without `2> /dev/null` at the end.
+    plain_command = re.sub(r"^\S*/| 2> ?/dev/null$", "", plain_command)
     for pattern in _DECODERS:
-        match = re.fullmatch(pattern, words)
+        match = re.fullmatch(pattern, plain_command)
         if match is not None:
             return _read_decoder(match)
     return None
@@ -385,9 +406,10 @@ def _read_decoder(match: re.Match[str]) -> _WavScpAudio:
 
 
 def _report_unused(folder: Path, lines_of: Mapping[str, Mapping[str, str]]) -> None:
-    """Warn of lines without a speaker, and of speakers and recordings that no utterance has.
+    """Warn of lines of utt2spk without a speaker, and of lines that no utterance uses.
 
-    `lines_of`: name of a file → first word of each line → the rest of the line.
+    The latter are lines of utt2spk whose key is not in text, and lines of wav.scp whose recording
+    is not in segments. `lines_of`: name of a file → first word of each line → the rest of the line.
     """
     speakers = lines_of.get("utt2spk", {})
     segments = lines_of.get("segments", {})

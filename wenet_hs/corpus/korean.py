@@ -19,18 +19,19 @@ _SPELLINGS = regex.compile(r"\(([^()]*)\) ?/ ?\((?P<spoken>[^()]*)\)")
 _NOISES = regex.compile(
     r"(?:(?<!\S)|(?<=\p{Hangul}[/+*]?))(?:(?P<noise>[blnou]/)(?![/\p{N}]|\p{Latin}(?!/)))+"
 )
-"""`n/` at the beginning of a word, or after a Hangul letter or its sign; several may stand together.
+"""Letters of noise with a slash, such as `n/` or `b/n/`.
 
-A letter with more behind the slash is none: `b/2` and `n/a` are text.
+They stand at the beginning of a word, or after a Hangul letter, which a sign (`/`, `+`, `*`) may
+follow. A digit or another letter after the slash shows that it is text: `b/2`, `n/a`.
 """
 
 
 @dataclass(frozen=True)
 class KoreanMarks:
-    """What was replaced or removed, with its frequency."""
+    """Marks that were replaced or removed, and how often each occurred."""
 
     spellings: Counter[str] = field(default_factory=Counter)
-    """Two spellings as they were written; the second one is kept."""
+    """Pairs of spellings as they were written; the second one is kept."""
     noises: Counter[str] = field(default_factory=Counter)
     """Letters for noise, which are removed."""
 
@@ -38,14 +39,16 @@ class KoreanMarks:
 def read_korean_marks(text: str, lang: str, marks: KoreanMarks) -> str:
     """The text as it is spoken; counts in `marks` what is replaced or removed.
 
-    A text of another language without Hangul is not changed: `n/` may mean something else there.
+    A text is changed only if it has a slash, and its language is Korean or it has Hangul: in other
+    languages `n/` may mean something else. Its words then have single spaces between them.
 
     Args:
         lang: code of the language; it may have a region (`ko-KR`), or be empty.
     """
-    code = lang.partition("-")[0]
-    # All marks have a slash.
-    if "/" not in text or not (code in _KOREAN or _HANGUL.search(text)):
+    if "/" not in text:  # all marks have a slash
+        return text
+    is_korean = lang.partition("-")[0] in _KOREAN or _HANGUL.search(text) is not None
+    if not is_korean:
         return text
     marks.spellings.update(match.group() for match in _SPELLINGS.finditer(text))
     text = _SPELLINGS.sub(r"\g<spoken>", text)

@@ -40,10 +40,11 @@ class Label(NamedTuple):
     """A part of a recording and its text."""
 
     line: int
-    """From 1; 0: all of the file."""
+    """Line of the file in which it stands, from 1; 0: it is all of the file."""
     start: float | None
-    """Seconds; None: all of the recording."""
+    """Seconds from the beginning of the recording; None: it is all of the recording."""
     end: float | None
+    """Seconds from the beginning of the recording; None: it is all of the recording."""
     text: str
     speaker: str | None = None
 
@@ -62,7 +63,7 @@ _CUE = re.compile(
 )
 """The head of a cue: an optional identifier, and the times with settings."""
 _WEBVTT = re.compile(r"\s*WEBVTT(?:[ \t].*)?(?:\n|$)")
-"""The first line. A file of a meeting without speech has no cues below it."""
+"""The first line of WebVTT. If a meeting had no speech, the file has no cues below it."""
 _ARROW = re.compile(r"\d *-->")
 """The arrow between the times of a cue."""
 _WORD_TIME = re.compile(rf"<{CLOCK}>")
@@ -74,7 +75,11 @@ _MARKUP = re.compile(r"</?[A-Za-z\d][^<>]*>|\{\\[^}]*\}")
 _SAMPLES = re.compile(r"(\d+) (\d+) (\S.*)")
 """A line of TIMIT: numbers of the first and last sample, and a word, a phone or a sentence."""
 _MAX_LETTERS_PER_S = 100
-"""In a table of segments with whole numbers: if there are more, these are seconds and not ms."""
+"""Letters that are spoken per second at most.
+
+If the whole numbers of a table of segments were milliseconds, and there were more letters per
+second, the numbers are seconds.
+"""
 
 
 @dataclass(frozen=True)
@@ -112,7 +117,10 @@ def read_labels(path: Path, text: str, audio: Path) -> TimedTranscript | None:
 
 
 def _refuse_unknown_times(file: _TranscriptFile) -> None:
-    """Raise DataError for a line with the arrow of subtitles, and for times in any other form."""
+    """Raise DataError if a line has the arrow of subtitles, or times in any other form.
+
+    The error names the first such line.
+    """
     line = next((line for line in file.lines if _ARROW.search(line.text)), None)
     if line is None:
         line = find_unknown_times(file.lines, lambda: read_duration(file.audio))
@@ -160,14 +168,17 @@ class _SampleLabel:
 
 
 def _read_timit(file: _TranscriptFile) -> TimedTranscript | None:
-    """Rule: all lines have two numbers of samples and a label, and the last is in the audio.
+    """Rule: all lines have two numbers of samples and a label, and the last number is in the audio.
 
     Example: `0 3050 h#`, `3050 4559 sh`. The result is one label from the first to the last sample.
-    In .wrd the pauses between words are marked. Digits may be the text itself, so in a .txt the
-    lines must follow each other, or begin with sample 0: TIMIT has a sentence in one such line.
+    In .wrd the pauses between words are marked.
 
-    Raises DataError if a .phn or .wrd has other lines, or if the numbers are not of the samples of
-        the audio, although the suffix or several such lines say so.
+    In a file of another suffix, the numbers may be a part of the text. There it is also necessary
+    that the lines touch each other, or that the first line begins with sample 0: TIMIT has whole
+    sentences in one such line.
+
+    Raises DataError if a .phn or .wrd has other lines. Also if the last number is not in the audio,
+        and the suffix or several lines that touch show that the file is TIMIT.
     """
     is_named_timit = file.path.suffix.lower() in (".phn", ".wrd")
     labels = _read_sample_labels(file.lines)
@@ -183,7 +194,8 @@ def _read_timit(file: _TranscriptFile) -> TimedTranscript | None:
     rate = read_sample_rate(file.audio)
     audio_s = read_duration(file.audio)
     last_s = labels[-1].end / rate
-    # Silence after the last label may have none; 0.1 s is for audio that was converted.
+    # After the last label, up to half of the audio may be silence. Converted audio may have become
+    # 0.1 s shorter.
     is_in_audio = 0.5 * audio_s <= last_s <= audio_s + 0.1
     if not is_in_audio and has_sign_of_timit:
         found = f"ends with sample {labels[-1].end}, its audio has {audio_s * rate:.0f}"
@@ -276,8 +288,8 @@ def _read_sbv(file: _TranscriptFile) -> TimedTranscript | None:
 def _read_cues(text: str, heads: Sequence[re.Match[str]], form: str) -> Iterator[Label]:
     """The cues of subtitles, one label per cue, without markup.
 
-    YouTube's rolling captions show each line twice. Of these a line that the cue before has shown
-    is left out, and so are cues without another line.
+    YouTube's rolling captions show each line twice: as the last line of a cue, and as the first one
+    of the next. Its second occurrence is left out, and so are cues without any other line.
 
     Args:
         heads: identifier and times of each cue, in order. Its text ends at the head of the next.
@@ -288,7 +300,7 @@ def _read_cues(text: str, heads: Sequence[re.Match[str]], form: str) -> Iterator
     ends = [*(head.start() for head in heads[1:]), len(text)]
     for head, end in zip(heads, ends, strict=True):
         body = text[head.end() + 1 : end]  # without the end of the line of times
-        if form == "WebVTT":
+        if form == "WebVTT":  # what is before the first empty line, which may be the first line
             body = re.split(r"^\n|\n\n", body, maxsplit=1)[0]
         lines = [_remove_markup(line) for line in body.split("\n")]
         if is_rolling:
@@ -364,21 +376,23 @@ def _read_segment_table(file: _TranscriptFile) -> TimedTranscript | None:
 
 
 def _split_segments(path: Path, text: str) -> list[_SegmentRow]:
-    """The rows below the names of the columns, which are those of `_SegmentRow`.
+    """The rows of a table of segments, below the names of the columns if it has names.
 
-    Without names the columns are text, start and end, with commas between them.
+    The first of tab, semicolon and comma that the first line has is the delimiter. A table without
+    names has the columns text, start and end, with commas between them.
     Raises DataError for a row with another number of cells.
     """
     first_line = text.partition("\n")[0]
-    delimiter = next((sign for sign in "\t;," if sign in first_line), ",")
-    named_contents = read_segment_header(first_line)
-    contents = named_contents
+    contents = read_segment_header(first_line)  # names of fields of `_SegmentRow`
+    has_header = contents is not None
     if contents is None:
         delimiter = ","
         contents = ["text", "start", "end"]
+    else:
+        delimiter = next((sign for sign in "\t;," if sign in first_line), ",")
     quoting: Literal[0, 3] = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
     reader = csv.reader(StringIO(text, newline=""), delimiter=delimiter, quoting=quoting)
-    if named_contents is not None:
+    if has_header:
         next(reader)
     segments = list[_SegmentRow]()
     line = reader.line_num + 1  # in which the next row begins
@@ -396,8 +410,8 @@ def _split_segments(path: Path, text: str) -> list[_SegmentRow]:
 def _are_milliseconds(segments: Sequence[_SegmentRow]) -> bool:
     """Whether times are whole numbers that can be milliseconds, as Whisper writes them.
 
-    They cannot be if the texts would be spoken faster than anybody speaks: above
-    `_MAX_LETTERS_PER_S`.
+    They cannot be milliseconds if the texts would then have more than `_MAX_LETTERS_PER_S` letters
+    per second: nobody speaks so fast.
     """
     starts = [segment.start.strip() for segment in segments]
     ends = [segment.end.strip() for segment in segments]
@@ -405,6 +419,7 @@ def _are_milliseconds(segments: Sequence[_SegmentRow]) -> bool:
         return False
     num_ms = sum(int(segment.end) - int(segment.start) for segment in segments)
     num_letters = sum(len(segment.text) for segment in segments)
+    # num_letters per second is at most the limit; without a division, as num_ms may be 0
     return 1000 * num_letters <= _MAX_LETTERS_PER_S * num_ms
 
 
@@ -416,4 +431,4 @@ _READERS = (
     _read_sbv,
     _read_segment_table,
 )
-"""In this order: the first one that recognises the form reads it. Each returns None otherwise."""
+"""Readers of one form each, which return None for another form. The first one that reads counts."""

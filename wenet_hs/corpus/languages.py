@@ -38,30 +38,34 @@ _OTHER_NAMES = {
 
 
 def resolve_languages(written: Sequence[tuple[str | None, str]], given: str) -> list[str]:
-    """The code of each entry's language: that which the data name, or else `given`.
+    """The code of each entry's language: the one that the data name, or else that of --lang.
 
-    All names and codes of one language become one code: `given` if it is one, or else the first
-    one in the data. Logs what was replaced, and which languages of the data are not `given`.
+    All names and codes of one language become one code. If --lang is that language, it is the code
+    of --lang, otherwise the first code in the data. Names and codes that were replaced are logged.
+    Entries in another language than --lang get a warning, unless --lang is undetermined.
 
     Args:
-        written: the language as the data have it (None or empty: none), and where.
-        given: --lang.
-    Raises ConfigError for `given`, and DataError for languages of the data, that are neither code
-        nor name.
+        written: of each entry, the language as the data have it (None or empty: none), and the
+            place where it stands.
+        given: the value of --lang.
+    Raises ConfigError if --lang is neither a code nor a name of a language, and DataError if a
+        language of the data cannot be one.
     """
     try:
         usual = find_language(given)
     except ValueError as error:
         raise ConfigError("--lang", str(error)) from None
-    first_where = dict[str, str]()
+    first_place_of_value = dict[str, str]()
     for value, where in written:
         if value:
-            first_where.setdefault(value, where)
-    code_of_language = {_standard(usual): usual}
+            first_place_of_value.setdefault(value, where)
+    used_code_of = {
+        _standardize(usual): usual
+    }  # standard code of a language → the code that is used
     code_of_value = {given: usual}
-    for value, where in first_where.items():
+    for value, where in first_place_of_value.items():
         code = _find_language_of_data(value, where)
-        code_of_value[value] = code_of_language.setdefault(_standard(code), code)
+        code_of_value[value] = used_code_of.setdefault(_standardize(code), code)
     replaced = [f"{value!r} is {code}" for value, code in code_of_value.items() if value != code]
     if replaced:
         logger.info("languages: %s", list_names(replaced, most=8))
@@ -72,9 +76,10 @@ def resolve_languages(written: Sequence[tuple[str | None, str]], given: str) -> 
 
 
 def _find_language_of_data(value: str, where: str) -> str:
-    """The code of a language as the data have it. A value that may be a code is kept, with a warning.
+    """The code of a language as the data have it.
 
-    Raises DataError for another value, with its place `where`.
+    An unknown value that has the form of a code is kept, with a warning. Raises DataError for any
+    other unknown value, with its place `where`.
     """
     try:
         return find_language(value)
@@ -86,13 +91,16 @@ def _find_language_of_data(value: str, where: str) -> str:
         return value
 
 
-def _standard(code: str) -> str:
-    """One form of the codes of a language: `tr` of TR and tur."""
-    import langcodes
+def _standardize(code: str) -> str:
+    """One code for all codes of a language: `tr` for TR and tur.
+
+    A code that is not valid, which only the data have, is returned in lower case.
+    """
+    import langcodes  # takes 50 ms with its data
 
     try:
         return langcodes.standardize_tag(code)
-    except ValueError:  # a code that only the data have
+    except ValueError:
         return code.casefold()
 
 
@@ -111,8 +119,11 @@ def _warn_of_others(codes: Sequence[str], usual: str) -> None:
 def find_language(text: str) -> str:
     """The code of a language that is given by its code, which stays as it is, or by a name.
 
-    Only whole names count, first those in English: Malayo is another language in Spanish.
-    Raises ValueError for anything else, and for a name that is the code of another language: `Ga`.
+    Only whole names count. English names are tried first, because Malayo, for example, is another
+    language in Spanish.
+
+    Raises ValueError for any other text. Also for a text such as `Ga`, which is a name of one
+    language and the code of another one, and is written with a capital letter as names are.
     """
     import langcodes  # takes 50 ms with its data
 
@@ -122,6 +133,7 @@ def find_language(text: str) -> str:
         if code_of_name is None:
             raise ValueError(f"{text!r} is {_describe_unknown(text)}; {_REMEDY}")
         return code_of_name
+    # The text is a code, and may be a name too.
     is_written_as_name = code_of_name is not None and text.istitle()
     if is_written_as_name and code_of_name != langcodes.standardize_tag(text):
         language_of_code = langcodes.Language.get(text).display_name()
@@ -142,13 +154,13 @@ def _describe_unknown(text: str) -> str:
 def _find_name(name: str) -> str | None:
     """The code of a language by its whole name, first in English, then in any language, or None.
 
-    `langcodes.find` also takes beginnings of names: Bininj Gun-Wok is not Bini.
+    `langcodes.find` is not used because it also accepts beginnings: Bininj Gun-Wok would be Bini.
     """
     from language_data.names import get_trie_value, load_trie, normalize_name  # type: ignore[import-untyped]
     from language_data.util import data_filename  # type: ignore[import-untyped]
 
     key = normalize_name(name)
-    for name_language in ("en", "und"):
+    for name_language in ("en", "und"):  # und: names in all languages
         trie = load_trie(data_filename(f"trie/{name_language}/name_to_language.marisa"))
         if key in trie:
             return str(get_trie_value(trie, key))
@@ -156,10 +168,10 @@ def _find_name(name: str) -> str | None:
 
 
 def suggest_languages(text: str, most: int = 12) -> dict[str, str]:
-    """English names that are similar to a text, at most `most`, the most similar first → code.
+    """Names of languages that are similar to a text → their codes; at most `most`, in English.
 
-    First are names that begin with the text, then those that are spelt similarly, then those with a
-    later word that begins with it. Empty for a text of less than two letters.
+    First are names that begin with the text, then names that are spelt similarly, then names with a
+    later word that begins with it. The result is empty for a text of fewer than two letters.
     """
     import langcodes
     from language_data.names import get_trie_value, load_trie, normalize_name
@@ -172,19 +184,23 @@ def suggest_languages(text: str, most: int = 12) -> dict[str, str]:
     all_names = trie.keys()
     names = [name for name in _OTHER_NAMES if name.startswith(key)]
     names += sorted(trie.keys(key), key=len)
-    names += difflib.get_close_matches(key, all_names, 3, 0.8)
+    names += difflib.get_close_matches(key, all_names, n=3, cutoff=0.8)
     names += [name for name in all_names if f" {key}" in name]
     suggested = dict[str, str]()
     for name in names:
-        code = _OTHER_NAMES.get(name) or str(get_trie_value(trie, name))
-        is_ours = name in _OTHER_NAMES
-        shown_name = name.title() if is_ours else langcodes.get(code).display_name()
+        if name in _OTHER_NAMES:
+            code = _OTHER_NAMES[name]
+            shown_name = name.title()
+        else:
+            code = str(get_trie_value(trie, name))
+            shown_name = langcodes.get(code).display_name()  # the usual one of its English names
         suggested.setdefault(shown_name, code)
-    return dict(list(suggested.items())[:most])
+    first_names = list(suggested)[:most]
+    return {name: suggested[name] for name in first_names}
 
 
 def describe_language(code: str) -> str:
-    """Its English name and the code, as `Spanish, es`; only the code if it has no name."""
+    """The English name and the code of a language: `Spanish, es`; only the code if it has no name."""
     import langcodes
 
     name = langcodes.get(code).display_name()

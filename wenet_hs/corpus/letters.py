@@ -19,26 +19,28 @@ from wenet_hs.tree.errors import list_names
 Unit = Literal["char", "phone"]
 """What transcripts contain: text, or phones with spaces between them."""
 TAG = regex.compile(r"\[[^\[\]]*\]|<[^<>]*>|\([^()]*\)|\{[^{}]*\}")
+"""A note in brackets of any form, with its brackets."""
 DIGITS = regex.compile(r"\p{Nd}+")
 
 _LOOK_ALIKE = (
     "aаα eе oоο pрρ cсϲ xхχ yуγ iі jјϳ sѕ hһ kкκ vѵν ʋυ ɛєε əә æӕ ɣγ ɩι ɑα ŋη ɸφ ßβ ɜз "
     "AАΑ BВΒ CСϹ EЕΕ HНΗ IІΙ JЈ KКΚ MМΜ NΝ OОΟ PРΡ SЅ TТΤ XХΧ YУΥ ZΖ"
 )
-"""Groups of letters of Latin, Cyrillic and Greek."""
+"""Groups of letters of Latin, Cyrillic and Greek that look alike, with spaces between the groups."""
 _VARIANTS = ("əǝ", "gɡ", "ː:", "ʼ'’", "ʻ'‘", "يی", "كک")
-"""Groups of characters of which a language has one, and the others are typed for it."""
+"""Groups of similar characters. A language has one of a group; the others are typed by mistake."""
 _TOGETHER = rf"{NO_SPACES}\p{{Hang}}"
 """Scripts in which words of other scripts may follow without a space."""
 _WORD = regex.compile(
     rf"(?V1)[{_TOGETHER}][{_TOGETHER}\p{{Lm}}\p{{M}}]*|[[\p{{L}}\p{{M}}]--[{_TOGETHER}]]+"
 )
+"""A series of letters of the scripts in `_TOGETHER`, or of letters of other scripts."""
 _LETTER = regex.compile(r"(?V1)[\p{L}--[\p{Lm}\p{Script=Common}]]")
-"""A letter whose script says something: no modifier letter and none of several scripts."""
+"""A letter that belongs to one script: no modifier letter, and no letter of several scripts."""
 _EAST_ASIAN = {"Cjk", "Hiragana", "Katakana", "Hangul", "Bopomofo"}
 """Scripts that are written together in one word, so they count as one."""
 _SKIPPED = {"char": TAG, "phone": regex.compile(rf"{TAG.pattern}|[βθχ]")}
-"""What is not checked, by the kind of transcript: βθχ of phones are of the IPA, not of Greek."""
+"""Kind of transcript → what is not checked. In phones β, θ and χ are letters of the IPA, not Greek."""
 _MAIN_SHARE = 0.8
 """Share of all letters from which on a script is the one of the language."""
 _SCRIPT_SHARE = 0.01
@@ -56,22 +58,23 @@ def name_unit(unit: str) -> str:
 
 
 def check_letters(texts: Mapping[str, str], unit: Unit) -> tuple[dict[str, list[str]], str]:
-    """Letters of another script in a word, and rarer variants of a character, in the transcripts of
-    one language.
+    """The wrong letters in the transcripts of one language, and a remark on all transcripts.
 
-    A letter that is found in many transcripts belongs to the language, and is not wrong.
+    Wrong are letters of another script in a word, and the rarer variants of a character. A letter
+    that is in many transcripts belongs to the language, so it is not wrong.
 
     Args:
         texts: key of an utterance → its transcript.
-    Returns: key → what is wrong, one text per letter; and a remark on all: several scripts, letters
-        too frequent to be wrong. It may be "".
+    Returns: key of each utterance with wrong letters → what is wrong, one text per letter; and the
+        remark, which names several scripts and letters that are too frequent to be wrong. The
+        remark is "" if there are none.
     """
     texts = {key: _SKIPPED[unit].sub(" ", text) for key, text in texts.items()}
     counts = Counter[str]()
     for text in texts.values():
         counts.update(text)
     script_shares = _measure_scripts(counts)
-    main_script = ""  # none, if no script has most of the letters
+    main_script = ""  # no script has most of the letters
     for script, share in script_shares.items():
         if share >= _MAIN_SHARE:
             main_script = script
@@ -80,10 +83,10 @@ def check_letters(texts: Mapping[str, str], unit: Unit) -> tuple[dict[str, list[
     }
     usual = _find_usual_letters(candidates)
     wrong = dict[str, list[str]]()
-    for key, details_of_letter in candidates.items():
-        details = [text for letter, text in details_of_letter.items() if letter not in usual]
-        if details:
-            wrong[key] = details
+    for key, fault_of_letter in candidates.items():
+        faults = [fault for letter, fault in fault_of_letter.items() if letter not in usual]
+        if faults:
+            wrong[key] = faults
     return wrong, _describe_letters(script_shares, usual, num_texts=len(texts))
 
 
@@ -94,7 +97,7 @@ def _measure_scripts(counts: Mapping[str, int]) -> dict[str, float]:
     """
     num_letters = Counter[str]()
     for character, count in counts.items():
-        script = _script(character)
+        script = _find_script(character)
         if script:
             num_letters[script] += count
     total = num_letters.total()
@@ -104,26 +107,28 @@ def _measure_scripts(counts: Mapping[str, int]) -> dict[str, float]:
 def _find_usual_letters(candidates: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
     """Letters in so many transcripts that they belong to the language → number of transcripts.
 
-    `candidates`: of each transcript the letters that may be wrong.
+    `candidates`: key of each transcript → its letters that may be wrong, with what is wrong.
     """
     num_texts = Counter[str]()
-    for letters in candidates.values():
-        num_texts.update(letters.keys())
-    least = max(_USUAL_COUNT, _USUAL_SHARE * len(candidates))
-    return {letter: num for letter, num in num_texts.items() if num >= least}
+    for fault_of_letter in candidates.values():
+        num_texts.update(fault_of_letter.keys())
+    min_texts = max(_USUAL_COUNT, _USUAL_SHARE * len(candidates))
+    return {letter: num for letter, num in num_texts.items() if num >= min_texts}
 
 
 def _describe_letters(
     script_shares: Mapping[str, float], usual: Mapping[str, int], *, num_texts: int
 ) -> str:
-    """A remark on all transcripts: several scripts, and letters too frequent to be wrong; or "".
+    """A remark on all transcripts: several scripts, and letters too frequent to be wrong.
+
+    It is "" if there is nothing to state.
 
     Args:
         script_shares: script → its share in all letters.
         usual: frequent letters → number of the transcripts that have them.
         num_texts: number of all transcripts.
     """
-    remarks = []
+    remarks = list[str]()
     scripts = [
         f"{share:.0%} {script}" for script, share in script_shares.items() if share >= _SCRIPT_SHARE
     ]
@@ -141,16 +146,19 @@ def _find_wrong_letters(
 ) -> Iterator[tuple[str, str]]:
     """Each letter of a text that may be wrong, without its marks, and what is wrong with it.
 
+    These are letters of another script, and variants of a character that are not the most frequent
+    one in all transcripts.
+
     Args:
         main_script: of the language; "": it has none.
-        counts: how often each character is in all transcripts of the language; of variants of a
-            character the most frequent one is right.
+        counts: how often each character is in all transcripts of the language.
     """
     for word in _WORD.findall(text):
         yield from _check_word(word, main_script)
     for group in _VARIANTS:
         usual = max(group, key=lambda character: counts[character])
-        for variant in set(group) & set(text) - {usual}:
+        rarer_variants = set(group) - {usual}
+        for variant in rarer_variants & set(text):
             num_variant = f"{name_unit(variant)} {counts[variant]} times"
             yield variant, f"{num_variant}, {name_unit(usual)} {counts[usual]} times"
 
@@ -159,54 +167,56 @@ def _find_wrong_letters(
 def _check_word(word: str, main_script: str) -> list[tuple[str, str]]:
     """The wrong letters of a word, without their marks, and what is wrong with each.
 
-    Wrong are letters that are not of the main script. Without a main script ("") they are those
-    that are not of the script of most letters of the word. A whole word in another script is wrong
-    only if it could be written in look-alikes.
+    Wrong are letters of another script than the main script of the language. Without a main script
+    (""), the script of most letters of the word counts instead.
+
+    A word whose letters are all of one other script may be a foreign word. Then nothing is wrong,
+    unless each letter looks like one of the main script: so it was typed by mistake.
     """
-    scripts = Counter(filter(None, map(_script, word)))
+    scripts = Counter(filter(None, map(_find_script, word)))
     right_script = main_script
     if not right_script:
         right_script = max(scripts, key=lambda script: scripts[script], default="")
-    look_alike_of = {
+    look_alike_of = {  # letter of another script → one of the right script that looks alike, or ""
         letter: _find_look_alike(letter, right_script)
         for letter in word
-        if _script(letter) not in ("", right_script)
+        if _find_script(letter) not in ("", right_script)
     }
     is_in_one_script = len(scripts) == 1
-    if is_in_one_script and not all(look_alike_of.values()):
+    have_all_look_alikes = all(look_alike_of.values())
+    if is_in_one_script and not have_all_look_alikes:
         return []
-    wrong = []
+    wrong = list[tuple[str, str]]()
     for letter, look_alike in look_alike_of.items():
-        details = f"{word}: {name_unit(letter)} is {_script(letter)}"
+        details = f"{word}: {name_unit(letter)} is {_find_script(letter)}"
         if look_alike:
             details += f", {right_script} has {name_unit(look_alike)}"
-        wrong.append((_base(letter), details))
+        wrong.append((_remove_marks(letter), details))
     return wrong
 
 
 @lru_cache(maxsize=2**14)
-def _script(character: str) -> str:
-    """The script of a letter; empty for other characters and for modifier letters, which belong to
-    any script.
+def _find_script(character: str) -> str:
+    """The script of a letter; empty for a character that does not belong to one script.
+
+    Such are signs, digits, and modifier letters. The scripts of East Asia count as one.
     """
     script = script_of(character) if _LETTER.match(character) else ""
     return "East Asian" if script in _EAST_ASIAN else script
 
 
-def _base(character: str) -> str:
+def _remove_marks(character: str) -> str:
     """The character without its marks: `e` of `é`."""
     return unicodedata.normalize("NFD", character)[0]
 
 
 def _find_look_alike(character: str, script: str) -> str:
-    """A letter of the script that looks like the character without its marks; empty if there is
-    none.
-    """
-    base = _base(character)
+    """A letter of the script that looks like the character without its marks; empty: there is none."""
+    base = _remove_marks(character)
     for group in _LOOK_ALIKE.split():
         if base not in group:
             continue
         for other in group:
-            if _script(other) == script:
+            if _find_script(other) == script:
                 return other
     return ""

@@ -14,14 +14,17 @@ from wenet_hs.tree.errors import DataError
 def join_recordings(path: Path, records: Sequence[dict[str, Any]]) -> bool:
     """Give each supervision the `audio` of its recording, and its `channel` in that file.
 
-    The records are changed. A channel is a letter from A: numbers may count from 1. It is None if
-    the file has no other channel, or the supervision has several. A supervision whose recording is
-    not in the manifest, or lacks its channel, gets neither; the caller states that.
+    The records are changed. The channel is a letter: A is the first channel of the file. (A number
+    would be ambiguous, because numbers may count from 0 or from 1.) It is None if the file has only
+    one channel, or the supervision has several. A supervision without a channel has the channel 0.
+
+    A supervision gets neither audio nor channel if its recording is not in the manifest of the
+    recordings, or if no file of the recording has its channels. The caller then finds no audio.
 
     The manifest of the recordings is beside `path`, with `recordings` instead of `supervisions` in
     its name, or is recordings.jsonl.
 
-    Returns: False for records that are not from lhotse; they are not changed.
+    Returns: whether the records are from lhotse; others are not changed.
     Raises DataError for other manifests, if that of the recordings is missing, and for audio that
         is no file.
     """
@@ -74,7 +77,10 @@ def _read_recordings(path: Path) -> dict[str, list[dict[str, Any]]]:
 def _find_source(
     sources: Iterable[dict[str, Any]], channels: Sequence[Any]
 ) -> dict[str, Any] | None:
-    """The first source that has all these channels; one that names no channels has them."""
+    """The first source, a file of a recording, that has all these channels; None: no source has.
+
+    A source that does not name its channels has all of them.
+    """
     for source in sources:
         if set(channels) <= set(source.get("channels", channels)):
             return source
@@ -82,7 +88,11 @@ def _find_source(
 
 
 def _name_channel(channels: Sequence[Any], channels_of_file: Sequence[Any]) -> str | None:
-    """The letter of the only channel of a supervision in its file; None for the whole file."""
+    """The letter of the only channel of a supervision: A for the first channel of the file.
+
+    None: the supervision has several channels, or the file has only one.
+    """
     if len(channels) != 1 or len(channels_of_file) < 2:
         return None
-    return chr(ord("A") + channels_of_file.index(channels[0]))
+    position = channels_of_file.index(channels[0])
+    return chr(ord("A") + position)

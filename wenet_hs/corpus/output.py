@@ -15,7 +15,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
 from os.path import commonpath
 from pathlib import Path
 from statistics import median
@@ -70,10 +70,11 @@ class Rejected:
     sets.
     """
     start: float | None = None
-    """Seconds from the beginning of the file at `path`, if it is a part of it."""
+    """Of a part of a file: seconds from the beginning of the file at `path`."""
     end: float | None = None
+    """Of a part of a file: seconds from the beginning of the file."""
     text: str = ""
-    """Its transcript, where it is a part of a file."""
+    """Its transcript, if it is known."""
 
     @classmethod
     def of(cls, clip: Utterance, reason: str, is_fault: bool = True) -> "Rejected":
@@ -112,8 +113,8 @@ def write_corpus(
         max_rejected: accepted share of faulty clips (`Rejected.is_fault`).
         unit: what a transcript contains: characters, or phones with spaces between them.
 
-    Raises: DataError when more clips are faulty, two utterances have the same key, or a set is
-        empty.
+    Raises DataError when two utterances have the same key, when more clips are faulty than are
+        accepted, and when a set is empty. The last two are noticed after rejected.tsv is written.
     """
     _check_keys(splits)
     _remove_incomplete_files(out)
@@ -121,7 +122,7 @@ def write_corpus(
     total = _count(splits, rejected, unit)
     _refuse_many_faults(out, total, max_rejected)
     _write_lists(out, splits)
-    utterances = [utterance for of_set in splits.values() for utterance in of_set]
+    utterances = list(chain.from_iterable(splits.values()))
     num_implausible = _write_implausible(out, utterances, unit)
     counts_of_lang = {
         lang: {**facts_of_lang, **_count_lang(lang, splits, rejected, unit)}
@@ -183,12 +184,13 @@ def _refuse_many_faults(out: Path, total: Mapping[str, Any], max_rejected: float
 
 
 def _write_lists(out: Path, splits: Mapping[str, Sequence[Utterance]]) -> None:
-    """Write the data list and the transcripts of each set; remove those of other sets.
+    """Write the data list and the transcripts of each set; remove those of absent sets.
 
-    Raises DataError if a set is empty, before anything is written.
+    The lists of absent sets may be there from an earlier run. Raises DataError if a set is empty,
+    before any list is written.
     """
     for name in SPLITS:
-        if name not in splits:  # the lists may be of an earlier run
+        if name not in splits:
             (out / name / "data.list").unlink(missing_ok=True)
             (out / name / "text").unlink(missing_ok=True)
         elif not splits[name]:
@@ -234,7 +236,11 @@ def _count_lang(
 def _count(
     splits: Mapping[str, Sequence[Utterance]], rejected: Sequence[Rejected], unit: str
 ) -> dict[str, Any]:
-    """The counts that `stats.json` has for each language and in total."""
+    """The counts that `stats.json` has for each language, and for all languages together.
+
+    `in_both` has the speakers and sentences that two sets share, `left_out` the clips that are
+    rejected without a fault.
+    """
     num_speakers = {
         name: len({u.speaker for u in utterances} - {None}) for name, utterances in splits.items()
     }
@@ -269,9 +275,9 @@ def count_shared(
 
 
 def plain_text(utterance: Utterance, unit: str) -> str:
-    """The sentence to compare: upper case and punctuation make no other one.
+    """The transcript by which sentences are compared: without upper case and punctuation.
 
-    Phones are as they are.
+    Transcripts of phones stay as they are.
     """
     return utterance.txt if unit == "phone" else normalize(utterance.txt, utterance.lang)
 
@@ -338,7 +344,7 @@ def read_rejected(path: Path) -> list[Rejected]:
 def _parse_rejected(line: str) -> Rejected | None:
     """The clip of one line; None for a line without a reason, with wrong times or more cells.
 
-    The line has three cells, or six with start, end and transcript; cells at its end may be absent.
+    The cells are key, path, reason, start, end and transcript. Cells at the end may be absent.
     """
     cells = line.split("\t")
     num_absent = max(0, 6 - len(cells))
@@ -390,14 +396,15 @@ def find_implausible(
             paces_of_group[group].append(_Pace(log_s, utterance, num_units))
     far = list[tuple[float, ImplausibleClip]]()
     for paces in paces_of_group.values():
-        center = median(pace.log_s for pace in paces)
-        distances = [abs(pace.log_s - center) for pace in paces]
-        spread = median(distances)
-        if spread == 0.0:
+        median_log_s = median(pace.log_s for pace in paces)
+        distances = [abs(pace.log_s - median_log_s) for pace in paces]
+        median_distance = median(distances)
+        if median_distance == 0.0:  # most are at the median: a distance cannot be measured by it
             continue
+        usual_s = math.exp(median_log_s)
         for distance, pace in zip(distances, paces, strict=True):
-            if distance > _MAX_DEVIATIONS * spread:
-                clip = ImplausibleClip(pace.utterance, pace.num_units, usual_s=math.exp(center))
+            if distance > _MAX_DEVIATIONS * median_distance:
+                clip = ImplausibleClip(pace.utterance, pace.num_units, usual_s)
                 far.append((distance, clip))
 
     def farthest_first(distance_and_clip: tuple[float, ImplausibleClip]) -> tuple[float, str]:
@@ -435,13 +442,14 @@ class Overlap(NamedTuple):
 def find_overlaps(
     utterances: Sequence[Utterance], *, by_speaker: bool = False
 ) -> Iterator[Overlap]:
-    """Utterances of one recording and channel that overlap by more than 0.1 s, as pairs.
+    """Pairs of utterances of one recording and channel that overlap by more than 0.1 s.
 
-    An utterance is compared with the one that ends last of those that begin before it. It is in at
-    most one pair as the later one.
+    Each utterance is compared only with the one that ends last of all that begin before it. So it
+    is the later one of at most one pair.
 
-    An utterance of all channels (`channel` is None) may overlap one of any channel, so channels of
-    its recording are not told apart. An utterance without `end` ends after its duration.
+    If an utterance has all channels of its recording (`channel` is None), it may overlap utterances
+    of any channel. So the channels of such a recording are not told apart. An utterance without
+    `end` ends after its duration.
 
     Args:
         by_speaker: only utterances of the same speaker are compared.
@@ -454,16 +462,16 @@ def find_overlaps(
         start = u.start or 0.0
         end = u.end or start + (u.duration or 0.0)
         groups[u.wav, channel, speaker].append(_TimeSpan(start, end, u))
-    for segments in groups.values():
-        segments.sort(key=lambda segment: (segment.start, segment.end, segment.utterance.key))
-        ends_last = segments[0]
-        for segment in segments[1:]:
-            start = segment.start
-            end = min(ends_last.end, segment.end)  # before `start` if they do not overlap
+    for spans in groups.values():
+        spans.sort(key=lambda span: (span.start, span.end, span.utterance.key))
+        ends_last = spans[0]
+        for span in spans[1:]:
+            start = span.start
+            end = min(ends_last.end, span.end)  # before `start` if they do not overlap
             if round(end - start, 3) > _MIN_OVERLAP_S:
-                yield Overlap(ends_last.utterance, segment.utterance, start=start, end=end)
-            if segment.end > ends_last.end:
-                ends_last = segment
+                yield Overlap(ends_last.utterance, span.utterance, start=start, end=end)
+            if span.end > ends_last.end:
+                ends_last = span
 
 
 class _TimeSpan(NamedTuple):
@@ -480,19 +488,20 @@ class _TimeSpan(NamedTuple):
 def name_recordings(paths: set[Path]) -> dict[Path, str]:
     """A unique name for each file.
 
-    It is the stem of the file. Where several files have this name it is the path from the common
-    folder, then this path with the suffix, then this with a number.
+    It is the stem of the file: `x` for a/x.wav. For files that would have the same name so, it is
+    the path from the folder that all files have in common, without the suffix: `a_x`. If this is
+    not unique either, it is this path with the suffix (`a_x.wav`), and at last with a number too.
     """
     root = commonpath([path.parent for path in paths]) if paths else ""
     unnamed = sorted(paths)
     name_of = dict[Path, str]()
     candidates = dict[Path, str]()
-    for make_name in (
-        lambda path: Path(path.stem),  # `x` of a/x.wav
-        lambda path: path.relative_to(root).with_suffix(""),  # `a_x`
-        lambda path: path.relative_to(root),  # `a_x.wav`
+    for shorten in (
+        lambda path: Path(path.stem),
+        lambda path: path.relative_to(root).with_suffix(""),
+        lambda path: path.relative_to(root),
     ):
-        candidates = {path: _join_parts(make_name(path)) for path in unnamed}
+        candidates = {path: _join_parts(shorten(path)) for path in unnamed}
         counts = Counter([*name_of.values(), *candidates.values()])
         name_of |= {path: name for path, name in candidates.items() if counts[name] == 1}
         unnamed = [path for path in unnamed if path not in name_of]
@@ -507,15 +516,17 @@ def _join_parts(path: Path) -> str:
 
 
 def record_corpus(out: Path, corpus: str) -> None:
-    """Write which corpus the lists of this folder are of, before the first list.
+    """Write into the output folder which corpus its lists are made of, before the first list.
 
-    Raises DataError if it has lists of another corpus, or files of the same names that `prepare`
-        did not write.
+    The record is the file .corpus. If it is absent, existing files were not written by `prepare`.
+
+    Raises DataError if the folder has lists of another corpus, or files with the names of those of
+        `prepare` that it did not write.
     """
     if out.exists() and not out.is_dir():
         raise DataError(f"--out {out}", "not a folder", "name another one")
     record = out / ".corpus"
-    recorded = record.read_text("utf-8") if record.is_file() else None
+    recorded = record.read_text("utf-8") if record.is_file() else None  # the corpus of a run before
     names = [f"{name}/{file}" for name in SPLITS for file in ("data.list", "text")]
     if recorded is None:
         names += ["stats.json", "rejected.tsv", "overlapping.tsv", "implausible.tsv"]

@@ -50,8 +50,8 @@ def prepare_entries(
 ) -> dict[str, Any]:
     """Write the lists of the entries. Returns the content of `stats.json`.
 
-    Files of the user in OUT are used: exclude.txt leaves utterances out, added.tsv adds some to the
-    training set.
+    Two files of the user in the output folder are read, if they exist: exclude.txt names utterances
+    to leave out, and added.tsv has utterances to add to the training set.
 
     Args:
         form: name of the form, such as `elan`.
@@ -67,13 +67,13 @@ def prepare_entries(
     usable, faulty = checker.check(named.utterances, "clips")
     added, unusable_added = _make_added(options, checker)
     excluded = reject_excluded([*usable, *added], options.out / EXCLUDED)
-    usable = _without(usable, excluded)
-    added = _without(added, excluded)
+    usable = _remove_rejected(usable, excluded)
+    added = _remove_rejected(added, excluded)
     overlapping = _find_overlapping(usable, options)
-    usable = _without(usable, overlapping)
+    usable = _remove_rejected(usable, overlapping)
 
     rejected = [*named.rejected, *faulty, *unusable_added, *excluded, *overlapping]
-    write_rejected(options.out, rejected)  # the reasons, also if the next steps refuse the rest
+    write_rejected(options.out, rejected)  # written now, because the next steps may raise
     _refuse_equal_transcripts(usable, form, source)
     if not options.ignore_sets:
         _refuse_unusable_sets(options, entries, usable, named.set_of_key)
@@ -85,7 +85,7 @@ def prepare_entries(
         facts_of_added = {"num_added": len(added)}
         sets = _add_to_training(options, sets, added)
     rejected += [*sets.left_out, *not_allowed]
-    # All languages, in the order in which `stats.json` has them.
+    # The languages in the order in which `stats.json` has them; there are no facts about them.
     langs: dict[str, dict[str, Any]] = {
         u.lang or "": {} for u in (*usable, *named.utterances, *added)
     }
@@ -110,7 +110,9 @@ def prepare_entries(
     )
 
 
-def _without(utterances: Sequence[Utterance], rejected: Sequence[Rejected]) -> list[Utterance]:
+def _remove_rejected(
+    utterances: Sequence[Utterance], rejected: Sequence[Rejected]
+) -> list[Utterance]:
     """The utterances that are not among the rejected ones."""
     rejected_keys = {clip.key for clip in rejected}
     return [utterance for utterance in utterances if utterance.key not in rejected_keys]
@@ -122,7 +124,10 @@ def _without(utterances: Sequence[Utterance], rejected: Sequence[Rejected]) -> l
 def _make_added(
     options: RecordingOptions, checker: ClipChecker
 ) -> tuple[list[Utterance], list[Rejected]]:
-    """The usable utterances of OUT/added.tsv with checked audio, and the rows that cannot be used."""
+    """The usable utterances of OUT/added.tsv, and the rows that cannot be used.
+
+    Their audio is checked. Keys begin with `added-`, so that they differ from those of the corpus.
+    """
     rows = read_added(options.out / ADDED)
     entries = [_read_added_row(options, number, row) for number, row in rows]
     named = make_utterances(options, entries)
@@ -159,9 +164,10 @@ def _read_added_row(
 
 
 def _find_overlapping(utterances: Sequence[Utterance], options: RecordingOptions) -> list[Rejected]:
-    """The utterances to leave out because they overlap others: none without --drop_overlaps.
+    """The utterances to leave out because they overlap others, as rejected.
 
-    Writes overlapping.tsv, one line per overlap, and logs how many utterances are in it.
+    Both utterances of a pair are left out with --drop_overlaps, and none without it. In both cases
+    overlapping.tsv is written, one line per overlap, and the number of its utterances is logged.
     """
     overlaps = list(find_overlaps(utterances))
     keys = {overlap.earlier.key for overlap in overlaps}
@@ -186,7 +192,10 @@ def _find_overlapping(utterances: Sequence[Utterance], options: RecordingOptions
 
 
 def _refuse_equal_transcripts(utterances: Sequence[Utterance], form: str, source: str) -> None:
-    """Raise DataError if several utterances all have the same text: the wrong tier or column."""
+    """Raise DataError if all of several utterances have the same text.
+
+    Then the transcripts are probably in another tier or column. `source` is the corpus.
+    """
     texts = {utterance.txt for utterance in utterances}
     if len(utterances) > 1 and len(texts) == 1:
         remedy = _REMEDY_OF_EQUAL_TEXTS.get(form, "give the transcript of each clip")
@@ -227,7 +236,7 @@ class _DividedSets:
     left_out: list[Rejected]
     """The utterances in no set."""
     made_names: list[str]
-    """The sets that were held out; the others are those of the data."""
+    """The names of the sets that were held out from train; the others are sets of the data."""
     summary: str
     """How the sets were made and what they have in common, in one line."""
 
@@ -240,13 +249,15 @@ def _divide_into_sets(
 ) -> _DividedSets:
     """Divide utterances into train, dev and test. Logs how it was done.
 
-    Sets of the data are kept; test and dev are held out from train where they are absent. With
-    `--split_by off` there is one set, train.
+    Sets of the data are kept; test and dev are held out from train where they are absent. If the
+    data give sets, utterances without a set are left out. With `--split_by off` there is one set,
+    train.
 
     Args:
-        set_of_key: key of an utterance → its set, where the data give it.
+        set_of_key: key of an utterance → its set, where the data give it; empty: they give none.
         rejected: what was left out before; named if too few utterances are left.
-    Raises DataError when train has too few utterances; rejected.tsv is written before.
+    Raises DataError when train has too few utterances, after rejected.tsv is written, and when
+        `--split_by off` excludes sets of the data.
     """
     if options.split_by == "off":
         return _make_one_set(options, utterances, set_of_key)
@@ -261,14 +272,15 @@ def _divide_into_sets(
             without_set.append(utterance)
     left_out = _leave_out_without_set(without_set)
     absent_names = [name for name in ("test", "dev") if not splits[name]]
-    if len(splits["train"]) < 1 + len(absent_names):
+    min_utterances = len(absent_names) + 1  # one for each absent set, and one to train on
+    if len(splits["train"]) < min_utterances:
         all_rejected = [*rejected, *left_out]
         write_rejected(options.out, all_rejected)
         raise _make_too_few_error(options, splits, set_of_key, all_rejected)
 
-    rule = "given"
+    rule = "given"  # all sets are those of the data
     lost = list[Rejected]()
-    plain_splits = _with_plain_texts(splits, options.unit)
+    plain_splits = _make_texts_plain(splits, options.unit)
     if absent_names:
         share_of = {"test": options.test_share, "dev": options.dev_share}
         held_out, lost, rule = hold_out_sets(
@@ -291,7 +303,7 @@ def _divide_into_sets(
     )
 
 
-def _with_plain_texts(
+def _make_texts_plain(
     splits: Mapping[str, Sequence[Utterance]], unit: str
 ) -> dict[str, list[Utterance]]:
     """The sets with texts that can be compared, without upper case and punctuation."""
@@ -350,23 +362,29 @@ def _make_too_few_error(
     set_of_key: Mapping[str, str],
     rejected: Sequence[Rejected],
 ) -> DataError:
-    """The error for too few utterances in train to train on and to hold the absent sets out.
+    """The error if train has too few utterances to train on, and to hold out the absent sets.
 
-    It names what was left out, and --audio_dir if that is audio that was not found.
+    It names the sets of the data, what was left out, and --audio_dir if audio was not found.
     """
-    to_fill = ["train", *(name for name in ("test", "dev") if not splits[name])]
-    found = f"{len(splits['train'])} usable utterances for {', '.join(to_fill)}"
+    names_to_fill = ["train", *(name for name in ("test", "dev") if not splits[name])]
+    num_train = len(splits["train"])
+    sets_of_data = ""
     if set_of_key:
         sizes = ", ".join(f"{name} {len(utterances)}" for name, utterances in splits.items())
-        found = f"the data give sets ({sizes}); --ignore_sets makes others; {found}"
-    remedy = "give more data"
+        sets_of_data = f"the data give sets ({sizes}); --ignore_sets makes others; "
+    name_folder = ""
+    if any(clip.reason.startswith("missing") for clip in rejected):
+        name_folder = "name the folder of the audio with --audio_dir; "
+    repair = ""
     if rejected:
         kinds = ", ".join(f"{kind} {count}" for kind, count in count_kinds(rejected).items())
-        table = options.out / "rejected.tsv"
-        remedy = f"left out: {kinds}, see {table}; repair these, or {remedy}"
-    if any(clip.reason.startswith("missing") for clip in rejected):
-        remedy = f"name the folder of the audio with --audio_dir; {remedy}"
-    return DataError(normpath(options.corpus), f"{found}: too few for a recogniser", remedy)
+        repair = f"left out: {kinds}, see {options.out / 'rejected.tsv'}; repair these, or "
+    usable = f"{num_train} usable utterances for {', '.join(names_to_fill)}"
+    return DataError(
+        normpath(options.corpus),
+        f"{sets_of_data}{usable}: too few for a recogniser",
+        f"{name_folder}{repair}give more data",
+    )
 
 
 def _add_to_training(
@@ -374,13 +392,13 @@ def _add_to_training(
 ) -> _DividedSets:
     """The sets with the added utterances at the end of train; logs their number.
 
-    The summary then also has what the sets have in common with them.
+    The summary then also states what the sets have in common after the utterances are added.
     """
-    line = "%s: %d utterances are added to the training set; the others are in rejected.tsv"
-    logger.info(line, options.out / ADDED, len(added))
+    message = "%s: %d utterances are added to the training set; the others are in rejected.tsv"
+    logger.info(message, options.out / ADDED, len(added))
     if not added:
         return sets
     splits = sets.splits | {"train": [*sets.splits["train"], *added]}
-    common = describe_common(_with_plain_texts(splits, options.unit))
+    common = describe_common(_make_texts_plain(splits, options.unit))
     summary = f"{sets.summary}; with the {len(added)} added: {common} in several sets"
     return replace(sets, splits=splits, summary=summary)

@@ -4,8 +4,8 @@
 Whole groups of utterances, such as those of one speaker, are held out from train. With `auto` the
 rules of a list are tried, and the first that leaves out few utterances is used.
 
-Utterances of one recording may overlap. A chain of overlaps is a set of utterances that share
-audio, also by way of others.
+Utterances of one recording may overlap. A chain of overlaps has all utterances that share audio: if
+a overlaps b, and b overlaps c, then a, b and c are one chain.
 """
 
 import itertools
@@ -31,19 +31,23 @@ _Chains = Mapping[str, str]
 # ---- rules: which utterances belong into one set
 
 
-def _own_group(utterance: Utterance, chains: _Chains) -> str:
+def _group_alone(utterance: Utterance, _chains: _Chains) -> str:
+    """Each utterance is a group of its own."""
     return utterance.key
 
 
-def _speaker_group(utterance: Utterance, chains: _Chains) -> str | None:
+def _group_by_speaker(utterance: Utterance, _chains: _Chains) -> str | None:
+    """The utterances of one speaker are a group; those without a speaker are in none."""
     return utterance.speaker or None
 
 
-def _sentence_group(utterance: Utterance, chains: _Chains) -> str:
+def _group_by_sentence(utterance: Utterance, _chains: _Chains) -> str:
+    """The utterances with one transcript are a group."""
     return utterance.txt
 
 
-def _overlap_group(utterance: Utterance, chains: _Chains) -> str:
+def _group_by_overlap(utterance: Utterance, chains: _Chains) -> str:
+    """The utterances of a chain of overlaps are a group, and so is each other utterance."""
     return chains.get(utterance.key, utterance.key)
 
 
@@ -56,7 +60,7 @@ class SetRule:
     groups: str
     """What the groups are, for messages."""
     group_of: Callable[[Utterance, _Chains], str | None]
-    """The group of an utterance; None: it may be of any group, so it is in train."""
+    """Returns the group of an utterance; None: its group is not known, so it is in train."""
     is_audio_apart: bool = False
     """Whether utterances are left out if they share audio with another set."""
 
@@ -71,24 +75,25 @@ class SetRule:
 
 
 SPEAKERS_AND_SENTENCES = SetRule(
-    name="auto", groups="utterances", group_of=_own_group, is_audio_apart=True
+    name="auto", groups="utterances", group_of=_group_alone, is_audio_apart=True
 )
 """No common sentence and audio, and few common speakers; see `splits.hold_out`.
 
-It is the only rule without groups. Example: Ana reads 1 to 50, Ben reads 51 to 100, and only Ben is
-in test. It holds if any speaker is known.
+Example: Ana reads the sentences 1 to 50, Ben reads 51 to 100, and only Ben is in test. The rule is
+tried if any speaker is known. It is the only one that keeps no groups together: its groups are only
+counted.
 """
 SENTENCES_AND_AUDIO = SetRule(
-    name="sentence", groups="different sentences", group_of=_sentence_group, is_audio_apart=True
+    name="sentence", groups="different sentences", group_of=_group_by_sentence, is_audio_apart=True
 )
 """Whole sentences, and no common audio. Example: all recordings of `mo lu` are in one set."""
-OVERLAPS = SetRule(name="overlaps", groups="utterances without overlap", group_of=_overlap_group)
+OVERLAPS = SetRule(name="overlaps", groups="utterances without overlap", group_of=_group_by_overlap)
 """Whole chains of overlaps. Example: question and answer of two people who interrupt each other."""
-SENTENCES = SetRule(name="sentence", groups="different sentences", group_of=_sentence_group)
-"""Whole sentences. Audio may be in two sets, as where all of a recording overlaps."""
-SPEAKERS = SetRule(name="speaker", groups="known speakers", group_of=_speaker_group)
+SENTENCES = SetRule(name="sentence", groups="different sentences", group_of=_group_by_sentence)
+"""Whole sentences. The same audio may be in two sets. Example: all of a recording overlaps."""
+SPEAKERS = SetRule(name="speaker", groups="known speakers", group_of=_group_by_speaker)
 """Whole speakers. Utterances without a speaker are in train. It is used if the user names it."""
-UTTERANCES = SetRule(name="none", groups="utterances", group_of=_own_group)
+UTTERANCES = SetRule(name="none", groups="utterances", group_of=_group_alone)
 """Single utterances, at random."""
 
 AUTO_RULES = (SPEAKERS_AND_SENTENCES, SENTENCES_AND_AUDIO, OVERLAPS, SENTENCES, UTTERANCES)
@@ -128,7 +133,7 @@ def hold_out_sets(
     """Divide utterances into the sets of `shares` and train, by the first rule that can be used.
 
     A rule cannot be used if it has fewer groups than there are sets, or if it leaves out more than
-    `MAX_LOSS` of the utterances.
+    the share `MAX_LOSS` of the utterances.
 
     Args:
         shares: name of each set but train → about which share of all utterances it gets.
@@ -145,15 +150,16 @@ def hold_out_sets(
         num_groups = len({*groups.values()})
         if num_groups < num_sets:
             continue
-        splits, left_out = _divide(utterances, rule, groups, sizes, chains, seed)
+        splits, left_out = _divide_by_rule(utterances, rule, groups, sizes, chains, seed)
         if len(left_out) <= MAX_LOSS * len(utterances):
-            used = rule.name if rule.name == split_by else f"{split_by}: {rule.name}"
-            return HeldOutSets(splits, left_out, used)
+            used_rule = rule.name if rule.name == split_by else f"{split_by}: {rule.name}"
+            return HeldOutSets(splits, left_out, used_rule)
+    # The error is about the last rule, which asks for the least.
     found = f"{num_groups} {rules[-1].groups} for {num_sets} sets"
     raise ConfigError(f"--split_by {split_by}", found, "use another way, such as none")
 
 
-def _divide(
+def _divide_by_rule(
     utterances: Sequence[Utterance],
     rule: SetRule,
     groups: Mapping[str, str],
@@ -173,54 +179,64 @@ def _divide(
     rest = [utterance for utterance in utterances if utterance.key in groups]
     without_group = [utterance for utterance in utterances if utterance.key not in groups]
     if rule is SPEAKERS_AND_SENTENCES:
-        rest = list(map(_with_a_speaker, rest))
+        rest = list(map(_fill_speaker, rest))
     splits = dict[str, list[Utterance]]()
     left_out = list[tuple[Utterance, str]]()
-    for index, (name, size) in enumerate(sizes.items()):
-        if rule is SPEAKERS_AND_SENTENCES:  # without groups: speakers are only kept apart if cheap
-            held, rest, without_set = hold_out(
+    num_later_sets = len(sizes)  # the sets that are filled after this one; train is one of them
+    for name, size in sizes.items():
+        if rule is SPEAKERS_AND_SENTENCES:
+            held_out, rest, without_set = hold_out(
                 rest, size, seed=seed, purpose=name, max_loss=MAX_LOSS
             )
             left_out += without_set
         else:
-            held, rest = hold_out_groups(
+            held_out, rest = hold_out_groups(
                 rest,
                 size,
                 lambda utterance: groups[utterance.key],
-                keep=len(sizes) - index,  # one group for each set that follows, and for train
+                keep=num_later_sets,  # at least one group for each of them
                 seed=seed,
                 purpose=name,
             )
+        num_later_sets -= 1
         if rule.is_audio_apart:
-            rest, with_common_audio = _divide_by_audio(rest, held, chains)
+            rest, with_common_audio = _divide_by_audio(rest, held_out, chains)
             reason = f"its audio is in the {name} set"
             left_out += [(utterance, reason) for utterance in with_common_audio]
-        splits[name] = [utterance_of_key[utterance.key] for utterance in held]
-    train = [utterance_of_key[utterance.key] for utterance in rest]  # with their own speakers
+        # The utterances as they were before `_fill_speaker`.
+        splits[name] = [utterance_of_key[utterance.key] for utterance in held_out]
+    train = [utterance_of_key[utterance.key] for utterance in rest]
     splits["train"] = train + without_group
     rejected = [Rejected.of(utterance, reason, is_fault=False) for utterance, reason in left_out]
     return splits, rejected
 
 
-def _with_a_speaker(utterance: Utterance) -> Utterance:
-    """The utterance; if it has no speaker, with `UNKNOWN`: one person may speak all of these."""
+def _fill_speaker(utterance: Utterance) -> Utterance:
+    """The utterance, with the speaker `UNKNOWN` if it has none.
+
+    So all utterances without a speaker are those of one person, who may indeed speak all of them.
+    """
     return utterance if utterance.speaker else replace(utterance, speaker=UNKNOWN)
 
 
 def _divide_by_audio(
-    rest: Sequence[Utterance], held: Sequence[Utterance], chains: _Chains
+    rest: Sequence[Utterance], held_out: Sequence[Utterance], chains: _Chains
 ) -> tuple[list[Utterance], list[Utterance]]:
-    """The utterances that share no audio with the held-out set, and those that do."""
-    held_chains = {chains[utterance.key] for utterance in held if utterance.key in chains}
-    apart = [utterance for utterance in rest if chains.get(utterance.key) not in held_chains]
-    common = [utterance for utterance in rest if chains.get(utterance.key) in held_chains]
-    return apart, common
+    """The utterances of `rest` that share no audio with those held out, and those that share some.
+
+    Utterances share audio if they are of one chain of overlaps.
+    """
+    used_chains = {chains[utterance.key] for utterance in held_out if utterance.key in chains}
+    with_other_audio = [u for u in rest if chains.get(u.key) not in used_chains]
+    with_common_audio = [u for u in rest if chains.get(u.key) in used_chains]
+    return with_other_audio, with_common_audio
 
 
 def _find_chains(utterances: Sequence[Utterance]) -> dict[str, str]:
     """Key of each utterance that overlaps another one → key of the first utterance of its chain."""
     first_of_chain = dict[str, str]()
     for earlier, later, _, _ in find_overlaps(utterances):
+        # An earlier utterance that overlaps none before it begins a chain.
         first_key = first_of_chain.setdefault(earlier.key, earlier.key)
         first_of_chain[later.key] = first_key
     return first_of_chain
@@ -253,9 +269,9 @@ def _count_common(values_of_sets: Sequence[Set[str | None]], what: str, *, none:
 
     The value None, of utterances without a speaker or overlap, does not count.
     """
-    num_sets = Counter(itertools.chain.from_iterable(values_of_sets))
-    del num_sets[None]
-    if not num_sets:
+    num_sets_of_value = Counter(itertools.chain.from_iterable(values_of_sets))
+    del num_sets_of_value[None]
+    if not num_sets_of_value:
         return none
-    num_common = sum(num > 1 for num in num_sets.values())
-    return f"{num_common} of {len(num_sets)} {what}"
+    num_common = sum(num > 1 for num in num_sets_of_value.values())
+    return f"{num_common} of {len(num_sets_of_value)} {what}"

@@ -30,14 +30,21 @@ _MIN_SHARE = 0.1
 """Number and share of the annotations from which on a label of letters may be a pause."""
 
 _SECONDS = r"\d+ ?(?:s|sec|secs|seconds)\.?"
+"""A whole number of seconds: `2 sec`."""
 _DURATION = rf"(?:(?:\d+:)?\d{{0,3}}[.,]\d{{1,2}}(?: ?(?:s|sec|secs|seconds)\.?)?|{_SECONDS})"
+"""The duration of a pause: `0.7`, `,5 s`, `1:02.5` or `2 sec`."""
 _NAME = r"(?:short |long |brief )?(?:pauses?|pausa|pauze|pauza|пауза|silence|silent|silencio|silenzio|stille)"
+"""The name of a pause, with an adjective before it: `long pause`."""
 _LENGTH = r"(?: larga| corta| longue| courte| lunga| breve)?"
+"""An adjective after the name, or nothing: `pausa larga`."""
 _DOTS = r"(?:\.{1,3}|…|-{1,3})"
+"""Signs for short and long pauses: `.` in `(.)`."""
 _IN_BRACKETS = (
     rf"(?:{_DOTS}|{_DURATION}|{_NAME}{_LENGTH}(?:[ :,]+{_DURATION})?|{_DURATION} {_NAME})"
 )
+"""What is a pause if it stands in brackets of any form: `.`, `0.7`, `pause, 2 s` or `2 s pause`."""
 _IN_ANGLES = r"(?:p:?|sil|sp|eps|no-speech)"
+"""What is a pause only in angle brackets: `<p:>`."""
 _INSIDE = regex.compile(
     rf"\(\(? ?{_IN_BRACKETS} ?\)?\)|\[ ?{_IN_BRACKETS} ?\]|\{{ ?{_IN_BRACKETS} ?\}}"
     rf"|< ?(?:{_IN_BRACKETS}|{_IN_ANGLES}) ?>|\[sil\]|\{{sil\}}|(?<!\S)!(?:sil|enter|exit)(?!\S)",
@@ -45,6 +52,7 @@ _INSIDE = regex.compile(
 )
 """A pause that is written inside a transcript: its duration or name in brackets, or a word of HTK."""
 _FIRST_SIGNS = regex.compile(r"[(\[{<!]")
+"""The signs with which a match of `_INSIDE` begins."""
 _MAX_LABEL = 60
 """Characters of a label that consists of pauses only; a longer text is a transcript."""
 _WHOLE = regex.compile(r"#+|_+|\++|h#|</?s ?/?>|\(\d{1,2}\)", regex.IGNORECASE)
@@ -71,7 +79,7 @@ class PauseLabels:
     """Labels of letters that are pauses here, in lower case."""
 
     def is_pause(self, text: str) -> bool:
-        """Whether all of an annotation is a pause, or several."""
+        """Whether an annotation consists of one pause or several, and of no other text."""
         if is_pause_label(text):
             return True
         return text.strip().lower() in self.letters
@@ -83,13 +91,13 @@ class PauseLabels:
 def is_pause_label(text: str) -> bool:
     """Whether the text is a pause in any data: signs or a label in brackets, or several of them.
 
-    Examples: `#`, `(0.7)`, `<p:> <p:>`. An empty text is none.
+    Examples: `#`, `(0.7)`, `<p:> <p:>`. An empty text is no pause.
     """
     label = text.strip()
     if not label or len(label) > _MAX_LABEL:
         return False
-    others = _INSIDE.sub(" ", label).split()
-    return all(map(_WHOLE.fullmatch, others))
+    words_outside_brackets = _INSIDE.sub(" ", label).split()  # may be empty: then it is a pause
+    return all(map(_WHOLE.fullmatch, words_outside_brackets))
 
 
 def is_ignored(text: str) -> bool:
@@ -114,10 +122,11 @@ def remove_pauses(text: str) -> tuple[str, Counter[str]]:
 
 def may_be_pause(text: str) -> bool:
     """Whether the text is a label of letters that may be a pause: see `find_pause_labels`."""
-    return _as_label(text) in _LETTER_LABELS
+    return _normalize_label(text) in _LETTER_LABELS
 
 
-def _as_label(text: str) -> str:
+def _normalize_label(text: str) -> str:
+    """The text as labels are compared: in lower case, without spaces around it."""
     return text.strip().lower()
 
 
@@ -127,7 +136,9 @@ def _as_label(text: str) -> str:
 def find_aligner_labels(pauses: str, unit: str) -> PauseLabels:
     """The labels of letters that are pauses between words or phones of a forced aligner.
 
-    Those of --pauses (`pauses`), or the usual ones between words or phones (`unit`) if it is `auto`.
+    Args:
+        pauses: the value of --pauses: labels that are pauses, or `auto` for the usual ones.
+        unit: `phone`: the usual labels between phones; otherwise those between words.
     """
     if pauses != AUTO:
         return _read_labels(pauses)
@@ -144,9 +155,9 @@ def find_pause_labels(
 ) -> tuple[PauseLabels, Counter[str]]:
     """The labels of letters that are pauses, and those that are left as text with their number.
 
-    With --pauses `auto` these are all usual labels between phones. Between utterances a label is a
-    pause if it is frequent, and most of its annotations touch another one that is no such label: a
-    pause fills the time between utterances.
+    If the user names labels, only these are pauses. Otherwise all usual labels are pauses between
+    phones. Between utterances a label is a pause if it is frequent, and if more than half of its
+    annotations touch an annotation of text, because a pause fills the time between utterances.
 
     Args:
         labels: the texts of the data; those without start or end are not counted.
@@ -158,40 +169,41 @@ def find_pause_labels(
     if unit == "phone":
         return PauseLabels(frozenset(PHONE_LABELS)), Counter()
     timed = [label for label in labels if label.start is not None and label.end is not None]
-    counts = Counter(_as_label(label.text) for label in timed if may_be_pause(label.text))
+    counts = Counter(_normalize_label(label.text) for label in timed if may_be_pause(label.text))
     num_touching = _count_touching(timed, counts)
-    least = max(_MIN_COUNT, _MIN_SHARE * len(timed))
-    used_as_pauses = {
-        text for text, count in counts.items() if count >= least and num_touching[text] > count / 2
-    }
+    min_count = max(_MIN_COUNT, _MIN_SHARE * len(timed))
+    used_as_pauses = set[str]()
+    for text, count in counts.items():
+        if count >= min_count and num_touching[text] > count / 2:
+            used_as_pauses.add(text)
     left_as_text = {text: num for text, num in counts.items() if text not in used_as_pauses}
     return PauseLabels(frozenset(used_as_pauses)), Counter(left_as_text)
 
 
 def _count_touching(labels: Sequence[TimedLabel], texts: Collection[str]) -> Counter[str]:
-    """How many annotations of each of the texts touch an annotation of another text.
+    """How many annotations of each of the texts touch an annotation of any other text.
 
-    They begin where the other one ends, or end where it begins, to the millisecond. Two pauses that
-    touch are not counted.
+    An annotation touches another one if it begins where that ends, or ends where that begins, to
+    the millisecond. Two annotations whose texts are both among `texts` do not count.
 
     Args:
         labels: all annotations; they have times.
         texts: the texts to count, in lower case.
     """
-    candidates = [label for label in labels if _as_label(label.text) in texts]
-    others = [label for label in labels if _as_label(label.text) not in texts]
-    starts = {_time_in_recording(label.recording, label.start) for label in others}
-    ends = {_time_in_recording(label.recording, label.end) for label in others}
+    candidates = [label for label in labels if _normalize_label(label.text) in texts]
+    others = [label for label in labels if _normalize_label(label.text) not in texts]
+    starts_of_others = {_make_time_key(label.recording, label.start) for label in others}
+    ends_of_others = {_make_time_key(label.recording, label.end) for label in others}
     num_touching = Counter[str]()
     for label in candidates:
-        is_after = _time_in_recording(label.recording, label.start) in ends
-        is_before = _time_in_recording(label.recording, label.end) in starts
-        if is_after or is_before:
-            num_touching[_as_label(label.text)] += 1
+        follows_other = _make_time_key(label.recording, label.start) in ends_of_others
+        precedes_other = _make_time_key(label.recording, label.end) in starts_of_others
+        if follows_other or precedes_other:
+            num_touching[_normalize_label(label.text)] += 1
     return num_touching
 
 
-def _time_in_recording(recording: str, seconds: float | None) -> tuple[str, int]:
+def _make_time_key(recording: str, seconds: float | None) -> tuple[str, int]:
     """The recording and the time in whole ms: a key, so that equal times of two recordings differ."""
     assert seconds is not None  # only annotations with times are counted
     return recording, round(1000 * seconds)

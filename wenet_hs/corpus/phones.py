@@ -43,15 +43,19 @@ from wenet_hs.tree.errors import ConfigError, DataError
 _PHRASE_SHARE = 0.12
 """Share of the texts that are phrases of two words."""
 _ROOM_SHARE = 0.5
+"""Share of the clips that have the sound of a room."""
 _HUM_SHARE = 0.4
-"""Shares of the clips that have the sound of a room, and mains hum."""
+"""Share of the clips that have mains hum."""
 _DEV_SHARE = 0.01
 """Share of the transcripts that are the dev set."""
-_MIN_WORDS = 20  # a voice that can read fewer different words is not used
-_PACE_S = 0.18  # expected seconds per letter, only to plan the number of clips per round
+_MIN_WORDS = 20
+"""A voice that can read fewer different words is not used."""
+_PACE_S = 0.18
+"""Expected seconds per letter, only to plan the number of clips per round."""
 _TUNING_SENTENCE = "The quick brown fox jumps over the lazy dog and the young bear."
+"""Spoken to measure the spectrum of espeak-ng."""
 NUM_WORDS = 5000
-"""Of a language: the most frequent ones, or made-up ones."""
+"""Words of a language: the most frequent ones, or made-up ones."""
 _LISTS = {"bs": "sh", "hr": "sh", "sr": "sh"}
 """Languages whose list has another name. wordfreq (Speer 2022) has lists of some 40 languages."""
 _WORD = regex.compile(r"[\p{L}\p{M}\u200c\u200d'’]{2,8}|\p{Lo}")
@@ -59,12 +63,13 @@ _WORD = regex.compile(r"[\p{L}\p{M}\u200c\u200d'’]{2,8}|\p{Lo}")
 _MIN_SYLLABLES = 20
 """A voice that reads fewer syllables gets no made-up words."""
 _MOST_PHONES = 6
-"""Phones of a letter that is written three times; one that is read by its name has more."""
+"""A letter that is written three times has at most so many phones, unless it is read by its name."""
+_NUM_BINS = 257
+"""Bins of the spectra of a `Recording`."""
 _DEFAULT_NOISE = 2e-3
+"""Without real recordings: power of the noise floor, where the power of the speech is 1."""
 _DEFAULT_PEAK_DB = (-15.0, -1.0)
-"""Power of the noise floor, where that of the speech is 1, and range of the clips' highest samples,
-in dB of full scale, without real recordings to imitate.
-"""
+"""Without real recordings: range of the clips' highest samples, in dB of full scale."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +98,7 @@ class SimulationOptions(OutputOptions):
     hours: float = option(1.0, "hours to train on, sum of all languages")
 
     def __post_init__(self) -> None:
+        """Raises ValueError for hours that are not above 0, or not finite."""
         super().__post_init__()
         if not (math.isfinite(self.hours) and self.hours > 0):
             raise ValueError(f"hours {self.hours:g}: must be above 0")
@@ -117,8 +123,8 @@ class PhoneRenderer:
     def __call__(self, request: PhoneRequest) -> NDArray[np.float32] | None:
         """Samples (N,) at 16,000 Hz, or None when espeak-ng gives no sound for the text.
 
-        The speech gets the spectrum of the imitated recordings, some of it a room. Their noise is
-        added, some of it with hum. All draws are made in a fixed order.
+        The speech gets the spectrum of the imitated recordings, and in some clips a room. Their
+        noise is added, and in some clips hum. All draws are made in a fixed order.
         """
         speech = espeak.render_speech(request)
         if speech is None:
@@ -127,19 +133,21 @@ class PhoneRenderer:
         imitated = self.recordings[request.recording]
         num_before, _ = request.padding
         padded = np.pad(speech, request.padding)
-        wave = recording.transfer(padded, self.engine_F, imitated.speech_F)
+        wave = recording.match_spectrum(padded, self.engine_F, imitated.speech_F)
         if draw.random() < _ROOM_SHARE:
             decay_s = draw.uniform(0.1, 0.6)
             direct_db = draw.uniform(0.0, 15.0)
             wave = recording.add_room(wave, decay_s, direct_db, draw)
         spoken = wave[num_before : num_before + len(speech)]
-        # The noise floor of the recordings has `imitated.snr_db`; the clip is to have another one.
+        # `noise_F` gives noise with the ratio of the recordings; the clip has another ratio.
         noise_gain = 10 ** ((imitated.snr_db - request.snr_db) / 20)
-        noise = recording.colour(imitated.noise_F, len(wave), draw) * noise_gain
+        noise = recording.make_coloured_noise(imitated.noise_F, len(wave), draw) * noise_gain
         if draw.random() < _HUM_SHARE:
-            hum = recording.make_hum(len(wave), draw.choice((50, 60)), draw)
-            noise += hum * 10 ** (draw.uniform(-50, -25) / 20)
-        wave += noise * np.sqrt(np.square(spoken).mean())
+            mains_hz = draw.choice((50, 60))
+            hum = recording.make_hum(len(wave), mains_hz, draw)
+            noise += hum * 10 ** (draw.uniform(-50, -25) / 20)  # 25 to 50 dB below the speech
+        loudness = np.sqrt(np.square(spoken).mean())
+        wave += noise * loudness
         return espeak.scale_to_peak(wave.astype(np.float32), request.peak_db)
 
 
@@ -156,15 +164,19 @@ class VoicePlan:
 
 
 def run_phones(options: SimulationOptions) -> dict[str, Any]:
-    """Speak the corpus in OUT/corpus and write its lists. Returns the content of `stats.json`."""
+    """Speak the corpus in OUT/corpus and write its lists. Returns the content of `stats.json`.
+
+    Clips of earlier requests are removed. Raises ConfigError if no voice can be used, and DataError
+    if espeak-ng or wordfreq is missing, or the real recordings cannot be listed.
+    """
     voices = choose_langs(options.langs, options.exclude_langs)
     real_utterances = read_data_list(options.match_list) if options.match_list else []
     spelling = PhoneSpelling(utterance.txt for utterance in real_utterances)
     engine_F = _measure_engine()
     recordings = recording.measure_recordings(real_utterances)
     if not recordings:
-        noise_F = np.full(257, _DEFAULT_NOISE)
-        recordings = {"": Recording(engine_F, noise_F, _DEFAULT_PEAK_DB)}
+        noise_F = np.full(_NUM_BINS, _DEFAULT_NOISE)
+        recordings = {"": Recording(engine_F, noise_F, _DEFAULT_PEAK_DB)}  # "": not of a language
     plans, voices_not_used = _plan_voices(options, voices)
     corpus = options.out.absolute() / "corpus"
     renderer = PhoneRenderer(recordings, engine_F)
@@ -189,7 +201,7 @@ def run_phones(options: SimulationOptions) -> dict[str, Any]:
     espeak.remove_other_clips(corpus.glob("*/clips"), clip_names)
     return write_corpus(
         options.out,
-        _split(utterances, options.seed),
+        _split_sets(utterances, options.seed),
         rejected,
         facts={
             "corpus": "synthetic phones (simulated speech)",
@@ -251,11 +263,13 @@ class ChosenVoices(NamedTuple):
 def choose_langs(langs: Sequence[str], exclude: Sequence[str]) -> ChosenVoices:
     """The languages whose voices are used, and the reason for each other one.
 
-    A voice with several codes has the shortest one. `exclude` has codes (`pt` is also `pt-br`), or
-    the codes of the families by which espeak-ng sorts its voices (ISO 639-5, such as `sem`). So has
-    `langs`; if it is empty, all languages are used.
+    A voice with several codes is named by the shortest one.
 
-    Raises ConfigError for a name that no voice has, and if no voice is left.
+    Args:
+        langs: the languages to use; empty: all languages.
+        exclude: the languages not to use. Both are codes of languages (`pt` is also `pt-br`), or of
+            the families by which espeak-ng sorts its voices (ISO 639-5, such as `sem`).
+    Raises ConfigError for a code that no voice has, and if no voice is left.
     """
     names_of = _name_voices()
     for flag, wanted in (("--langs", langs), ("--exclude_langs", exclude)):
@@ -328,7 +342,8 @@ def _plan_voices(
 def plan_voice(lang: str, *, num_texts: int, seed: int) -> VoicePlan:
     """The first `num_texts` texts of a voice that have a usable label, in random order.
 
-    A larger number keeps the first ones. Texts before them without a usable label are rejected.
+    With a larger number the first texts are the same. Texts without a usable label that come before
+    the last text are rejected.
     """
     voice = voice_name(lang)
     words, is_made_up = read_words(lang, voice, seed=seed)
@@ -375,8 +390,10 @@ def read_words(lang: str, voice: str, *, seed: int) -> tuple[list[str], bool]:
 
 
 def make_up_words(lang: str, voice: str, *, seed: int) -> list[str]:
-    """Words of one to three syllables, some with a final consonant; none if the voice reads too few
-    syllables.
+    """Different words of one to three syllables, some with a final consonant.
+
+    There are none if the voice reads too few syllables, and fewer than `NUM_WORDS` because some
+    draws are equal.
     """
     syllables = find_syllables(lang, voice)
     if len(syllables) < _MIN_SYLLABLES:
@@ -384,21 +401,21 @@ def make_up_words(lang: str, voice: str, *, seed: int) -> list[str]:
     draw = random.Random(f"{seed}/{lang}")
     words = dict[str, None]()  # a set that keeps the order
     for _ in range(NUM_WORDS):
-        num_syllables = draw.choice((1, 1, 2, 2, 2, 3))
+        num_syllables = draw.choice((1, 1, 2, 2, 2, 3))  # most words have two
         parts = [draw.choice(syllables) for _ in range(num_syllables)]
-        coda = draw.choice(syllables)[0] if draw.random() < 0.4 else ""
-        words["".join(parts) + coda] = None
+        # 40 % of the words end with the consonant of a further syllable.
+        final_consonant = draw.choice(syllables)[0] if draw.random() < 0.4 else ""
+        words["".join(parts) + final_consonant] = None
     return list(words)
 
 
 def find_syllables(lang: str, voice: str) -> list[str]:
-    """Pairs of letters, or of a letter and a vowel sign, that the voice reads as consonant and
-    vowel; one per sound.
+    """Syllables that the voice reads: a letter for a consonant, and a letter or sign for a vowel.
 
-    They are of one script, the one with the most such pairs.
+    There is one per sound. All are of one script, the one with the most such syllables.
     """
     best: list[str] = []
-    for characters in _scripts():
+    for characters in _list_scripts():
         syllables = _find_syllables_of_script(characters, lang, voice)
         if len(syllables) > len(best):
             best = syllables
@@ -408,13 +425,17 @@ def find_syllables(lang: str, voice: str) -> list[str]:
 def _find_syllables_of_script(characters: Sequence[str], lang: str, voice: str) -> list[str]:
     """The pairs of these characters that the voice reads as consonant and vowel, one per sound.
 
-    Letters that the voice reads by their names are left out: written three times, they have many
-    phones. Marks, such as vowel signs, are only read after a letter, so they are not tested.
+    Letters that the voice reads by their names are left out. They are found by their many phones if
+    a letter is written three times. Marks, such as vowel signs, are only read after a letter, so
+    they are not tested.
+
+    A pair is read as two letters, and not by name, if the pair written twice gives consonant,
+    vowel, consonant, vowel.
     """
     labels = phonemize([3 * character for character in characters], voice=voice)
     usable = []
     for character, label in zip(characters, labels, strict=True):
-        num_phones = len(_shape(label, lang))
+        num_phones = len(_describe_sounds(label, lang))  # 0: the label cannot be used
         if _is_mark(character) or 0 < num_phones <= _MOST_PHONES:
             usable.append(character)
     letters = [character for character in usable if not _is_mark(character)]
@@ -422,29 +443,32 @@ def _find_syllables_of_script(characters: Sequence[str], lang: str, voice: str) 
     pair_of_sound: dict[str, str] = {}
     doubled_labels = phonemize([2 * pair for pair in pairs], voice=voice)
     for pair, label in zip(pairs, doubled_labels, strict=True):
-        if _shape(label, lang) == "CVCV":
+        if _describe_sounds(label, lang) == "CVCV":
             pair_of_sound.setdefault(label, pair)
     return list(pair_of_sound.values())
 
 
 @cache
-def _scripts() -> list[list[str]]:
-    """The lower-case letters and the marks of each script, by the first word of their Unicode
-    names.
+def _list_scripts() -> list[list[str]]:
+    """The lower-case letters, letters without case, and marks of each script.
+
+    The first word of a character's Unicode name is the script.
     """
     scripts = defaultdict[str, list[str]](list)
-    for character in map(chr, (*range(0x61, 0x180), *range(0x370, 0x1100))):
+    # Latin from `a`, and the scripts from Greek to Georgian; without Hangul and Chinese.
+    code_points = (*range(0x61, 0x180), *range(0x370, 0x1100))
+    for character in map(chr, code_points):
         if unicodedata.category(character) in ("Ll", "Lo", "Mn", "Mc"):
             scripts[unicodedata.name(character).partition(" ")[0]].append(character)
     return list(scripts.values())
 
 
 def _is_mark(character: str) -> bool:
-    """Whether it is written with a letter, such as a vowel sign or an accent."""
-    return unicodedata.category(character)[0] == "M"
+    """Whether a character is a sign at a letter, such as a vowel sign or an accent."""
+    return unicodedata.category(character).startswith("M")
 
 
-def _shape(label: str, lang: str) -> str:
+def _describe_sounds(label: str, lang: str) -> str:
     """The label as C (consonant) and V (vowel) per phone; empty if it cannot be used."""
     try:
         return "".join("V" if phone[0] in VOWELS else "C" for phone in split_label(label, lang))
@@ -458,8 +482,9 @@ def _shape(label: str, lang: str) -> str:
 def split_hours(langs: Sequence[str], hours: float) -> dict[str, float]:
     """Hours per voice: languages have equal shares, which their accents (`en-us`) share equally."""
     language_of = {lang: lang.partition("-")[0] for lang in langs}
-    num_accents = Counter(language_of[lang] for lang in langs)
-    return {lang: hours / len(num_accents) / num_accents[language_of[lang]] for lang in langs}
+    num_accents_of = Counter(language_of.values())
+    hours_per_language = hours / len(num_accents_of)
+    return {lang: hours_per_language / num_accents_of[language_of[lang]] for lang in langs}
 
 
 def draw_words(
@@ -490,7 +515,7 @@ def draw_words(
 
 
 def _measure_engine() -> Floats:
-    """The mean spectrum of espeak-ng's variants."""
+    """The long-term power spectrum (F,) of espeak-ng, the mean of its variants in English."""
     waves = [
         espeak.speak(_TUNING_SENTENCE, voice=voice_name("en", variant)) for variant in espeak.VOICES
     ]
@@ -501,7 +526,7 @@ def _measure_engine() -> Floats:
     return recording.measure_recording(resampled).speech_F
 
 
-def _split(utterances: Sequence[Utterance], seed: int) -> dict[str, list[Utterance]]:
+def _split_sets(utterances: Sequence[Utterance], seed: int) -> dict[str, list[Utterance]]:
     """The clips of a random share of the transcripts become the dev set, at least one transcript.
 
     The clips of both sets are in the order of their keys.

@@ -45,8 +45,9 @@ class Recording:
 
     @property
     def snr_db(self) -> float:
-        """Power of the speech over that of the noise floor; at most 60 dB, for recordings with
-        digital silence.
+        """The power of the speech over that of the noise floor, dB.
+
+        It is at most 60 dB, also for recordings with digital silence.
         """
         noise_power = max(1e-6, self.noise_F.mean())  # -60 dB
         return float(-10 * np.log10(noise_power))
@@ -76,14 +77,14 @@ def measure_recordings(utterances: Iterable[Utterance]) -> dict[str, Recording]:
 def measure_recording(waves: Iterable[Floats]) -> Recording:
     """The common properties of clips (N,), none of them silent.
 
-    Of each clip the mean power of its speech is 1 in all spectra. The noise floor is that of the
-    quietest frames of all clips.
+    The spectra of each clip are divided by the mean power of its speech, so that all clips count
+    equally. The noise floor is the mean spectrum of the quietest frames of all clips together.
     """
     speech_spectra = []
     frames = []
     peaks_db = []
     for wave in waves:
-        power_TF = _power_spectra(wave)
+        power_TF = _compute_power_spectra(wave)
         loudness_T = power_TF.mean(axis=1)
         is_speech_T = loudness_T > loudness_T.max() * 10 ** (-_SPEECH_DB / 10)
         spoken_F = power_TF[is_speech_T].mean(axis=0)
@@ -96,19 +97,19 @@ def measure_recording(waves: Iterable[Floats]) -> Recording:
     noise_F = all_frames_TF[is_quiet_T].mean(axis=0)
     lowest_db, highest_db = np.quantile(peaks_db, (0.1, 0.9))
     return Recording(
-        speech_F=_smooth(np.mean(speech_spectra, axis=0)),
+        speech_F=_smooth_spectrum(np.mean(speech_spectra, axis=0)),
         noise_F=noise_F,
         peak_db=(float(lowest_db), float(highest_db)),
     )
 
 
-def _smooth(spectrum_F: Floats) -> Floats:
+def _smooth_spectrum(spectrum_F: Floats) -> Floats:
     """The means of `_SMOOTH` neighbouring bins (F,); the ends are continued by their values."""
     padded = np.pad(spectrum_F, _SMOOTH // 2, mode="edge")
     return np.convolve(padded, np.full(_SMOOTH, 1 / _SMOOTH), mode="valid")
 
 
-def _power_spectra(wave: Floats) -> Floats:
+def _compute_power_spectra(wave: Floats) -> Floats:
     """(T, F) power of frames of 32 ms; white noise of unit power has a mean of 1."""
     padded = np.pad(wave, (0, max(0, _FRAME - len(wave))))
     frames = np.lib.stride_tricks.sliding_window_view(padded, _FRAME)[::_SHIFT]
@@ -116,28 +117,31 @@ def _power_spectra(wave: Floats) -> Floats:
     return power
 
 
-def transfer(wave: NDArray[np.floating[Any]], source_F: Floats, target_F: Floats) -> Floats:
-    """Speech (N,) of long-term spectrum `source_F`, filtered so that it has the form of `target_F`.
+def match_spectrum(wave: NDArray[np.floating[Any]], source_F: Floats, target_F: Floats) -> Floats:
+    """Speech (N,) with the spectrum `source_F`, filtered so that it has the shape of `target_F`.
 
-    No frequency is changed by more than 60 dB against the median of the filter.
+    Both are long-term power spectra. The overall level does not count: the median gain of the
+    filter is 0 dB. No frequency is changed by more than 60 dB.
     """
+    # 1e-12 in place of 0, which has no logarithm.
     gain_db_F = 10 * np.log10(np.maximum(target_F, 1e-12) / np.maximum(source_F, 1e-12))
     relative_db_F = np.clip(gain_db_F - np.median(gain_db_F), -_MOST_DB, _MOST_DB)
-    return _filter(wave, 10 ** (relative_db_F / 20))
+    return _apply_gain(wave, 10 ** (relative_db_F / 20))
 
 
-def colour(power_F: Floats, num_samples: int, draw: np.random.Generator) -> Floats:
-    """Noise (N,) with the power spectrum (F,)."""
-    return _filter(draw.standard_normal(num_samples), np.sqrt(power_F))
+def make_coloured_noise(power_F: Floats, num_samples: int, draw: np.random.Generator) -> Floats:
+    """Random noise (N,) with the power spectrum (F,)."""
+    return _apply_gain(draw.standard_normal(num_samples), np.sqrt(power_F))
 
 
-def _filter(wave: NDArray[np.floating[Any]], gain_F: Floats) -> Floats:
+def _apply_gain(wave: NDArray[np.floating[Any]], gain_F: Floats) -> Floats:
     """The wave (N,) with the amplitude of each frequency multiplied by a gain, without a delay.
 
-    Gains between the bins are interpolated. The FFT is longer than the wave, so that its end does
-    not reach its beginning.
+    Gains between the bins are interpolated.
     """
-    fft_length = 1 << (len(wave) + _FRAME).bit_length()  # a power of two
+    # A power of two, longer than the wave by at least a frame, so that the filtered end of the wave
+    # does not reach its beginning.
+    fft_length = 1 << (len(wave) + _FRAME).bit_length()
     spectrum = np.fft.rfft(wave, fft_length)
     spectrum_position = np.linspace(0, 1, len(spectrum))  # 0: 0 Hz, 1: 8,000 Hz
     gain_position = np.linspace(0, 1, len(gain_F))
@@ -147,7 +151,9 @@ def _filter(wave: NDArray[np.floating[Any]], gain_F: Floats) -> Floats:
 
 
 def add_room(wave: Floats, decay_s: float, direct_db: float, draw: np.random.Generator) -> Floats:
-    """The wave (N,) in a room: an impulse response of decaying noise, of the same power.
+    """The wave (N,) as it sounds in a room, with the same power.
+
+    The impulse response of the room is the direct sound and then decaying noise.
 
     Args:
         decay_s: time in which the sound falls by 60 dB.
@@ -156,16 +162,20 @@ def add_room(wave: Floats, decay_s: float, direct_db: float, draw: np.random.Gen
     num_samples = round(decay_s * SAMPLE_RATE)
     decay = np.logspace(0, -3, num_samples)  # to a thousandth of the amplitude: -60 dB
     tail = draw.standard_normal(num_samples) * decay
-    tail *= 10 ** (-direct_db / 20) / np.sqrt(np.square(tail).sum())
+    wanted_norm = 10 ** (-direct_db / 20)  # of the reverberation, where the direct sound has 1
+    tail *= wanted_norm / np.sqrt(np.square(tail).sum())
     response = np.concatenate(([1.0], tail))
     in_room = reverberate(torch.from_numpy(wave), torch.from_numpy(response))
     return in_room.numpy().astype(np.float64)
 
 
 def make_hum(num_samples: int, frequency_hz: int, draw: np.random.Generator) -> Floats:
-    """Mains hum (N,) of unit power: a tone and four harmonics of random phase and strength."""
+    """Mains hum (N,) of unit power: a tone and four harmonics of random phase and strength.
+
+    On average, a harmonic is the softer the higher it is.
+    """
     seconds = np.arange(num_samples) / SAMPLE_RATE
-    orders = np.arange(1, 6)[:, None]
+    orders = np.arange(1, 6)[:, None]  # 1: the tone, 2 to 5: its harmonics
     phases = draw.uniform(0, 2 * np.pi, (5, 1))
     weights = draw.uniform(0, 1, (5, 1)) / orders
     tones = weights * np.sin(2 * np.pi * frequency_hz * orders * seconds + phases)

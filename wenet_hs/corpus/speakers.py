@@ -17,15 +17,17 @@ SPEAKER_HELP = "what names the speaker: %(choices)s"
 
 
 def name_speakers(paths: Iterable[Path], corpus: Path, source: str) -> dict[Path, str | None]:
-    """The speaker of each file by its name, or by its folder; None: the file is in no folder below
-    `corpus`.
+    """Each file → its speaker, by the name of the file or of its folder.
 
-    Names that are in several folders have those before them, because they may be of two people; the
-    first such name is logged. The folders of sets are left out: a speaker may be in two sets.
+    A speaker by folder is None if the file is in no folder below `corpus`.
+
+    The same name in two folders may be that of two people. So such a name gets the names of the
+    folders above it, as `village_ana`; the first such name is logged. Folders that are named as
+    sets are left out, because a speaker may be in two sets.
 
     Args:
         corpus: the folder of the files, or a file in it.
-        source: `file` or `folder`; no other one has names: the result is then empty.
+        source: value of --speaker_from: `file` or `folder`. For other values the result is empty.
     """
     if source not in ("file", "folder"):
         return {}
@@ -52,9 +54,10 @@ def name_speakers(paths: Iterable[Path], corpus: Path, source: str) -> dict[Path
 
 
 def _find_name_parts(path: Path, source: str) -> tuple[str, ...]:
-    """The folders above a file, without those of sets; with the name of the file for `file`.
+    """The names of the folders above a file, and for the source `file` that of the file too.
 
-    The last part names the speaker, those before it tell speakers of one name apart.
+    The last name is that of the speaker. The names before it tell speakers of one name apart.
+    Folders that are named as sets are left out; the result may be empty.
     """
     *folders, stem = path.with_suffix("").parts
     parts = [normalize_phones(folder) for folder in folders if not find_split(folder)]

@@ -13,11 +13,14 @@ from collections.abc import Callable, Iterable, Sequence
 from wenet_hs.manifest.data_list import Utterance
 
 _Speaker = tuple[bool, str]
-"""(True, speaker) or, for an unknown speaker, (False, key of the utterance)."""
+"""(True, name of the speaker), or (False, key of the utterance) if the speaker is not known.
+
+So each utterance without a speaker has a speaker of its own, whose name equals no real name.
+"""
 
 
 UNKNOWN = "\0unknown"
-"""A speaker who may be several, or one of the others: the last to be held out."""
+"""Speaker of utterances that may be of several people, or of a named one. It is held out last."""
 
 
 # ---- random orders
@@ -43,37 +46,45 @@ def hold_out(
 ) -> tuple[list[Utterance], list[Utterance], list[tuple[Utterance, str]]]:
     """Choose at most `size` utterances as the set `purpose`.
 
-    Whole speakers are chosen, those with few utterances first. Then the sentences of the chosen set
-    are removed from the rest. Each step may cost at most a share `max_loss` of the utterances. If
-    it would cost more, one speaker is shared between both sets, and sentences that too many others
-    read are left out of the chosen set. Both sets share sentences only if every chosen sentence is
-    that frequent.
+    Two steps make the set; each may cost at most a share `max_loss` of the utterances:
+    1. Whole speakers are chosen, those with few utterances first. If the next one would cost too
+       much, this speaker is divided between the set and the rest.
+    2. Utterances of the rest whose sentence is in the set are left out. Sentences that too many
+       others read for this are left out of the set instead. If these are all sentences of the set,
+       nothing is left out, and the set and the rest have common sentences.
 
-    Returns: the chosen set, the rest, and the utterances in neither with the reason: they would put
-        a chosen speaker or sentence into the rest.
+    Returns: the set, the rest, and the utterances in neither, with the reason: they would put a
+        speaker or sentence of the set into the rest.
     """
     speakers, shared_speaker = _choose_speakers(
         utterances, size, seed=seed, purpose=purpose, max_loss=max_loss
     )
     position_of = {speaker: position for position, speaker in enumerate(speakers)}
-    of_speakers = [utterance for utterance in utterances if _speaker(utterance) in position_of]
+    of_speakers = [
+        utterance for utterance in utterances if _identify_speaker(utterance) in position_of
+    ]
     candidates = shuffled(of_speakers, seed, purpose)
-    # A stable sort by speaker, so that `size` cuts only the last speaker.
-    candidates.sort(key=lambda utterance: position_of[_speaker(utterance)])
+    # By speaker, and in random order within one (the sort is stable). So only utterances of the
+    # last speaker are beyond `size`.
+    candidates.sort(key=lambda utterance: position_of[_identify_speaker(utterance)])
     held = candidates[:size]
     left_out = [
         (utterance, f"its speaker is in the {purpose} set") for utterance in candidates[size:]
     ]
-    rest = [utterance for utterance in utterances if _speaker(utterance) not in position_of]
+    rest = [
+        utterance for utterance in utterances if _identify_speaker(utterance) not in position_of
+    ]
     if shared_speaker is not None:
-        of_shared = [utterance for utterance in rest if _speaker(utterance) == shared_speaker]
+        of_shared = [
+            utterance for utterance in rest if _identify_speaker(utterance) == shared_speaker
+        ]
         by_sentence = _order_by_sentence(of_shared, seed, purpose)
         held += by_sentence[: size - len(held)]
         held_keys = {utterance.key for utterance in held}
         rest = [utterance for utterance in rest if utterance.key not in held_keys]
 
     budget = int(max_loss * len(rest))  # utterances of the rest that may be left out
-    sentences = _affordable_sentences(held, rest, budget, seed=seed, purpose=purpose)
+    sentences = _find_affordable_sentences(held, rest, budget, seed=seed, purpose=purpose)
     if not sentences:  # every sentence costs too much: both sets share sentences
         return held, rest, left_out
     reason = f"too many others read its sentence for the {purpose} set"
@@ -88,13 +99,13 @@ def hold_out(
 def _choose_speakers(
     utterances: Sequence[Utterance], size: int, *, seed: int, purpose: str, max_loss: float
 ) -> tuple[list[_Speaker], _Speaker | None]:
-    """Speakers whose utterances are all held out, and one whose utterances both sets share.
+    """Speakers whose utterances are all held out, and one who is divided between both sets.
 
-    The speakers have at least `size` utterances in total; then none is shared (None). If the next
-    speaker would make them more than `size` and more than a share `max_loss` of all utterances,
-    this speaker is the shared one. Those with the fewest utterances come first, UNKNOWN is last.
+    Speakers are chosen until they have `size` utterances: those with the fewest ones first, and
+    UNKNOWN last. If one would bring them above `size`, and above a share `max_loss` of all
+    utterances, this speaker is divided and the last one. Otherwise no speaker is divided (None).
     """
-    counts = Counter(_speaker(utterance) for utterance in utterances)
+    counts = Counter(_identify_speaker(utterance) for utterance in utterances)
     max_chosen = max(size, max_loss * len(utterances))
 
     def order(speaker: _Speaker) -> tuple[bool, int, bytes, _Speaker]:
@@ -113,29 +124,32 @@ def _choose_speakers(
     return chosen, None
 
 
-def _speaker(utterance: Utterance) -> _Speaker:
+def _identify_speaker(utterance: Utterance) -> _Speaker:
+    """The speaker of an utterance; one of its own if it names none."""
     return (True, utterance.speaker) if utterance.speaker is not None else (False, utterance.key)
 
 
 def _order_by_sentence(utterances: Sequence[Utterance], seed: int, purpose: str) -> list[Utterance]:
     """The utterances in a random order in which those of one sentence stand together.
 
-    The first ones and the rest then have few sentences in common.
+    If the first ones are taken, they have few sentences in common with the rest: only the last
+    sentence of them may be divided.
     """
     ordered = shuffled(utterances, seed, purpose)
-    ordered.sort(
+    ordered.sort(  # stable: the order within a sentence stays random
         key=lambda utterance: (rank(seed, f"{purpose} sentence", utterance.txt), utterance.txt)
     )
     return ordered
 
 
-def _affordable_sentences(
+def _find_affordable_sentences(
     held: Sequence[Utterance], rest: Sequence[Utterance], budget: int, *, seed: int, purpose: str
 ) -> set[str]:
-    """The sentences of `held` that the fewest of the rest read, at most `budget` utterances in
-    total.
+    """The sentences of `held` that the fewest utterances of the rest have.
+
+    So many sentences are taken that at most `budget` utterances of the rest have any of them.
     """
-    costs = Counter(utterance.txt for utterance in rest)
+    costs = Counter(utterance.txt for utterance in rest)  # utterances to leave out per sentence
 
     def order(sentence: str) -> tuple[int, bytes, str]:
         return costs[sentence], rank(seed, f"{purpose} sentence", sentence), sentence
@@ -161,11 +175,10 @@ def hold_out_groups(
     seed: int,
     purpose: str,
 ) -> tuple[list[Utterance], list[Utterance]]:
-    """Choose whole groups with about `size` utterances in total as the set `purpose`, the smallest
-    groups first.
+    """Choose whole groups with about `size` utterances in total as the set `purpose`.
 
-    At least one group is chosen. A further one is not chosen if more than half of it would be above
-    `size`.
+    The smallest groups are chosen first, at least one. A further one is not chosen if more than
+    half of its utterances would be beyond `size`.
 
     Args:
         keep: so many of the largest groups are never chosen: one for each set that is still to be

@@ -18,7 +18,8 @@ def sampling_ratios(
 
     λ_i = p_i^(α-1) / Σ_j p_j^α · λ, where p_i is the language's share of all hours and λ is
     `ratio`. So Σ λ_i · hours_i = λ · Σ hours_i. A small language may get λ_i > 1. It is cut to 1,
-    because there are no more hours of it. The sum is then smaller: others do not give more for it.
+    because there are no more hours of it. The sum is then smaller, because the shares of the other
+    languages are not increased.
 
     Args:
         hours: hours of each language, > 0.
@@ -52,7 +53,10 @@ def hours_to_keep(
 
 
 def ratio_for(total_hours: float, wanted_hours: float) -> float:
-    """The λ that keeps `wanted_hours` of `total_hours`. Raises ConfigError when there is less."""
+    """The λ that keeps `wanted_hours` of `total_hours`, a share in (0, 1].
+
+    Raises ConfigError when more hours are wanted than there are, or none.
+    """
     if not 0.0 < wanted_hours <= total_hours:
         most = math.floor(100 * total_hours) / 100  # rounded down, so that this number is accepted
         found = f"must be above 0 and at most {most:.2f}, the hours of all languages"

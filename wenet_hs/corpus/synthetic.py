@@ -97,7 +97,8 @@ class SyntheticOptions(SimulationOptions):
     def _refuse_options_without_effect(self) -> None:
         """Raise ValueError if an option of the other `unit` has another value than its default.
 
-        All options that `SimulationOptions` does not have are of sentences (`char`).
+        Options of phones are `exclude_langs` and `match_list`. All options that `SimulationOptions`
+        does not have are options of sentences (`char`).
         """
         names_without_effect = {"exclude_langs", "match_list"}
         if self.unit == "phone":
@@ -167,7 +168,7 @@ def prepare(options: SyntheticOptions) -> dict[str, Any]:
             "sentences": _count_spoken(clips, sentences_of_lang[lang]),
         }
     recorded = recorded_options(options)
-    del recorded["exclude_langs"]
+    del recorded["exclude_langs"]  # an option of phones only
     statistics = options.statistics  # recorded by its name: paths are not recorded
     recorded["statistics"] = None if statistics is None else statistics.name
     facts = {
@@ -181,8 +182,10 @@ def prepare(options: SyntheticOptions) -> dict[str, Any]:
 
 
 def hours_by_language(options: SyntheticOptions) -> dict[str, float]:
-    """Hours of training speech per language: equal, or in proportion to the paper's λ_i · hours_i
-    of a release.
+    """Hours of training speech per language; their sum is --hours.
+
+    All languages have equal hours. With --statistics they are in proportion to λ_i · hours_i, the
+    hours that the paper would take of this release.
     """
     shares = dict.fromkeys(options.langs, 1.0)
     if options.statistics is not None:
@@ -252,7 +255,7 @@ def _read_sentence_folder(folder: Path, langs: Sequence[str]) -> dict[str, Sente
             to_do = f"write its sentences, one per line, or drop the language (found: {listed})"
             raise DataError(path, "no such file", to_do)
     return {
-        lang: _clean(lang, path, enumerate(read_lines(path), start=1))
+        lang: _clean_sentences(lang, path, enumerate(read_lines(path), start=1))
         for lang, path in path_of.items()
     }
 
@@ -269,14 +272,16 @@ def _read_sentence_file(path: Path, langs: Sequence[str]) -> dict[str, Sentences
             to_do = "write lang<TAB>sentence on each line, or give a folder with one <lang>.txt per language"
             raise DataError(f"{path}:{number}", f"no tab in {line[:40]!r}", to_do)
         lines_of[lang.strip()].append((number, text))
-    return {lang: _clean(lang, path, lines_of[lang]) for lang in langs}
+    return {lang: _clean_sentences(lang, path, lines_of[lang]) for lang in langs}
 
 
-def _clean(lang: str, path: Path, numbered_lines: Iterable[tuple[int, str]]) -> Sentences:
-    """The sentences of one language in NFC with single spaces, also for control characters.
+def _clean_sentences(lang: str, path: Path, numbered_lines: Iterable[tuple[int, str]]) -> Sentences:
+    """The sentences of one language, in NFC, with single spaces in place of control characters.
 
-    Sentences that differ only in case or punctuation sound the same: the first one is kept. Raises
-    DataError if no sentence is left.
+    Rejected are lines without a letter, which is a fault; also empty lines, and sentences that
+    differ from an earlier one only in case or punctuation, because they sound the same.
+
+    Raises DataError if no sentence is left.
     """
     first_of_transcript: dict[str, tuple[int, str]] = {}
     rejected = []
@@ -294,7 +299,7 @@ def _clean(lang: str, path: Path, numbered_lines: Iterable[tuple[int, str]]) -> 
         else:
             first_number, _ = first_of_transcript[transcript]
             reason = f"duplicate: the same sentence is on line {first_number}"
-        is_fault = bool(text) and not has_letter
+        is_fault = bool(text) and not has_letter  # empty lines and repetitions are no faults
         where = f"{lang}:{path.name}:{number}"
         rejected.append(
             Rejected(key=where, path=str(path), reason=reason, lang=lang, is_fault=is_fault)
@@ -313,7 +318,10 @@ def _clean(lang: str, path: Path, numbered_lines: Iterable[tuple[int, str]]) -> 
 
 
 def choose_voices(num_test: int, *, seed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(training voices, held-out voices): `num_test` are held out, alternately female and male.
+    """The training voices, and the held-out voices, which speak dev and test.
+
+    `num_test` voices are held out at random, alternately a female and a male one. If all voices of
+    one gender are held out, the others are all of the other one.
 
     Raises ConfigError when training or test would have no voice.
     """
@@ -322,13 +330,15 @@ def choose_voices(num_test: int, *, seed: int) -> tuple[tuple[str, ...], tuple[s
             "--test_voices", f"{num_test} of {len(VOICES)} voices", f"give 1 to {len(VOICES) - 1}"
         )
     generator = random.Random(f"{seed}/voices")
-    shuffled_names = []
+    names_of_gender = list[list[str]]()
     for gender in ("female", "male"):
-        names = [name for name, its_gender in VOICES.items() if its_gender == gender]
+        names = [name for name, gender_of_voice in VOICES.items() if gender_of_voice == gender]
         generator.shuffle(names)
-        shuffled_names.append(reversed(names))
-    alternating = chain.from_iterable(zip_longest(*shuffled_names))
-    held_out = list(islice(filter(None, alternating), num_test))  # the longer list ends with None
+        names.reverse()
+        names_of_gender.append(names)
+    # After the shorter list ends, it gives None, which is left out.
+    alternating = filter(None, chain.from_iterable(zip_longest(*names_of_gender)))
+    held_out = list(islice(alternating, num_test))
     training = [name for name in VOICES if name not in held_out]
     return tuple(training), tuple(sorted(held_out))
 
@@ -345,22 +355,22 @@ def _speak_language(
 ) -> dict[str, list[SpokenClip]]:
     """The clips of dev, test and train, also those without a sound.
 
-    Dev and test are spoken first: their pace tells how many clips have so many `hours`.
+    Dev and test are spoken first: their pace tells how many training clips are needed.
 
     Args:
         sets: the sentences of each set.
-        hours: of the training clips.
+        hours: of all training clips together.
     Raises DataError if no sentence of a set has a sound.
     """
     draw = partial(draw_sentences, seed=options.seed, lang=lang, snr_db=options.read_noise_range())
-    clips = {}
-    for name, num_rounds in (("dev", 1), ("test", options.test_repeats)):
-        num_clips = num_rounds * len(sets[name])
+    clips = dict[str, list[SpokenClip]]()
+    for name, num_repeats in (("dev", 1), ("test", options.test_repeats)):
+        num_clips = num_repeats * len(sets[name])
         requests = list(islice(draw(sets[name], test_voices), num_clips))
         clips[name] = list(maker.make(requests, f"{lang}: speak {name}"))
         espeak.check_sound(clips[name])
     audible = [clip for clip in clips["dev"] + clips["test"] if clip.duration_s is not None]
-    num_letters = sum(len(clip.request.sentence) for clip in audible)
+    num_letters = sum(len(clip.request.sentence) for clip in audible)  # not 0: there is a sound
     clips["train"] = espeak.speak_training(
         maker,
         draw(sets["train"], train_voices),
@@ -381,8 +391,8 @@ def draw_sentences(
 ) -> Iterator[ClipRequest]:
     """Every sentence once, then every sentence again by other voices, and so on, without end.
 
-    Draws depend on the sentence, not on its position: a longer list of sentences keeps the existing
-    clips.
+    The voice and all other properties depend on the sentence and the turn, not on the position of
+    the sentence. So the existing clips stay the same if sentences are added.
     """
     for turn in count():
         for sentence in sentences:
@@ -402,7 +412,7 @@ def draw_sentences(
                 noise=draw.choice(("white", "pink")),
                 snr_db=round(draw.uniform(*snr_db), 2),
                 noise_seed=draw.getrandbits(32),
-                # About as many speakers as clips, of two dozen voices.
+                # With another length of the vocal tract, a voice sounds like another speaker.
                 tract=round(draw.uniform(0.9, 1.1), 3),
             )
 
@@ -460,7 +470,7 @@ def _read_language(
     """
     language = Language(sentences.lang)
     language.rejected += sentences.rejected
-    silent: dict[str, SpokenClip] = {}  # one per sentence: every round requests it again
+    silent: dict[str, SpokenClip] = {}  # one per sentence, which each turn requests again
     for name in SPLITS:
         for clip in clips[name]:
             if clip.duration_s is None:
@@ -480,7 +490,10 @@ def _read_language(
 def _count_spoken(
     clips: Mapping[str, Sequence[SpokenClip]], sentences: Sentences
 ) -> dict[str, int]:
-    """The numbers of training sentences that are spoken and not spoken; logs a warning for these."""
+    """The numbers of training sentences that are spoken and not spoken.
+
+    A sentence that is not spoken is a warning.
+    """
     held_out = {clip.request.sentence for clip in (*clips["dev"], *clips["test"])}
     num_train = len(sentences.kept) - len(held_out)
     num_spoken = len({clip.request.sentence for clip in clips["train"]})

@@ -15,8 +15,8 @@ different texts are refused: then the columns of times were not found.
 
 Without names of columns a table or `key transcript` lines are read if their first line names an
 audio file; what was assumed is printed. JSON has one object per line, or one array or object of
-objects. Of lhotse give the supervisions, with the recordings beside them. Files may be compressed
-(.gz, .xz, .bz2).
+objects. Of manifests of lhotse, name that of the supervisions; that of the recordings has to be
+beside it. Files may be compressed (.gz, .xz, .bz2).
 """
 
 import json
@@ -54,11 +54,12 @@ from wenet_hs.tree.errors import DataError, list_names
 logger = logging.getLogger(__name__)
 
 _MAX_REPEATED = 0.1
-"""Share of the rows whose id another clip has too, or whose file another text; up to it these are
-mistakes.
+"""Share of the rows with a repeated id, or with one of several texts of a file.
+
+Up to this share they are mistakes. If there are more, the column means something else.
 """
 _NEMO_START = "offset"
-"""The name that NeMo gives the begin of a segment, which it omits where it is 0."""
+"""The column of starts in NeMo's manifests. NeMo leaves it out where the start is 0."""
 _NUM_SAMPLED = 100
 """Rows at the beginning that show whether times are seconds."""
 _MIN_DOUBTFUL_S = 30.0
@@ -115,7 +116,7 @@ class _Row:
 
     line: int
     cells: Mapping[str, Any]
-    """Name of the column → its content: a text, or of JSON any value."""
+    """Name of the column → the value of the cell: a text, or any value of JSON."""
     values: Mapping[str, str]
     """What a column contains, as in `COLUMNS` → text. Empty cells are left out."""
 
@@ -137,9 +138,12 @@ def read_entries(
 ) -> Iterator[Entry | Rejected]:
     """The rows of a table, in order. Which columns are used and not used is logged.
 
+    A row that cannot be used is rejected. All rows are read before the first one is given, because
+    some checks need them all.
+
     Args:
         finder: finds the audio, by which a table without names of columns is recognised; None: a
-            new one for the folder of --audio_dir.
+            new finder for the folder of --audio_dir.
     Raises DataError when the table cannot be read, lacks a column, or its times cannot be right;
         ConfigError for wrong --columns.
     """
@@ -232,8 +236,9 @@ def _read_table(path: Path, options: ColumnOptions, finder: MediaFinder) -> Tabl
 def _read_values(cells: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, str]:
     """Content → text of a row, without empty cells.
 
-    If a row has a duration but no `offset`, the start is 0, the default of NeMo's manifests. An
-    offset that is NaN is no such case: the row then has no start.
+    NeMo's manifests leave out a start of 0. So the start is 0 if the column of starts is `offset`,
+    its cell is absent, and the row has a duration but no end. A cell that is NaN is not absent: the
+    row then has no start.
     """
     texts = {content: _to_text(cells.get(name)) for content, name in columns.items()}
     values = {content: text for content, text in texts.items() if text}
@@ -262,19 +267,19 @@ def _list_audio_paths(written: str) -> tuple[str, str]:
 
 
 def _refuse_json_cells(row: _Row, columns: Mapping[str, str]) -> None:
-    """Raise ValueError if a cell that is used has a list or an object: it is no text or number."""
+    """Raise ValueError if a cell of a used column has a list or an object: no text or number."""
     for content, text in row.values.items():
         if _is_json(row.cells.get(columns[content])):
             raise ValueError(f"{columns[content]}: {text[:40]} is no text or number")
 
 
 def _is_json(value: Any) -> bool:
-    """Whether a value is a list or an object, or the text of one.
+    """Whether a value is a list or an object of JSON, or a text that is one.
 
     Label Studio writes segments as such texts into cells of CSV.
     """
     if isinstance(value, str) and re.match(r'\s*[\[{]\s*["\[{]', value):
-        with suppress(ValueError):
+        with suppress(ValueError):  # a text in brackets that is no JSON
             value = json.loads(value)
     return isinstance(value, list | dict)
 
@@ -303,9 +308,10 @@ def _read_times(
     start = seconds.get("start")
     end = seconds.get("end")
     duration = seconds.get("duration")
+    has_start = start is not None
     has_end = end is not None or duration is not None
-    if has_end != (start is not None):
-        missing = "start" if start is None else "end"
+    if has_start != has_end:
+        missing = "end" if has_start else "start"
         raise ValueError(
             f"times: the row has no {missing}; add it, or leave out all times for the whole file"
         )
@@ -330,7 +336,8 @@ def read_seconds(text: str) -> float:
 def _add_clock(text: str) -> float:
     """The seconds of a number, mm:ss or h:mm:ss.
 
-    Raises ValueError for another text, OverflowError for a number that is too large.
+    Raises ValueError for another text, for a negative clock, and for a clock with 60 seconds or
+    more; OverflowError for a number that is too large.
     """
     *hours_and_minutes, last = text.replace(",", ".").split(":")
     if len(hours_and_minutes) > 2:
@@ -339,19 +346,22 @@ def _add_clock(text: str) -> float:
     if not hours_and_minutes:
         return seconds
     if text.strip().startswith("-") or not 0.0 <= seconds < 60.0:
-        raise ValueError("no time of a clock")
-    minutes_first = enumerate(reversed(hours_and_minutes), start=1)
-    return sum((int(value) * 60**power for power, value in minutes_first), seconds)
+        raise ValueError("not a clock")
+    seconds_of_unit = 60  # of a minute, then of an hour
+    for value in reversed(hours_and_minutes):
+        seconds += int(value) * seconds_of_unit
+        seconds_of_unit *= 60
+    return seconds
 
 
 # ---- which columns are used
 
 
 def _choose_columns(path: Path, table: Table, options: ColumnOptions) -> _ChosenColumns:
-    """The columns that are used. They and the others are logged.
+    """The columns that are used. Both these and the unused ones are logged.
 
-    A column of ids is not used if many different clips have the same id. Raises as
-    `_find_table_columns` does.
+    A column of ids is not used if many clips share their id with another clip; this is logged too.
+    Raises as `_find_table_columns` does.
     """
     names = _find_table_columns(path, table, options)
     in_ms = [content for content in TIMES if is_in_milliseconds(names.get(content, ""))]
@@ -369,9 +379,11 @@ def _choose_columns(path: Path, table: Table, options: ColumnOptions) -> _Chosen
 def _find_table_columns(path: Path, table: Table, options: ColumnOptions) -> dict[str, str]:
     """Content → name of its column; see `find_columns`.
 
-    Raises DataError if a column is missing, ConfigError for wrong --columns. If a column is missing
-    in JSON of a transcription service, the error is about its lists of segments: it names the form,
-    or the columns that have such lists.
+    Raises DataError as `find_columns` does, and ConfigError for wrong --columns. In place of a
+    DataError of `find_columns`, two cases have an error of their own, because the transcripts of a
+    transcription service are in lists of segments:
+    1. The file is JSON in a form of such a service: the error names this form.
+    2. Cells of the first row have lists of segments: the error names their columns too.
     """
     try:
         return find_columns(path, table.header, options.columns)
@@ -439,9 +451,10 @@ def _report_unused(path: Path, unused: Sequence[str], known: Collection[str]) ->
 
 
 def _find_fault_of_ids(table: Table, columns: Mapping[str, str]) -> str | None:
-    """Why the column of ids names no clips: many clips have the same id. None: it names them.
+    """Why the ids of a table cannot be the names of clips; None: they can be, or there are none.
 
-    Clips differ in audio, times or channel. Ids may be those of sentences (FLEURS) or recordings.
+    They cannot if many clips have an id of another clip: then they may be the ids of sentences
+    (FLEURS) or recordings. Two rows are different clips if their audio, times or channels differ.
     """
     if "key" not in columns:
         return None
@@ -455,7 +468,8 @@ def _find_fault_of_ids(table: Table, columns: Mapping[str, str]) -> str | None:
         ids.append(row_id)
         clips.add((row_id, *(str(cells.get(name)) for name in columns_of_clip)))
     num_ids = len({*ids})
-    if len(clips) - num_ids <= _MAX_REPEATED * len(ids):
+    num_clips_with_repeated_id = len(clips) - num_ids  # the first clip of each id is not counted
+    if num_clips_with_repeated_id <= _MAX_REPEATED * len(ids):
         return None
     return f"{len(clips)} clips have {num_ids} different ids"
 
@@ -466,9 +480,9 @@ def _find_fault_of_ids(table: Table, columns: Mapping[str, str]) -> str | None:
 def _refuse_raw_samples(path: Path, rows: Sequence[_Row], finder: MediaFinder) -> None:
     """Raise DataError if the audio of all rows is raw samples, as KsponSpeech has them.
 
-    The first row with other audio ends the search. A few raw files are rejected later, row by row.
+    The first row with other audio ends the search: a few files of raw samples are rejected later,
+    row by row.
     """
-    first_name = ""
     for row in rows:
         written = row.values.get("audio", "")
         if Path(written).suffix.lower() not in RAW_SUFFIXES:
@@ -476,8 +490,8 @@ def _refuse_raw_samples(path: Path, rows: Sequence[_Row], finder: MediaFinder) -
         audio = finder.find(_list_audio_paths(written), path.parent)
         if isinstance(audio, Path) or not audio.startswith("unreadable"):
             return
-        first_name = first_name or Path(written).name
-    if first_name:
+    if rows:
+        first_name = Path(rows[0].values["audio"]).name
         raise DataError(path, f"no audio file, but {first_name}: {RAW_SAMPLES}", ADD_HEADER)
 
 
@@ -496,8 +510,9 @@ class _RecordingPart:
 def _refuse_other_unit(path: Path, rows: Sequence[_Row], finder: MediaFinder) -> None:
     """Raise DataError if times are read as seconds and seem to have a smaller unit.
 
-    Then segments are long, and most end after twice the duration of their audio. The audio is only
-    read for the first rows, and only if their segments are long.
+    They seem so if the median segment is long (`_MIN_DOUBTFUL_S`), and most segments end after
+    twice the duration of their audio. Only the first rows are tested, and their audio is opened
+    only if the segments are long.
     """
     parts = _read_parts(rows)
     if not parts or median(part.end - part.start for part in parts) < _MIN_DOUBTFUL_S:
@@ -506,6 +521,7 @@ def _refuse_other_unit(path: Path, rows: Sequence[_Row], finder: MediaFinder) ->
     example = ""
     for part in parts:
         duration = _find_duration(part.audio, path.parent, finder)
+        # Times up to twice the duration may only be wrong; milliseconds would be far beyond.
         if duration is not None and part.end > 2 * duration:
             num_outside += 1
             times = f"from {part.start:g} to {part.end:g} s"
@@ -546,16 +562,16 @@ def _find_duration(written: str, folder: Path, finder: MediaFinder) -> float | N
 
 
 def _find_doubtful_lines(path: Path, rows: Sequence[_Row], unused: Sequence[str]) -> set[int]:
-    """The lines of rows that give one whole file (and channel) different texts.
+    """The lines of rows for a whole file, or a whole channel of it, that has different texts.
 
-    Raises DataError if they are many: then there is a column of times that was not found. `unused`:
-    the names of the columns among which it may be.
+    Raises DataError if they are many: then the columns of times were probably not found. `unused`:
+    the names of the columns among which these may be.
     """
     whole_files = [row for row in rows if _is_whole_file(row)]
     texts_of_audio = defaultdict[tuple[str, str], set[str]](set)
     for row in whole_files:
-        texts_of_audio[_audio_and_channel(row)].add(row.values["text"])
-    doubtful = [row for row in whole_files if len(texts_of_audio[_audio_and_channel(row)]) > 1]
+        texts_of_audio[_make_audio_key(row)].add(row.values["text"])
+    doubtful = [row for row in whole_files if len(texts_of_audio[_make_audio_key(row)]) > 1]
     if len(doubtful) > _MAX_REPEATED * len(whole_files):
         raise _make_times_error(path, doubtful, unused)
     return {row.line for row in doubtful}
@@ -567,7 +583,7 @@ def _is_whole_file(row: _Row) -> bool:
     return "audio" in row.values and "text" in row.values and not has_times
 
 
-def _audio_and_channel(row: _Row) -> tuple[str, str]:
+def _make_audio_key(row: _Row) -> tuple[str, str]:
     return row.values["audio"], row.values.get("channel", "")
 
 
@@ -575,7 +591,7 @@ def _make_times_error(path: Path, doubtful: Sequence[_Row], unused: Sequence[str
     """The error for many rows without times. It names the columns that may have the times."""
     likely_times = _find_likely_times(doubtful, unused)
     if likely_times is None:
-        start, end = "…", "…"
+        start, end = "…", "…"  # the user puts the names there
         advice = "name the columns of times"
     else:
         start, end = likely_times
@@ -595,11 +611,11 @@ def _find_likely_times(rows: Sequence[_Row], names: Sequence[str]) -> tuple[str,
     first_rows = rows[:_MAX_ROWS_OF_TIMES]
     times_of_column = dict[str, list[float]]()
     for name in names:
-        if not has_other_unit(name):
-            with suppress(ValueError):  # a column with other texts than times
-                times_of_column[name] = [
-                    read_seconds(_to_text(row.cells.get(name))) for row in first_rows
-                ]
+        if has_other_unit(name):
+            continue
+        texts = [_to_text(row.cells.get(name)) for row in first_rows]
+        with suppress(ValueError):  # a column with other texts than times
+            times_of_column[name] = list(map(read_seconds, texts))
     for start_name, end_name in permutations(times_of_column, 2):
         starts = times_of_column[start_name]
         ends = times_of_column[end_name]
@@ -613,11 +629,16 @@ def _find_likely_times(rows: Sequence[_Row], names: Sequence[str]) -> tuple[str,
 
 
 def _follow_each_other(parts: Sequence[_RecordingPart]) -> bool:
-    """Whether all parts end after they begin, and most begin after the one before in their file."""
+    """Whether the parts may be segments that follow each other in their files.
+
+    All of them end after they begin. Of all pairs of neighbours in a file, more than half do not
+    overlap.
+    """
+    if not all(part.start < part.end for part in parts):
+        return False
     in_order = sorted(parts, key=lambda part: (part.audio, part.start, part.end))
     neighbours = [
         (part, following) for part, following in pairwise(in_order) if part.audio == following.audio
     ]
-    num_following = sum(part.end <= following.start for part, following in neighbours)
-    have_lengths = all(part.start < part.end for part in parts)
-    return have_lengths and num_following > len(neighbours) / 2
+    num_apart = sum(part.end <= following.start for part, following in neighbours)
+    return num_apart > len(neighbours) / 2

@@ -41,9 +41,9 @@ class TableRow(NamedTuple):
     """A row of a table."""
 
     line: int
-    """Where it begins in the file, from 1; of an array in JSON its number."""
+    """The line of the file in which it begins, from 1; in a JSON array, the number of the item."""
     cells: dict[str, Any] | str
-    """By name of the column, or a text: why the row cannot be read."""
+    """The cells by the names of the columns, or a text that says why the row cannot be read."""
 
 
 class Table(NamedTuple):
@@ -52,7 +52,7 @@ class Table(NamedTuple):
     form: str
     """What was detected, for the user."""
     header: Sequence[str]
-    """The names of the columns; none: the file has no row that can be read."""
+    """The names of the columns. It is empty if the file has no row that can be read."""
     rows: Sequence[TableRow]
 
 
@@ -64,11 +64,11 @@ def read_table_file(
     *,
     are_columns_chosen: bool = False,
 ) -> Table:
-    """The rows of a file.
+    """The rows of a file; no rows and no columns if the file is empty.
 
-    A first line that names an audio file, and has no two usual names of columns, is a row. (One
-    usual name may be a transcript.) The columns of such a table are named audio, text, and by their
-    numbers from 1.
+    The first line is usually the names of the columns. It is a row if it names an audio file and
+    has fewer than two usual names of columns; one such name may be a word that is spoken. Then the
+    columns are named audio and text, and the others by their numbers from 1.
 
     Args:
         encoding: None: UTF-8, or UTF-16 by its byte order mark.
@@ -76,14 +76,15 @@ def read_table_file(
         is_audio: whether a cell names an audio file.
         are_columns_chosen: whether the user named columns. Then a file with columns is a table,
             also if it looks like another form.
-    Raises DataError if the file has another form, one column, or several columns with one name, and
-        if it is not clear which column is the text.
+    Raises DataError if the file has another form, only one column, or two columns with the same
+        name, and if it has no names and not exactly one column can be the text. `decode_text` and
+        `join_recordings` raise for more reasons.
     """
     text, encoding = decode_text(path, encoding, _READER)
     if _is_json(path, text):
         check_form(path, text, _READER)
         return _read_json(path, text, encoding)
-    text = re.sub(r"\Asep=.(?=\r?\n)", "", text)  # a note for Excel
+    text = re.sub(r"\Asep=.(?=\r?\n)", "", text)  # a first line that tells Excel the delimiter
     if not text.strip():
         return Table("", [], [])
     delimited = split_text(text)
@@ -92,14 +93,16 @@ def read_table_file(
     first_cells = delimited.rows[0].cells if delimited else []
     has_names = len({*filter(is_name, first_cells)}) >= 2
     if not has_names:
-        for rows_of_form in filter(None, (delimited, split_keys(text))):
-            audio = _find_audio_cell(rows_of_form.rows[0].cells, is_name, is_audio)
+        # The first row may be divided by delimiters, or after a key.
+        divisions = [split_keys(text)] if delimited is None else [delimited, split_keys(text)]
+        for division in divisions:
+            audio = _find_audio_cell(division.rows[0].cells, is_name, is_audio)
             if audio is not None:
-                return _name_columns(path, rows_of_form, encoding, audio)
+                return _name_columns(path, division, encoding, audio)
     if delimited is None:
         found = f"found one column, {get_first_line(text)[:80]!r}"
         raise DataError(f"{path}:1", found, "separate columns by tabs, commas or semicolons")
-    header = [normalize_phones(name) for name in first_cells]
+    header = [normalize_phones(name) for name in first_cells]  # one form of Unicode
     _refuse_repeated_names(path, header)
     return Table(f"{delimited.form}, {encoding}", header, _name_cells(header, delimited.rows[1:]))
 
@@ -112,12 +115,14 @@ def decode_text(path: Path, encoding: str | None, reader: str) -> tuple[str, str
         reader: the command that reads the file, as in `Form.readers`.
     Raises DataError for a file that is no text or has another encoding, ConfigError for an encoding
         that Python does not know. If the file has a known form that the command does not read, the
-        line names the form, because another encoding would not help.
+        message names the form, because another encoding would not help.
     """
     content = read_bytes(path)
     is_given = encoding is not None
     if encoding is None:
-        encoding = "utf-16" if content[:2] in _BYTE_ORDER_MARKS else "utf-8-sig"
+        # Python's name of UTF-8 with or without a byte order mark is utf-8-sig.
+        encoding = "utf-16" if content.startswith(_BYTE_ORDER_MARKS) else "utf-8-sig"
+    name_for_user = encoding.removesuffix("-sig")
     try:
         text = content.decode(encoding).removeprefix("\ufeff")
     except LookupError as error:
@@ -126,7 +131,7 @@ def decode_text(path: Path, encoding: str | None, reader: str) -> tuple[str, str
     except UnicodeDecodeError as error:
         check_form(path, content, reader)
         line = content[: error.start].count(b"\n") + 1
-        found = f"not {encoding.removesuffix('-sig')}: byte {content[error.start]:#x}"
+        found = f"not {name_for_user}: byte {content[error.start]:#x}"
         remedy = "or name its encoding, such as --encoding cp1252"
         if is_given:
             remedy = "or try another --encoding"
@@ -138,7 +143,7 @@ def decode_text(path: Path, encoding: str | None, reader: str) -> tuple[str, str
             "has zero bytes",
             "if it is UTF-16 without a byte order mark, give --encoding utf-16-le",
         )
-    return text, encoding.removesuffix("-sig")
+    return text, name_for_user
 
 
 # ---- other forms
@@ -152,10 +157,13 @@ def _refuse_other_forms(
 ) -> None:
     """Raise DataError for a form that `prepare table` does not read.
 
-    Lists of audio files, STM, and segments of one recording look like tables without names of
-    columns. It is a table after all if it has a column of audio files and another one of text.
-    If it has just these two, and the text may be keys of the files, the error says what to write
-    into a table.
+    Some tables without names of columns look like such a form: like a list of audio files, STM, or
+    the segments of one recording. A text with a column of audio files and one that can be the
+    transcripts is not refused.
+
+    A text with two columns, of which the second is the audio, is refused if the first column seems
+    to have the keys of the files. Then the error says what to write if they are transcripts after
+    all. A file .scp is always a list of audio files.
     """
     form = find_form(path, text)
     if form is None or _READER in form.readers:
@@ -165,19 +173,20 @@ def _refuse_other_forms(
     if delimited is not None and audio is not None and path.suffix != ".scp":
         columns = _list_columns(delimited.rows)
         text_columns = _find_text_columns(columns, audio)
-        is_list_of_two = len(columns) == 2 and text_columns == [0]
-        may_be_keys = is_list_of_two and _are_keys(columns[0], columns[audio])
-        if text_columns and not may_be_keys:
-            return
+        is_only_first_text = len(columns) == 2 and text_columns == [0]
+        may_be_keys = is_only_first_text and _are_keys(columns[0], columns[audio])
         if may_be_keys:
             to_do += "; if column 1 is the text, write a first line with the names text and path"
+        elif text_columns:
+            return
     raise DataError(path, form.name, to_do)
 
 
 def _find_audio_file(delimited: DelimitedText, is_audio: Callable[[str], bool]) -> int | None:
-    """The index of the first cell of the first row that is an audio file of a table, or None.
+    """The index of the first cell of the first row that names an audio file, or None.
 
-    Between tabs its suffix is necessary: STM has tabs too, and begins with the name of a recording.
+    A cell between tabs must have the suffix of audio: lines of STM have tabs too, and begin with
+    the name of a recording without suffix.
     """
     for index, cell in enumerate(delimited.rows[0].cells):
         has_suffix = cell.strip().lower().endswith(ALL_SUFFIXES)
@@ -190,16 +199,19 @@ def _find_audio_file(delimited: DelimitedText, is_audio: Callable[[str], bool]) 
 def _are_keys(cells: Sequence[str], files: Sequence[str]) -> bool:
     """Whether cells are more likely to be the keys of files than what is spoken in them.
 
-    All keys are different. Most of them are the name of their file, or have `_`; or many differ from
-    others in digits only, as `rec1` and `rec2`.
+    Keys are all different, and one of these rules holds:
+    1. More than half of them are the name of their file, without suffix.
+    2. More than half of them have `_`.
+    3. Many differ from others only in signs that are no letters, as `rec1` and `rec2`: there are at
+       most half as many spellings without these signs.
     """
     if len({*cells}) < len(cells):
         return False
-    num_names = sum(Path(file).stem == cell for cell, file in zip(cells, files, strict=False))
-    num_joined = sum("_" in cell for cell in cells)
+    num_file_names = sum(Path(file).stem == cell for cell, file in zip(cells, files, strict=False))
+    num_with_underscore = sum("_" in cell for cell in cells)
     num_spellings = len({_keep_letters(cell) for cell in cells})
     half = len(cells) / 2
-    return num_names > half or num_joined > half or num_spellings <= half
+    return num_file_names > half or num_with_underscore > half or num_spellings <= half
 
 
 # ---- with names of the columns
@@ -220,7 +232,7 @@ def _name_cells(header: Sequence[str], rows: Sequence[NumberedRow]) -> list[Tabl
     """The rows with their cells by column, or with the reason why they cannot be read."""
     named = list[TableRow]()
     for line, cells in rows:
-        if not cells:
+        if not cells:  # the mark of a line that cannot be read
             fault = 'quotation mark: one is not closed, or has text after it; write "" for one in a cell'
             named.append(TableRow(line, fault))
         elif len(cells) != len(header):
@@ -286,9 +298,10 @@ def _list_columns(rows: Sequence[NumberedRow]) -> list[list[str]]:
 
 
 def _find_text_columns(columns: Sequence[Sequence[str]], audio: int) -> list[int]:
-    """The indices of the columns that can be transcripts, by the rules below, one after the other.
+    """The indices of the columns that can be transcripts.
 
-    `audio`: the index of the column of audio files. Columns without letters are no transcripts.
+    Candidates are all columns with letters, except that of the audio files, whose index is `audio`.
+    Then each rule in its turn may leave out some of the candidates that are left.
     """
     candidates = [
         index
@@ -326,29 +339,35 @@ def _are_spelt(cells: Sequence[str]) -> bool:
     """Whether more than half of the words have one letter. An empty cell counts as such a word."""
     are_short = list[bool]()
     for cell in cells:
-        are_short += [len(word) < 2 for word in cell.split() or [""]]
+        words = cell.split() or [""]
+        are_short += [len(word) < 2 for word in words]
     return mean(are_short) > 0.5
 
 
 def _prefer_normalised(columns: Sequence[Sequence[str]], candidates: Sequence[int]) -> list[int]:
-    """Rule: the last column, if all have the same letters; otherwise all candidates.
+    """Rule: the last candidate, if all have the same letters; otherwise all candidates.
 
     Example: LJSpeech has `Mo, lu!` and then the normalised form `mo lu`.
     """
     if not candidates:
         return []
     last = candidates[-1]
-    are_same = all(_have_same_letters(columns[index], columns[last]) for index in candidates)
-    return [last] if are_same else list(candidates)
+    have_same_text = all(_have_same_letters(columns[index], columns[last]) for index in candidates)
+    return [last] if have_same_text else list(candidates)
 
 
 def _have_same_letters(cells: Sequence[str], others: Sequence[str]) -> bool:
-    """Whether most cells have the same letters: in one column digits may be written as words."""
+    """Whether more than half of the pairs of cells have the same letters.
+
+    The others may differ: a number may be written in digits in one column, and in words in the
+    other one.
+    """
     pairs = zip(cells, others, strict=False)
     return mean(_keep_letters(cell) == _keep_letters(other) for cell, other in pairs) > 0.5
 
 
 def _keep_letters(text: str) -> str:
+    """The letters of a text in lower case, without spaces, digits and signs."""
     return "".join(filter(str.isalpha, text.casefold()))
 
 
@@ -370,11 +389,12 @@ def _read_json(path: Path, text: str, encoding: str) -> Table:
     form = "JSON Lines"
     rows = _read_json_lines(text)
     if _may_be_one_value(rows):
-        with suppress(RecursionError, ValueError):  # then it is JSON Lines with wrong lines
+        # A text that is not one value of JSON stays JSON Lines, with the faults of its lines.
+        with suppress(RecursionError, ValueError):
             rows = _read_json_value(text)
             form = "JSON"
     records = [row.cells for row in rows if isinstance(row.cells, dict)]
-    if join_recordings(path, records):
+    if join_recordings(path, records):  # it also changes the records
         form += ", supervisions of lhotse"
     names = dict[str, None]()  # a dict as a set that keeps the order
     for record in records:
@@ -394,7 +414,7 @@ def _read_json_lines(text: str) -> list[TableRow]:
 def _parse_object(line: str) -> dict[str, Any] | str:
     """The object of a line, or why there is none."""
     try:
-        value = json.loads(line, object_hook=_clean)
+        value = json.loads(line, object_hook=_clean_object)
     except (RecursionError, ValueError) as error:  # lists in lists in lists …
         return f"not JSON: {error}"
     return value if isinstance(value, dict) else _NO_OBJECT
@@ -403,15 +423,15 @@ def _parse_object(line: str) -> dict[str, Any] | str:
 def _may_be_one_value(rows: Sequence[TableRow]) -> bool:
     """Whether all lines together may be one array or object, and not one object per line.
 
-    So it is if the first line is no object, as `[`, or if there is only one line. But a single line
-    of a manifest of lhotse is an object of its own.
+    This is possible if the first line is no object, such as `[`. It is also possible if there is
+    only one line, unless that is the record of a manifest of lhotse.
     """
     if not rows:
         return False
-    first = rows[0].cells
-    if isinstance(first, str):
+    first_cells = rows[0].cells
+    if isinstance(first_cells, str):  # why the line is no object
         return True
-    return len(rows) == 1 and describe_manifest(first) is None
+    return len(rows) == 1 and describe_manifest(first_cells) is None
 
 
 def _read_json_value(text: str) -> list[TableRow]:
@@ -419,17 +439,18 @@ def _read_json_value(text: str) -> list[TableRow]:
 
     Raises ValueError or RecursionError if the text is not JSON.
     """
-    content = json.loads(text, object_hook=_clean)
+    content = json.loads(text, object_hook=_clean_object)
     rows = list[TableRow]()
     for number, record in enumerate(_list_records(content), start=1):
         rows.append(TableRow(number, record if isinstance(record, dict) else _NO_OBJECT))
     return rows
 
 
-def _clean(record: dict[str, Any]) -> Any:
-    """An object with names in one form of Unicode; of audio as Hugging Face writes it the path.
+def _clean_object(record: dict[str, Any]) -> Any:
+    """An object of JSON with names in one form of Unicode, or the path of an object that is audio.
 
-    Such audio has a `path`, and `bytes` or an `array` that are not read.
+    Hugging Face writes audio as an object with a `path` and with `bytes`, an `array` or a
+    `sampling_rate`, which are not read.
     """
     is_audio = "path" in record and len(record) > 1
     if is_audio and record.keys() <= {"path", "bytes", "array", "sampling_rate"}:
@@ -440,8 +461,11 @@ def _clean(record: dict[str, Any]) -> Any:
 def _list_records(content: Any) -> list[Any]:
     """The records of a value of JSON.
 
-    They are the items of an array, the objects of an object of records by id (SpeechBrain), or the
-    items of the only array in an object. Another object is itself the only record.
+    1. The items of an array.
+    2. The values of an object whose values are all objects (SpeechBrain). Each gets its name there
+       as `id`, unless it has an `id`.
+    3. The items of the only array of objects that is in an object.
+    4. Otherwise the value itself is the only record.
     """
     if isinstance(content, list):
         return content

@@ -118,8 +118,9 @@ def fits_pattern(value: str, pattern: str) -> bool:
 def check_choice(files: Sequence[AnnotationFile], selection: TierSelection, corpus: Path) -> None:
     """Refuse a selection of tiers that does not give each piece of speech once, with its text.
 
-    Raises DataError for the first of the cases below; `corpus` is the place that it names, where
-    the case is not about one file. Tiers of codes that the user named are only warned of.
+    Raises DataError for the first of the cases below. If the user named tiers that seem to have
+    numbers or names of sentences, there is only a warning. `corpus`: the place that an error names
+    if it is not about one file.
     """
     _refuse_unknown_patterns(files, selection, corpus)
     for file in files:
@@ -132,7 +133,7 @@ def check_choice(files: Sequence[AnnotationFile], selection: TierSelection, corp
 def _refuse_unknown_patterns(
     files: Sequence[AnnotationFile], selection: TierSelection, corpus: Path
 ) -> None:
-    """Raise DataError if no tier of any file fits one of the patterns, as after a typing error."""
+    """Raise DataError for patterns that no tier of any file fits, perhaps after a typing error."""
     tiers = [tier for file in files for tier in file.tiers]
     unknown = selection.find_unknown(tiers)
     if unknown:
@@ -144,7 +145,7 @@ def _refuse_unknown_patterns(
 
 
 def _refuse_dependent_tiers(file: AnnotationFile, selection: TierSelection) -> None:
-    """Raise DataError if one wanted tier depends on another wanted one, so the speech is the same.
+    """Raise DataError if a wanted tier depends on another wanted tier: both have the same speech.
 
     Example: --tier "text words", where the words are below the text.
     """
@@ -196,7 +197,9 @@ def _refuse_several_tiers(files: Sequence[AnnotationFile], selection: TierSelect
     names_by_participant = defaultdict[str, set[str]](set)
     for file in files:
         for tier in selection.find_wanted(file).values():
-            names = names_by_participant[tier.participant if selection.participants else ""]
+            # Without --participant, all tiers are compared as if they were of one person.
+            participant = tier.participant if selection.participants else ""
+            names = names_by_participant[participant]
             if tier.spans:
                 names.add(tier.name)
     for names in names_by_participant.values():

@@ -59,6 +59,7 @@ class TierOptions(RecordingOptions):
     """What names the speaker. Each form has an option for it, with its own choices."""
 
     def __post_init__(self) -> None:
+        """Raise ValueError for a pause that is not longer than 0 s, or NaN."""
         super().__post_init__()
         if self.join_intervals is not None and not self.join_intervals > 0:
             raise ValueError(
@@ -84,7 +85,7 @@ def prepare_tier_files(
         read: reads one file, or raises DataError.
         selection: the tiers that the user wants.
     Raises DataError if no file can be read or too many cannot, and if it is not clear which tiers
-        have the transcripts. The line names the tiers that exist.
+        have the transcripts. The message names the tiers that exist.
     """
     files, unreadable = _read_files(options.corpus, suffix, read, options.max_rejected)
     check_choice(files, selection, options.corpus)
@@ -93,9 +94,9 @@ def prepare_tier_files(
     logger.info("tiers used: %s", describe_tiers(used))
     logger.info("tiers not used: %s", describe_tiers(unused))
     are_words_or_phones = options.unit == "phone" or options.join_intervals is not None
-    if not are_words_or_phones:  # these are few and recur, as codes do
+    if not are_words_or_phones:  # words and phones recur too, and would be taken for codes
         report_codes(files, used)
-    if options.speaker_from in ("participant", "none"):
+    if options.speaker_from in ("participant", "none"):  # only participants can be the speakers
         _report_unnamed_participants(used)
     joined = _join_intervals(used, options)
     without_annotations = list(_reject_unused_files(files, used, options.corpus))
@@ -144,7 +145,7 @@ def _find_annotation_files(corpus: Path, suffix: str) -> list[Path]:
     """The files with the suffix, in any case: the file itself, or those in a folder at any depth.
 
     Raises DataError if there is none. If other files there have a known form of annotations, the
-    line names the first of these and its form.
+    message names the first of these and its form.
     """
     all_files = [corpus] if corpus.is_file() else list(find_files(corpus))
     paths = [path for path in all_files if path.suffix.lower() == suffix.lower()]
@@ -179,7 +180,12 @@ def _refuse_no_annotations(
     selection: TierSelection,
     corpus: Path,
 ) -> None:
-    """Raise DataError if the tiers that are used have no annotations. It names those of `files`."""
+    """Raise DataError if the tiers that are used have no annotations.
+
+    Args:
+        files: with all tiers, which the message names.
+        used: the same files with only the tiers that are used.
+    """
     if any(map(_has_annotations, used)):
         return
     flags = selection.list_flags()
@@ -194,7 +200,7 @@ def _has_annotations(file: AnnotationFile) -> bool:
 
 
 def _report_unnamed_participants(used: Sequence[AnnotationFile]) -> None:
-    """State that speakers are unknown, if several tiers with annotations name no participant."""
+    """Log that speakers are unknown, if several used tiers with annotations name no participant."""
     unnamed_tiers = set[str]()
     for file in used:
         unnamed_tiers |= {tier.name for tier in file.tiers if tier.spans and not tier.participant}
@@ -212,12 +218,11 @@ def _join_intervals(used: Sequence[AnnotationFile], options: TierOptions) -> lis
     See `join_tiers`, which also logs what it joined.
     """
     spans_of_tiers = [tier.spans for file in used for tier in file.tiers]
-    joined_spans = iter(
-        join_tiers(spans_of_tiers, options.join_intervals, options.unit, options.pauses)
-    )
+    joined = join_tiers(spans_of_tiers, options.join_intervals, options.unit, options.pauses)
+    next_spans = iter(joined)  # one item per tier, in the order of files and tiers
     joined_files = list[AnnotationFile]()
     for file in used:
-        tiers = [replace(tier, spans=next(joined_spans)) for tier in file.tiers]
+        tiers = [replace(tier, spans=next(next_spans)) for tier in file.tiers]
         joined_files.append(replace(file, tiers=tiers))
     return joined_files
 
@@ -256,7 +261,8 @@ def _make_entries(
     one warning.
     """
     finder = options.make_finder()
-    # All files first: whether a recording is the right one depends on what the other files name.
+    # The audio of all files is found first: whether a recording is the right one for a file also
+    # depends on the recordings that the other files name.
     found_audio = [finder.find(file.media, file.path.parent) for file in files]
     speaker_of_file = name_speakers(
         (file.path for file in files), options.corpus, options.speaker_from
@@ -296,9 +302,13 @@ class _MatchedAudio:
 def _match_audio(file: AnnotationFile, audio: Path | str, finder: MediaFinder) -> _MatchedAudio:
     """The recording of an annotation file, if its audio was found and fits.
 
-    `audio`: what `finder` gave for the file's media, a path or the reason why there is none.
-    The fault is that reason, a link with another offset, doubt about which recording is meant, or a
-    length that fits neither the times of a TextGrid nor their part of a recording.
+    `audio`: what `finder` gave for the media of the file: a path, or the reason why there is none.
+    The fault is the first of these:
+    1. That reason.
+    2. The file also links to this recording with another offset.
+    3. It is doubtful which recording is meant.
+    4. The TextGrid begins after 0, and the audio is neither the recording up to the end of the
+       TextGrid nor the part that the TextGrid covers, by its length.
     """
     if isinstance(audio, str):
         return _MatchedAudio(None, fault=audio, advice=_NAME_FOLDER)
@@ -306,7 +316,7 @@ def _match_audio(file: AnnotationFile, audio: Path | str, finder: MediaFinder) -
     if fault is not None:
         return _MatchedAudio(None, fault=fault, advice=_NAME_FOLDER)
     begin, end = file.extent
-    if not begin:  # the times count from the beginning of the audio
+    if not begin:  # 0: the times count from the beginning of the audio
         return _MatchedAudio(audio)
     with suppress(AudioError):  # audio that cannot be read is stated by the check of the clips
         shift = find_shift(begin, end, read_duration(audio))
@@ -327,7 +337,7 @@ def _make_entry(
 ) -> Entry | Rejected:
     """An annotation of a tier as an entry, or rejected if it has no audio or no times.
 
-    Without text it is rejected too, but not as a fault. `name`: of the file, for messages.
+    If a rejected annotation has no text, this is no fault. `name`: of the file, for messages.
     """
     start, end, text = span
     time = "" if start is None else f", {start:.3f} s"

@@ -19,9 +19,9 @@ from wenet_hs.tree.errors import list_names
 logger = logging.getLogger(__name__)
 
 _MAX_QUESTION_MARKS = 3
-"""An annotation of so many question marks or fewer is a sign of its annotator.
+"""Question marks that an annotator may write for words that are not understood.
 
-Longer ones are letters that were lost in another encoding.
+If an annotation consists of more, these are letters that were lost in another encoding.
 """
 _MAX_LISTED = 8
 """Texts or characters that one line of a report names."""
@@ -36,7 +36,7 @@ class LeftOutTexts:
     ignored: Counter[str] = field(default_factory=Counter)
     """Labels of annotations that are marked as not to be used."""
     signs: Counter[str] = field(default_factory=Counter)
-    """Annotations of signs that normalisation removes."""
+    """Annotations that consist only of signs, which normalisation removes."""
     inside: Counter[str] = field(default_factory=Counter)
     """Pauses that were written inside a transcript."""
     korean: KoreanMarks = field(default_factory=KoreanMarks)
@@ -81,12 +81,14 @@ class TranscriptReader:
         """The text to train with, or why the transcript cannot be used.
 
         It cannot be used if it is a pause, marked as not to be used, or empty; if its letters were
-        lost in another encoding; or if normalisation leaves nothing of it.
+        lost in another encoding; or if normalisation leaves nothing of it. The last two are faults.
+        Pauses, marks and removed characters are counted in `left_out`.
 
         Args:
             lang: code of its language, which decides how the text is normalised.
             is_part: whether the audio is a part of a recording. Then a transcript of signs only is
-                no fault: annotators write them for what is no speech, such as laughter.
+                no fault: annotators write them for what is no speech, such as laughter. It is
+                counted as a whole, and otherwise by its characters.
         """
         label = text.strip()
         if self.pause_labels.is_pause(text):
@@ -116,7 +118,7 @@ class TranscriptReader:
     def _remove_marks(self, text: str, lang: str) -> str:
         """The text without pauses and Korean marks; counts what was removed.
 
-        Without normalisation, and between phones, it stays as it is: the user asked for that.
+        Transcripts of phones, and those of a user who wants no normalisation, stay as they are.
         """
         if self.has_phones or not self.should_normalize:
             return text
@@ -164,6 +166,7 @@ def report_left_out(left_out: LeftOutTexts) -> None:
         ("removed from the transcripts as letters of noise in Korean", left_out.korean.noises),
     ):
         if counts:
+            # The quoted text is cut to 40 characters.
             texts = [f"{text!r:.40} ({num})" for text, num in counts.most_common()]
             logger.info("%s: %s", what, list_names(texts, most=_MAX_LISTED))
     _report_removed(left_out.punctuation)

@@ -55,7 +55,7 @@ class UclaOptions(AudioOptions):
     )
 
     def __post_init__(self) -> None:
-        """Raises ValueError for shares out of range, and languages that are test and dev too."""
+        """Raises ValueError for shares out of range, and for a language that is in test and dev."""
         super().__post_init__()
         if not 0.0 < self.dev_fraction < 1.0:
             raise ValueError(
@@ -74,8 +74,8 @@ class UclaOptions(AudioOptions):
 def prepare(options: UclaOptions) -> dict[str, Any]:
     """Write the lists of the corpus. Returns the content of `stats.json`.
 
-    Test languages are in no other set, and dev languages neither. Raises DataError when the folder
-    contains another corpus, no test language, or not all dev languages.
+    Test languages are in no other set, and neither are dev languages. Raises DataError when the
+    folder contains another corpus, no test language, or not all dev languages.
     """
     folders = _find_languages(options.corpus)
     absent_test_langs = _check_langs(options, folders)
@@ -89,7 +89,7 @@ def prepare(options: UclaOptions) -> dict[str, Any]:
                 utterances.append(row)
     checker = options.make_checker()
     usable, unusable = checker.check(utterances, "clips")
-    splits = _split(usable, options)
+    splits = _split_sets(usable, options)
     return write_corpus(
         options.out,
         splits,
@@ -125,9 +125,9 @@ def _find_languages(corpus: Path) -> dict[str, Path]:
 
 
 def _check_langs(options: UclaOptions, folders: Mapping[str, Path]) -> list[str]:
-    """The test languages that the corpus lacks; logs a warning if it lacks some.
+    """The test languages that the corpus lacks; they get a warning.
 
-    Raises DataError if it lacks all of them or a dev language.
+    Raises DataError if it lacks all test languages, or any dev language.
     """
     unknown = [lang for lang in options.dev_langs if lang not in folders]
     if unknown:
@@ -150,7 +150,8 @@ def _read_language(
 ) -> Iterator[Utterance | Rejected]:
     """The utterances of one `text.txt`, and the lines that cannot be used; empty lines are skipped.
 
-    `used_keys`: of the utterances of other languages; a line with such a key is a repetition too.
+    A line is rejected if it is no UTF-8, has a key that was used before, no phones, or no audio.
+    `used_keys`: the keys of the utterances of other languages.
     """
     lines = read_bytes(folder / "text.txt").removeprefix(b"\xef\xbb\xbf").split(b"\n")
     keys = set(used_keys)
@@ -191,11 +192,12 @@ def _find_audio(name: str, candidates: Sequence[Path]) -> Path | None:
     return next(filter(Path.is_file, candidates), None)
 
 
-def _split(usable: Sequence[Utterance], options: UclaOptions) -> dict[str, list[Utterance]]:
+def _split_sets(usable: Sequence[Utterance], options: UclaOptions) -> dict[str, list[Utterance]]:
     """The three sets; each in the order of the keys.
 
-    Test: all of the test languages. Dev: all of the dev languages, or a random share of the others.
-    Train: a random share of the rest. Each share has at least one utterance.
+    Test: all of the test languages. Dev: all of the dev languages, or if there are none a random
+    share of the other utterances. Train: a random share of the rest. A share has at least one
+    utterance.
     """
     test = [utterance for utterance in usable if utterance.lang in options.test_langs]
     others = shuffled((u for u in usable if u.lang not in options.test_langs), options.seed, "dev")
@@ -228,6 +230,7 @@ def _describe_phones(splits: Mapping[str, Sequence[Utterance]]) -> dict[str, Any
 
 
 def _count_phones(utterances: Iterable[Utterance]) -> Counter[str]:
+    """How often each phone occurs."""
     counts = Counter[str]()
     for utterance in utterances:
         counts.update(utterance.txt.split())

@@ -15,25 +15,30 @@ from typing import Literal
 from wenet_hs.manifest.file_forms import find_segment_column
 
 _MIN_SHARE = 1 / 3
-"""Share of the lines of a transcript with times that have one."""
+"""In a transcript with times, at least this share of the lines has a time."""
 _MIN_SHARE_OF_NUMBERS = 0.9
-"""The same if all times are plain numbers."""
+"""This share is necessary if all times are plain numbers."""
 _MIN_LINES = 2
-"""Lines with a time that a transcript has at least, unless one of them is sufficient."""
+"""In a transcript with times, at least so many lines have a time, unless one line is sufficient."""
 _MIN_INCREASING = 0.8
-"""Share of the times that are not before the time above. Several tiers may each begin at 0."""
+"""At least this share of the times is not before the time above. Each of several tiers may begin
+at 0.
+"""
 _MIN_SHARE_OF_STEPS = 0.8
-"""Share of the numbers of a list, or of verses, that follow the number above."""
+"""In a list, or in verses, at least this share of the numbers follows the number above."""
 _MAX_COLUMNS = 20
-"""Columns of a line that are searched for a time."""
+"""Only so many columns of a line are searched for a time."""
 _MAX_CHARACTERS = 200
-"""Of a line or a column, that are searched at its beginning; and of a line, at its end."""
+"""Only so many characters are searched: from the beginning of a line or column, and at the end of a
+line.
+"""
 _TOLERANCE_S = 1.0
-"""How much a time may be after the end of the audio, and still count as within it."""
+"""A time that is after the end of the audio by at most this counts as within the audio."""
 
 _EXACT = r"(?:\d+:\d{2}(?::\d{2}){1,2}(?:[.,;]\d{1,3})?|\d+:\d{2}[.,]\d{1,3})"
 """A clock that is no time of day: h:mm:ss, h:mm:ss:ff (frames), or with parts of a second."""
 _CLOCK = rf"(?:{_EXACT}|\d+:\d{{2}})"
+"""A clock, also one that may be a time of day: 0:02."""
 _SPELLED = (
     r"(?:(?:\d+ ?h ?)?\d+ ?m(?:in)? ?\d+(?:[.,]\d+)? ?s(?:ecs?)?(?!\w)"
     r"|\d+ ?['’′] ?\d{1,2}(?:[.,]\d+)? ?(?:['’′]{2}|[\"”″]))"
@@ -42,7 +47,7 @@ _SPELLED = (
 _DOTTED = r"(?:\d{2}\.[0-5]\d\.[0-5]\d(?![.\w]))"
 """hh.mm.ss. It may be a date, so it counts only within the audio."""
 _SECONDS = r"(?:\d+\.\d+|\d+,\d{1,2}|\d+,\d+(?=[\s;]+\d+,\d+))"
-"""Decimals, but not 1,200, which is a number with a comma for thousands unless another follows."""
+"""Seconds with decimals. 1,200 is a number with a comma for thousands, unless another one follows."""
 _SHORT_NAME = r".{1,40}?"
 """The name of a speaker."""
 _BETWEEN = r"(?:[^\w\n]+|\s+to\s+)"
@@ -51,13 +56,16 @@ _ITEM = r"(?:\d+[.)]\s+)?"
 """The number of an item of a list: `1) `."""
 _START = r"(?:start|begin|from|onset)\w*"
 _END = r"(?:end|stop|to|offset)\w*"
+"""Words that name the begin and the end of a segment."""
 _EQUALS = r"[\"']?\s*[=:]\s*[\"']?"
 """Between a name and its value, with or without quotation marks: `start=`, `"start": "`."""
 _HAS_TIME = re.compile(
     r"\d[:.,;]\s*\d|\d ?['’′]|\d\s*[-–]\s*\d|\d ?(?:h|m(?:in)?) ?\d|\d ?s(?:ecs?)?(?!\w)"
     r"|\d\s+\d|\[\d|[=:]\s*[\"']?\d"
 )
-"""What a line needs to match any pattern; a fast test, because most lines of text lack it."""
+"""What each line with a time contains. This is tested first, because it is fast and most lines of
+text do not contain it.
+"""
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,9 @@ class _Pattern:
     """How a line, or one of its columns, begins if it has a time."""
 
     regex: re.Pattern[str]
-    """Its group `time` is the first time of the line, `end` a second one that is a whole number."""
+    """Its group `time` is the first time of the line. A group `end` is the second of two whole
+    numbers.
+    """
     is_certain: bool = False
     """Whether no time of day and no number of a text is written so."""
     is_number: bool = False
@@ -160,9 +170,9 @@ class TimedLine:
     time: str
     """The first time of the line, as it is written."""
     end: int | None
-    """Of a line with two whole numbers: the second one."""
+    """The second number if the line has two whole numbers; None: it has not."""
     pattern: _Pattern
-    """The pattern that the line matches, where that pattern is used."""
+    """The pattern by which the time was found."""
 
     @property
     def is_sufficient(self) -> bool:
@@ -189,7 +199,7 @@ def find_unknown_times(
     """
     if _has_columns_of_times([line.text for line in lines]):
         return lines[0]
-    timed = list(_find_timed_lines(lines))  # with times after the end of the audio
+    timed = list(_find_timed_lines(lines))  # also those with times after the end of the audio
     if not _are_times(timed, len(lines)):
         return None
     if all(line.pattern.is_certain for line in timed):
@@ -207,6 +217,7 @@ def _has_columns_of_times(lines: Sequence[str]) -> bool:
     """
     if len(lines) < 2:
         return False
+    # None: spaces are the delimiter.
     delimiter = next((sign for sign in "\t;," if sign in lines[0]), None)
     names = lines[0].split(delimiter)
     if delimiter is None and not all(map(find_segment_column, names)):
@@ -231,7 +242,7 @@ def _has_time_in_column(row: Sequence[str], column: int) -> bool:
 
 
 def _find_timed_lines(lines: Sequence[TextLine]) -> Iterator[TimedLine]:
-    """The lines that match a pattern, in order. The duration of the audio is not considered."""
+    """The lines with a time by one of the patterns, in order. The audio is not considered."""
     for index, line in enumerate(lines):
         if _HAS_TIME.search(line.text) is None:
             continue
@@ -252,11 +263,13 @@ def _may_apply(pattern: _Pattern, index: int, num_lines: int) -> bool:
 
 def _find_time(line: TextLine, patterns: Sequence[_Pattern]) -> TimedLine | None:
     """The line with its time, by the first pattern that matches; None: it has no time."""
-    all_parts = _list_parts(line.text)
+    parts = _list_parts(line.text)
+    beginning = parts[:1]
     for pattern in patterns:
-        # A column of text may be a time of day, so these patterns see the begin of the line only.
-        parts = all_parts[:1] if pattern.suffices == "beside text" else all_parts
-        match = next(filter(None, map(pattern.regex.match, parts)), None)
+        # A column of a text may be a time of day, so these patterns are not tried in columns.
+        searched_parts = beginning if pattern.suffices == "beside text" else parts
+        matches = map(pattern.regex.match, searched_parts)
+        match = next(filter(None, matches), None)  # the first one
         if match is None:
             continue
         end_text = match.groupdict().get("end")
@@ -267,30 +280,34 @@ def _find_time(line: TextLine, patterns: Sequence[_Pattern]) -> TimedLine | None
 
 
 def _are_begin_and_end(first: int, second: int) -> bool:
-    """Whether two whole numbers can be begin and end: not if they count, as 1 2 in a list do."""
+    """Whether two whole numbers can be begin and end: the second is larger by at least 2.
+
+    Otherwise they may count something, as 1 2 in a list.
+    """
     return first + 1 < second
 
 
 def _list_parts(line: str) -> list[str]:
-    """The parts of a line in which a time may stand first.
+    """The parts of a line at whose beginning the patterns are tried, the beginning of the line first.
 
-    They are the beginning of the line, what follows each of its first tabs, and of a long line the
-    last words, of which a pattern may ask for the end. No part is longer than `_MAX_CHARACTERS`.
+    The others are what follows each of its first tabs and, if the line is long, its last words, for
+    patterns of a time at the end. No part is longer than `_MAX_CHARACTERS`.
     """
     tabs = islice(re.finditer("\t", line), _MAX_COLUMNS)
     starts = [0, *(tab.end() for tab in tabs)]
     parts = [line[start : start + _MAX_CHARACTERS] for start in starts]
     if len(line) > _MAX_CHARACTERS:
-        last_words = line[-_MAX_CHARACTERS:].partition(" ")[2]  # the first of these may be cut
+        last_words = line[-_MAX_CHARACTERS:].partition(" ")[2]  # the first word may be cut
         parts.append(last_words)
     return parts
 
 
 def _are_times(timed: Sequence[TimedLine], num_lines: int) -> bool:
-    """Whether the lines with times are enough, and their times mostly increase.
+    """Whether the lines that seem to have times show that the transcript has times.
 
-    One line that is sufficient is enough. Otherwise their share of the `num_lines` of the
-    transcript counts, and numbers of a list or of verses are no times.
+    One line with a sufficient pattern shows it. Otherwise a sufficient share of the `num_lines` of
+    the transcript must have times. These must mostly increase, and must not be the numbers of a
+    list or of verses.
     """
     if any(line.is_sufficient for line in timed):
         return True
@@ -302,25 +319,29 @@ def _are_times(timed: Sequence[TimedLine], num_lines: int) -> bool:
 
 
 def _do_increase(timed: Sequence[TimedLine]) -> bool:
-    """Whether most times are not before the one above, and they are not all equal."""
+    """Whether most times are not before the one above, and some time is after the first one."""
     num_increasing = sum(_is_after(line, previous) for previous, line in pairwise(timed))
-    if num_increasing < _MIN_INCREASING * (len(timed) - 1):
+    num_pairs = len(timed) - 1
+    if num_increasing < _MIN_INCREASING * num_pairs:
         return False
     seconds = [line.seconds for line in timed]
     return max(seconds) > seconds[0]
 
 
 def _is_after(line: TimedLine, previous: TimedLine) -> bool:
-    """Whether a line does not begin before the previous one ends, or begins if no end is known."""
+    """Whether a line begins when the previous one ends, or later.
+
+    If the end of the previous line is not known, its begin counts instead.
+    """
     if previous.end is not None:
         return previous.end <= line.seconds
     return previous.seconds <= line.seconds
 
 
 def _are_list_numbers(timed: Sequence[TimedLine]) -> bool:
-    """Whether numbers are those of a list, such as 1.1 and 1.2, or of verses: 3:10 and 3:11.
+    """Whether the numbers are those of a list, such as 1.1 and 1.2, or of verses: 3:10 and 3:11.
 
-    Then most follow the number above. Lines with a certain time or with two numbers are no items.
+    They are if most follow the number above, and no line has a certain time or two whole numbers.
     """
     if any(line.pattern.is_certain or line.end is not None for line in timed):
         return False
@@ -331,11 +352,13 @@ def _are_list_numbers(timed: Sequence[TimedLine]) -> bool:
 def _is_next_number(number: str, previous: str) -> bool:
     """Whether a number follows another one in a list: 3:11 after 3:10, and 2.1 after 1.4.
 
-    The last part is the item, those before are the chapter. No chapter is 0, as times are: 0:05.
+    The last part of a number is the item, and the parts before it are the chapter. A number that
+    begins with a chapter 0 is a time, such as 0:05.
     """
     *chapter, item = map(int, re.findall(r"\d+", number))
     *previous_chapter, previous_item = map(int, re.findall(r"\d+", previous))
-    if previous_chapter[:1] == [0]:
+    is_previous_a_time = bool(previous_chapter) and previous_chapter[0] == 0
+    if is_previous_a_time:
         return False
     if chapter == previous_chapter:
         return item == previous_item + 1
@@ -344,14 +367,15 @@ def _is_next_number(number: str, previous: str) -> bool:
 
 
 def _to_seconds(time: str) -> float:
-    """The seconds of a number, of mm:ss or of h:mm:ss, also with units (1m02s) or as hh.mm.ss.
+    """The seconds of a time as one of the patterns found it.
 
-    Of h:mm:ss:ff the frames are left out. `time` is as one of the patterns found it.
+    It is a number of seconds, mm:ss, h:mm:ss, h:mm:ss:ff (frames are left out), a clock with units
+    such as 1m02s, or hh.mm.ss.
     """
     if re.fullmatch(_DOTTED, time):
         time = time.replace(".", ":")
     if re.fullmatch(_SPELLED, time):
-        time = ":".join(re.findall(r"\d+(?:[.,]\d+)?", time))
+        time = ":".join(re.findall(r"\d+(?:[.,]\d+)?", time))  # its numbers as a clock
     *hours_and_minutes, seconds = re.sub("[,;]", ".", time).split(":")[:3]
     minutes = 0
     for value in hours_and_minutes:

@@ -40,6 +40,12 @@ is used and counted: encoders of MP3 declare some milliseconds too many.
 """
 MAX_HOURS = 24
 """Longer audio is not read."""
+_MIN_RATE = 1_000
+_MAX_RATE = 1_000_000
+"""The lowest and the highest plausible sample rate, in Hz."""
+_MAX_CHANNELS = 64
+_UNKNOWN_LENGTH = 2**62
+"""libsndfile states at least so many samples if it does not know the length."""
 _BLOCK_SAMPLES = 1 << 22
 """Samples decoded per call (16 MiB).
 
@@ -89,7 +95,8 @@ class ClipError(AudioError):
     def __init__(self, key: str, wav: str, reason: str, remedy: str) -> None:
         """The error of the utterance `key`, whose audio is `wav`; see `WenetHsError`."""
         super().__init__(f"utterance {key}: {wav}", reason, remedy)
-        self.args = (key, wav, reason, remedy)  # with which another process makes it again
+        # pickle makes the error again from these arguments, in another process.
+        self.args = (key, wav, reason, remedy)
         self.clip = BadClip(key=key, wav=wav, reason=reason)
 
 
@@ -157,11 +164,11 @@ def read_audio_file(
     end: float | None = None,
     channel: int | None = None,
 ) -> tuple[Samples, int, float]:
-    """Like `read_audio`, but at the file's own rate.
+    """The mono samples of a source at its own rate; `read_audio` describes the arguments.
 
-    Returns: mono samples (n,); the rate in Hz; and the seconds that the file lacks of the length in
-        its header, see `accept_missing_audio`.
-    Raises: AudioError.
+    Returns: samples (n,); the rate in Hz; and the seconds that the file lacks of the length in its
+        header, see `accept_missing_audio`.
+    Raises: AudioError, as `read_audio`; also for a segment or a channel that the audio lacks.
     """
     with _open_audio(source) as audio:
         file = audio.file
@@ -177,7 +184,7 @@ def read_audio_file(
             waveform = _read_mono(file, num_wanted, channel)
         except soundfile.LibsndfileError as error:
             raise _make_damaged_error(error) from error
-        missing_s = audio.missing_s
+        missing_s = audio.missing_s  # by the bytes of the file; decoding may find less
         if len(waveform) < num_wanted:  # the file ends earlier than its header declares
             # Without a sample it is not known how much is present before the segment.
             present_s = (first + len(waveform)) / rate if len(waveform) else 0.0
@@ -189,8 +196,9 @@ def read_audio_file(
 def iterate_blocks(source: str | Path) -> Iterator[tuple[Samples, int]]:
     """The samples (n, C) of all channels in blocks of a minute, each with the rate in Hz.
 
-    Of a file that is shorter than its header declares, the samples that are present are returned.
-    Raises AudioError.
+    If decoding ends before the declared length, the blocks end there, without an error.
+    Raises AudioError for a file that cannot be opened or decoded, or whose size in bytes shows that
+    it is cut off.
     """
     with _open_audio(source) as audio:
         rate: int = audio.file.samplerate
@@ -325,6 +333,7 @@ def _open_audio(source: str | Path | bytes) -> Iterator[_OpenAudio]:
             raise SourceError(f"cannot be read ({error.strerror})", is_of_file=False) from error
         with opened as file:
             _check_header(file, name)
+            # A decoder counts only samples in the bytes that are present.
             present_s = num_samples / file.samplerate
             declared_s = present_s * sizes.declared_over_present
             missing_s = accept_missing_audio(present_s, declared_s)
@@ -368,11 +377,11 @@ def _check_header(file: Any, name: str) -> None:
 
     Raises: SourceError; TooLongError with the name of the source.
     """
-    if not 1_000 <= file.samplerate <= 1_000_000:
+    if not _MIN_RATE <= file.samplerate <= _MAX_RATE:
         raise SourceError(f"declares a sample rate of {file.samplerate} Hz")
-    if file.channels > 64:
-        raise SourceError(f"declares {file.channels} channels, more than 64")
-    if file.frames >= 2**62:
+    if file.channels > _MAX_CHANNELS:
+        raise SourceError(f"declares {file.channels} channels, more than {_MAX_CHANNELS}")
+    if file.frames >= _UNKNOWN_LENGTH:
         raise SourceError("no length in its header, as after writing to a pipe", CONVERT)
     if file.frames > MAX_HOURS * 3600 * file.samplerate:
         hours = file.frames / file.samplerate / 3600
@@ -414,8 +423,8 @@ def _read_mono(file: Any, num_samples: int, channel: int | None) -> Samples:
     earlier samples, and the clip would seem complete.
     """
     if file.channels == 1:
-        channel = 0
-    block_size = max(1, _BLOCK_SAMPLES // file.channels)
+        channel = 0  # the mean of one channel is that channel
+    block_size = _BLOCK_SAMPLES // file.channels
     blocks: list[Samples] = []
     num_left = num_samples
     while num_left > 0:
@@ -443,8 +452,9 @@ def mix_channels(samples: Samples) -> Samples:
     Channels cancel each other if one of them is wired inversely.
     """
     mean = samples.mean(axis=1)
-    energies = np.einsum("nc,nc->c", samples, samples)
-    is_cancelled = mean @ mean < _CANCELLED * energies.max()
+    mean_energy = mean @ mean
+    energies = np.einsum("nc,nc->c", samples, samples)  # (C,) sums of squares
+    is_cancelled = mean_energy < _CANCELLED * energies.max()
     return samples[:, energies.argmax()] if is_cancelled else mean
 
 

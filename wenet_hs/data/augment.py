@@ -40,6 +40,7 @@ def draw_masks(
     """
     keep_T = torch.ones(num_frames, dtype=torch.bool)
     keep_F = torch.ones(num_bins, dtype=torch.bool)
+    # Each band has an equal part of the share; without bands (num_t_mask 0) the number is not used.
     max_t_by_share = int(conf.max_t_share * num_frames / max(1, conf.num_t_mask))
     max_t = min(conf.max_t, max_t_by_share)
     max_f = min(conf.max_f, num_bins)
@@ -79,6 +80,7 @@ def speed_perturb(waveform: Tensor, factor: float) -> Tensor:
     if factor == 1.0:
         return waveform
     num_samples = round(len(waveform) / factor)
+    # Only the ratio of the rates matters: 1 / factor as many samples, played at the same rate.
     changed = resample(waveform, from_rate=factor, to_rate=1.0)[:num_samples]
     num_missing = num_samples - len(changed)  # soxr may round the length down
     return torch.nn.functional.pad(changed, (0, num_missing))
@@ -131,6 +133,7 @@ class Distortions:
         self._rate = conf.resample_conf.resample_rate
         self._reverb = RecordingList(conf.reverb_conf) if conf.reverb_conf else None
         self._noise = RecordingList(conf.noise_conf) if conf.noise_conf else None
+        # The lowest and the highest ratio of speech to noise; without noise they are not used.
         self._snr_db = conf.noise_conf.snr_db if conf.noise_conf else (0.0, 0.0)
 
     def apply(self, wave: Tensor, generator: Callable[[str], torch.Generator]) -> Tensor:
@@ -224,7 +227,8 @@ def add_noise(speech: Tensor, noise: Tensor, snr_db: float) -> Tensor:
 def reverberate(speech: Tensor, response: Tensor) -> Tensor:
     """Speech convolved with a room impulse response, with the length and power of the speech.
 
-    The peak of the response is at time 0, so the speech is not delayed.
+    The peak of the response is at time 0, so the speech is not delayed. Silent speech becomes
+    zeros.
 
     speech: (N,); response: (M,), not silent. Returns: (N,) float32.
     """

@@ -118,7 +118,11 @@ class Batch:
 
 
 def collate(examples: Sequence[Example]) -> Batch:
-    """A batch of examples in their order, padded to the longest of them."""
+    """A batch of examples in their order, padded to the longest of them.
+
+    All examples have features, or all have waveforms with masks. The lengths of the batch are those
+    in frames, for waveforms too.
+    """
     lengths = [len(example.features) for example in examples]
     masks = [example.masks for example in examples if example.masks is not None]
     wave_masks: Masks | None = None
@@ -167,13 +171,15 @@ class BatchPlan(list[list[int]]):
         if not 0 <= rank < world_size:
             raise ValueError(f"share: rank {rank} of {world_size}")
         positions = np.arange(start, len(self))
-        num_missing = -len(positions) % world_size
+        num_missing = -len(positions) % world_size  # up to the next multiple of world_size
         if num_missing:
-            shortest = np.argsort(-self._length_ranks)[:num_missing]
+            shortest_first = np.argsort(-self._length_ranks)
+            shortest = shortest_first[:num_missing]
             # resize: of a plan with fewer batches some are repeated more than once.
             positions = np.append(positions, np.resize(shortest, num_missing))
-        own = positions[rank::world_size]
-        return BatchPlan([self[position] for position in own.tolist()], self._length_ranks[own])
+        of_rank = positions[rank::world_size]
+        batches = [self[position] for position in of_rank.tolist()]
+        return BatchPlan(batches, self._length_ranks[of_rank])
 
 
 def plan_epoch(
@@ -212,14 +218,20 @@ def plan_epoch(
     batches = _cut_into_batches(longest_first, lengths, batch_conf)
     if items is not None:
         batches = [items[batch].tolist() for batch in batches]
-    positions = np.arange(len(batches))
+    # The position in `batches`, where the longest are first, of each batch of the plan.
+    length_ranks = np.arange(len(batches))
     if shuffle:
-        positions = generator.permutation(len(batches))
-    return BatchPlan([batches[position] for position in positions.tolist()], positions)
+        length_ranks = generator.permutation(len(batches))
+    return BatchPlan([batches[place] for place in length_ranks.tolist()], length_ranks)
 
 
 def _cut_into_batches(order: Indices, lengths: Indices, conf: BatchConf) -> list[list[int]]:
-    """Batches of utterances in an order by falling length. lengths: (N,), by their indices."""
+    """Batches of utterances by the kind of batches in `conf`.
+
+    Args:
+        order: (N,) the indices of the utterances, by falling length.
+        lengths: (N,) the length of each utterance, by its index.
+    """
     match conf.batch_type:
         case "static":
             return _cut_equal(order, conf.batch_size)
@@ -294,25 +306,29 @@ class Quarantine:
         self._known_keys = {line.partition("\t")[0] for line in lines if line}
 
     def record(self, clips: Iterable[BadClip]) -> None:
-        """Record the clips that are not recorded yet.
+        """Append the clips to the file that are not in it yet.
 
-        Warnings name the first _NUM_NAMED clips of the run; the later ones are only in the file.
+        A clip is known by its key as it is in the file, without tabs and line ends. Warnings name
+        the first _NUM_NAMED clips of the run; the later ones are only in the file.
         """
-        new = {clip.key: clip for clip in clips if one_field(clip.key) not in self._known_keys}
-        if not new:
+        new_clips = {
+            clip.key: clip for clip in clips if one_field(clip.key) not in self._known_keys
+        }
+        if not new_clips:
             return
-        lines = ["\t".join(_fields_of(clip)) + "\n" for clip in new.values()]
+        lines = ["\t".join(_fields_of(clip)) + "\n" for clip in new_clips.values()]
         with self.path.open("ab") as file:
-            header = b"" if file.tell() else _HEADER
+            is_empty = file.tell() == 0
+            header = _HEADER if is_empty else b""
             file.write(header + "".join(lines).encode("utf-8"))
-        for number, clip in enumerate(new.values(), start=len(self._known_keys) + 1):
+        for number, clip in enumerate(new_clips.values(), start=len(self._known_keys) + 1):
             if number > _NUM_NAMED:
                 break
             logger.warning("utterance %s: %s: %s; it is skipped", *_fields_of(clip))
             if number == _NUM_NAMED:
                 message = "%s lists these %d clips and all further ones that cannot be read"
                 logger.warning(message, self.path, number)
-        self._known_keys.update(map(one_field, new))
+        self._known_keys.update(map(one_field, new_clips))
 
     def record_batches(self, batches: Iterable[Batch], counts: Counter[str]) -> Iterator[Batch]:
         """The same batches, whose bad clips are recorded when a batch is taken.

@@ -155,8 +155,9 @@ def _read_record(path: Path) -> CmvnFile:
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         key = "".join(f"{part}: " for part in fault["loc"])
+        # pydantic names its class, which a user does not know, where JSON has no section.
         expected = fault["msg"].removesuffix(" or instance of CmvnFile")
-        found = repr(fault["input"])[:40]
+        found = repr(fault["input"])[:40]  # one line of a message
         raise DataError(path, f"{key}{expected}, found {found}", _REMEDY) from error
     except (ValueError, RecursionError) as error:
         raise DataError(path, f"not JSON ({error})", _REMEDY) from error

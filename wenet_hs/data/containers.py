@@ -38,7 +38,10 @@ _REFUSED_VARIANTS = (
     ("BW64", rb"BW64.{4}WAVE"),
 )
 """Variants of formats of libsndfile that it does not or not always read: how their files begin."""
-_HEADER_SIZE = len(LFS_POINTER)  # bytes; those of an RF64, AIFF or AU with its size are fewer
+_HEADER_SIZE = len(LFS_POINTER)
+"""Bytes that are read of a header: enough for a pointer of Git LFS, and for the size of an RF64,
+AIFF or AU file.
+"""
 _FIRST_CHUNK = 12  # byte of a wav at which its first chunk begins, after RIFF, a size and WAVE
 _CHUNK_HEADER_SIZE = 8  # bytes of the name and the size before the content of a chunk
 _WAV_EXTENSIBLE = 0xFFFE
@@ -60,7 +63,8 @@ class SourceError(Exception):
         *,
         is_of_file: bool = True,
     ) -> None:
-        """
+        """Make the error of a source.
+
         Args:
             reason: what is wrong, without the name of the source.
             remedy: what the user can do.
@@ -165,21 +169,22 @@ def parse_wav_format(content: bytes) -> WavFormat:
     """The fields of a chunk `fmt `, of which the bytes after name and size are given.
 
     Bytes that are missing at the end count as 0. Of an extensible WAV the codec is that of its
-    extension.
+    extension, which begins at byte 24.
     """
 
-    def number(first: int, size: int) -> int:
+    def read_number(first: int, size: int) -> int:
+        """The number in `size` bytes from the byte `first` on."""
         return int.from_bytes(content[first : first + size], "little")
 
-    codec = number(0, 2)
+    codec = read_number(0, size=2)
     if codec == _WAV_EXTENSIBLE:
-        codec = number(24, 2)
+        codec = read_number(24, size=2)
     return WavFormat(
         codec=codec,
-        channels=number(2, 2),
-        rate=number(4, 4),
-        byte_rate=number(8, 4),
-        frame_size=number(12, 2),
+        channels=read_number(2, size=2),
+        rate=read_number(4, size=4),
+        byte_rate=read_number(8, size=4),
+        frame_size=read_number(12, size=2),
     )
 
 
@@ -253,11 +258,15 @@ def compare_sizes(source: str | Path | bytes) -> SizeComparison:
             )
         if _is_wav(header):
             return _compare_wav_sizes(file, total_size)
-        return SizeComparison(declared_over_present=max(1.0, _declared_size(header) / total_size))
+        # Less than 1, also for a size that is not declared (0): the file is not cut off.
+        declared_over_present = _declared_size(header) / total_size
+        return SizeComparison(declared_over_present=max(1.0, declared_over_present))
 
 
 def _compare_wav_sizes(file: BinaryIO, total_size: int) -> SizeComparison:
-    """Compare the size of the samples of a wav with its bytes; right if it has no samples.
+    """Compare the size that a wav declares for its samples with the bytes that are present.
+
+    Without a chunk `data`, which would have the samples, nothing is compared.
 
     Raises SourceError if another wav follows the samples.
     """
@@ -290,7 +299,9 @@ def _compare_samples_size(
     if rest_size < 0:
         if is_unknown_size(samples.size):
             return SizeComparison()
+        # At least one byte, so that a file that ends with its header has a ratio too.
         return SizeComparison(declared_over_present=samples.size / max(present_size, 1))
+    # A declared size of 0 is one of an unknown size, whatever follows.
     is_short_rest = samples.size > 0 and rest_size <= _MAX_REST_S * byte_rate
     if is_short_rest or _are_chunks(file, samples.begin + samples.size, total_size):
         return SizeComparison()
@@ -309,12 +320,12 @@ def _are_chunks(file: BinaryIO, position: int, total_size: int) -> bool:
     if beginning[:3] in (b"ID3", b"TAG", b"APE"):
         return True
     for chunk in _iterate_chunks(file, position):
-        if chunk.begin > total_size:
+        if chunk.begin > total_size:  # all bytes were chunks
             return True
         # A zero byte may be before the name: the padding of a chunk of odd size.
         if not re.fullmatch(rb"\0?[A-Za-z][A-Za-z0-9_ ]{2,3}", chunk.name):
             return False
-    return False
+    return False  # more than _MAX_CHUNKS
 
 
 def is_unknown_size(size: int) -> bool:
@@ -363,9 +374,9 @@ class StreamEnd:
 
 
 def find_stream_end(source: str | Path | bytes) -> StreamEnd:
-    """Read a whole MP3 or Ogg file for its end. Raises OSError.
+    """What libsndfile does not know of an MP3 or Ogg file, which is read as a whole for it.
 
-    A file that did not change since an earlier call is not read again.
+    Raises OSError. A file that did not change since an earlier call is not read again.
     """
     if isinstance(source, bytes):
         return _find_stream_end(source)
@@ -427,7 +438,7 @@ def _find_mp3_end(data: bytes) -> StreamEnd:
     position = 0
     num_samples = 0
     is_stated = False
-    while position + 4 <= len(data):
+    while position + 4 <= len(data):  # the header of a frame has four bytes
         if data.startswith(b"ID3", position):  # also between joined files
             position += _id3_length(data[position : position + 10])
             continue
@@ -438,7 +449,8 @@ def _find_mp3_end(data: bytes) -> StreamEnd:
                 break
             continue
         is_first = num_samples == 0
-        if is_first and re.search(rb"Xing|Info|VBRI", data[position : position + 64]):
+        frame_begin = data[position : position + 64]  # these marks stand near its beginning
+        if is_first and re.search(rb"Xing|Info|VBRI", frame_begin):
             is_stated = True
         else:
             num_samples += frame.num_samples
@@ -453,6 +465,7 @@ def _find_mp3_frame(data: bytes, position: int) -> MpegHeader | None:
         return None
     end = position + frame.frame_size
     following = data[end : end + 2]
-    is_end_or_tag = len(following) < 2 or following in (b"ID", b"TA", b"AP")
-    is_followed = is_end_or_tag or (following[0] == 0xFF and following[1] >= 0xE0)
-    return frame if is_followed else None
+    if len(following) < 2 or following in (b"ID", b"TA", b"AP"):  # the end; ID3, TAG, APE
+        return frame
+    is_frame_next = following[0] == 0xFF and following[1] >= 0xE0  # eleven bits of 1
+    return frame if is_frame_next else None

@@ -182,7 +182,7 @@ class SpeechDataset:
         max_share = self._conf.max_unknown_units
         if num_unknown <= max_share * num_units:
             return
-        units = list_names([repr(unit) for unit, _ in self.unknown.most_common()], " ")
+        units = list_names([repr(unit) for unit, _ in self.unknown.most_common()], separator=" ")
         found = f"{num_unknown} of {num_units} units are not in units.txt ({units})"
         limit = f"dataset_conf.max_unknown_units, now {max_share:g}"
         raise DataError("--train_data", found, f"give the table of these data, or raise {limit}")
@@ -227,11 +227,14 @@ class SpeechDataset:
         Versions of URLs of single clips are not asked for: a million requests may be needed.
         """
         clips = []
+        sources = set[str]()
         for row in self._rows.tolist():
-            u = self._table[row]
-            clips.append((u.key, u.wav, u.start, u.end, u.channel))
+            utterance = self._table[row]
+            segment = (utterance.start, utterance.end, utterance.channel)
+            clips.append((utterance.key, utterance.wav, *segment))
+            sources.add(utterance.wav)
         files = set[str]()
-        for wav in {wav for _, wav, *_ in clips}:
+        for wav in sources:
             member = MEMBER.fullmatch(wav)
             if member is not None:
                 files.add(member[1])  # the shard, a path or URL
@@ -253,12 +256,12 @@ class SpeechDataset:
     def sample_targets(self, limit: int) -> tuple[list[list[int]], list[int]]:
         """Unit ids and encoder frames of up to `limit` utterances, evenly spaced in the list.
 
-        Only utterances that CTC can align, and whose transcript is not empty.
+        Utterances that CTC cannot align, or whose transcript is empty, are left out.
         """
         num_frames = self._encoder_frames(self._frontend.count_frames(self.durations))
         can_align = (num_frames >= self._frames_needed) & (self._frames_needed > 0)
         usable = np.flatnonzero(can_align)
-        step = max(1, math.ceil(len(usable) / limit))
+        step = max(1, math.ceil(len(usable) / limit))  # 1 also if there are none
         chosen = usable[::step]
         texts = self._table.columns["txt"]
         targets = [self._tokenizer.encode(texts[row]) for row in self._rows[chosen].tolist()]
@@ -279,8 +282,8 @@ class SpeechDataset:
         """The batch at a position of a plan.
 
         Clips that cannot be read are not in it, but in its `quarantined`. If all its clips are bad,
-        the next readable item replaces them. If `max_bad_clips` is 0, the first bad clip is an
-        error.
+        one item replaces them: the first one after the last of them, by number, that can be read.
+        If `max_bad_clips` is 0, the first bad clip is an error.
 
         Raises: ClipError; DataError if all items, or MAX_REPLACEMENTS in a row, are bad.
         """
@@ -318,7 +321,10 @@ class SpeechDataset:
             bad_clips.append(error.clip)
 
     def make_example(self, item: int, epoch: int) -> Example:
-        """The example of an item in an epoch: features, masks and target.
+        """The example of an item in an epoch.
+
+        It has features that are masked already. With `features_on: device` it has the waveform
+        instead, and the masks for its features. Without SpecAugment no value is masked.
 
         item: index + copy * len, where `index` is that of an utterance, 0…len-1. All copies are of
             this utterance, with different augmentation.
@@ -357,7 +363,10 @@ class SpeechDataset:
     def _load_features(
         self, utterance: Utterance, item: int, epoch: int, speed: float
     ) -> tuple[Tensor, bool]:
-        """`_compute_features`, or the same from the cache; what is computed is put there."""
+        """The features of an item: from the cache, or computed and put into it if they are absent.
+
+        Without a cache they are always computed. Returns: see `_compute_features`.
+        """
         if self.cache is None:
             return self._compute_features(utterance, item, epoch, speed)
         index = item % len(self)
@@ -374,7 +383,7 @@ class SpeechDataset:
     ) -> tuple[Tensor, bool]:
         """The features (T, F) of an item before masking, and whether its clip is incomplete.
 
-        With `features_on: device` the waveform (N,) instead of features.
+        With `features_on: device` it returns the waveform (N,) instead of features.
 
         Features for the cache have the dither of epoch 0, so that a cache that is filled after a
         resume contains the same values.
@@ -394,7 +403,7 @@ class SpeechDataset:
         return self._worker_frontend.compute(waveform, generator), bool(incomplete)
 
     def _find_durations(self) -> tuple[NDArray[np.float64], dict[int, str]]:
-        """The duration of each utterance of the table, of the list or else of its audio header.
+        """The duration of each utterance of the table: the list states it, or its audio header.
 
         Returns: (N,) seconds, 0 where the header cannot be read; and row → reason of those.
         Raises: DataError if these are more than the share `max_bad_clips` of the list.

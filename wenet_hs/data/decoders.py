@@ -74,21 +74,29 @@ def open_decoder(content: str | Path | bytes, samples_begin: int | None = None) 
     end = containers.StreamEnd()
     if file.format in ("MP3", "OGG"):
         end = containers.find_stream_end(content)
-    num_unread = end.num_samples - file.frames
-    if num_unread > _MAX_MP3_DELAY:
-        read_s = file.frames / file.samplerate
-        whole_s = end.num_samples / file.samplerate
-        found = f"{read_s:.2f} of {whole_s:.2f} s can be read"
-        fault = f"joined files, or a variable bit rate without a header: {found}"
+    fault = _describe_unread(file, end)
+    if fault is not None:
         return _open_media(content, fault)
-    if end.fault:
-        return _open_media(content, end.fault)
     if samples_begin is not None:
         file = _open_samples(file, content, samples_begin)
     # libsndfile guesses the length of an MP3 whose first frame does not state it.
     is_length_guessed = end.num_samples > 0 and not end.is_stated
     num_samples = min(file.frames, end.num_samples) if is_length_guessed else file.frames
     return file, num_samples
+
+
+def _describe_unread(file: soundfile.SoundFile, end: containers.StreamEnd) -> str | None:
+    """What libsndfile does not read of a file that it has opened; None: it reads all of it.
+
+    This is a part of an MP3, or a fault of an Ogg file that `StreamEnd.fault` describes.
+    """
+    num_unread = end.num_samples - file.frames  # negative unless the file is an MP3
+    if num_unread > _MAX_MP3_DELAY:
+        read_s = file.frames / file.samplerate
+        whole_s = end.num_samples / file.samplerate
+        found = f"{read_s:.2f} of {whole_s:.2f} s can be read"
+        return f"joined files, or a variable bit rate without a header: {found}"
+    return end.fault
 
 
 def _open_media(content: str | Path | bytes, fault: str) -> tuple["MediaFile", int]:
@@ -204,6 +212,7 @@ class MediaFile:
     """
 
     format = "FFmpeg"
+    """Instead of libsndfile's name of a format; it is none of those."""
 
     def __init__(self, content: str | Path | bytes, fault: str) -> None:
         """Open a file, or its bytes, and find its length.
@@ -239,7 +248,10 @@ class MediaFile:
         self._rest = np.empty((0, self.channels), np.float32)  # decoded, but not returned yet
 
     def read(self, num_samples: int, **_: object) -> Samples:
-        """The next samples (n, C) in [-1, 1]; fewer at the end."""
+        """The next samples (n, C) in [-1, 1] as float32; fewer at the end.
+
+        Other arguments of `SoundFile.read` are ignored: callers ask for this type and shape.
+        """
         blocks = [self._rest]
         num_decoded = len(self._rest)
         while num_decoded < num_samples:
@@ -270,6 +282,7 @@ def _probe(content: str | Path | bytes) -> _Sound:
             origin_s=(file.start_time or 0) / 1_000_000,  # FFmpeg has microseconds
             has_times=_has_times(file, stream),
         )
+        # PyAV counts the duration in units of time_base; None: the header does not state it.
         duration_s = stream.duration * stream.time_base if stream.duration else 0
         num_stated = round(duration_s * sound.rate)
         if num_stated and _is_length_stated(file, stream, sound):
@@ -286,13 +299,14 @@ def _probe(content: str | Path | bytes) -> _Sound:
 def _has_times(file: Any, stream: Any) -> bool:
     """Whether the frames of a file have times that can be used to jump to a sample.
 
-    Not those of a format without times. Not those of a compressed wav or AU: after a jump in it,
-    FFmpeg would decode other samples.
+    Formats without times have none. The times of a compressed wav or AU cannot be used: after a
+    jump in it, FFmpeg would decode other samples.
     """
     name = _format_name(file)
+    if name in _WITHOUT_TIMES:
+        return False
     is_plain = stream.codec_context.name.startswith("pcm_")
-    needs_plain_samples = name in _WITH_PLAIN_SAMPLES
-    return name not in _WITHOUT_TIMES and (is_plain or not needs_plain_samples)
+    return is_plain or name not in _WITH_PLAIN_SAMPLES
 
 
 def _is_length_stated(file: Any, stream: Any, sound: _Sound) -> bool:
@@ -333,6 +347,7 @@ def _open_stream(content: str | Path | bytes) -> Iterator[tuple[Any, Any]]:
                 raise SourceError("no sound: a video without an audio stream")
             stream = file.streams.audio[0]
             if _format_name(file) in _WITH_CHECKSUMS:
+                # Compare the checksums, and fail at the first error instead of hiding it.
                 stream.codec_context.options = {"err_detect": "crccheck+bitstream+buffer+explode"}
             yield file, stream
     except av.error.DecoderNotFoundError as error:
@@ -354,9 +369,9 @@ def _decode(
 ) -> Generator[Samples]:
     """The samples (n, C) from the sample `first` on, in [-1, 1], with silence for missing frames.
 
-    If `first` is not near the beginning of the file, it jumps there. If this fails before a sample
-    was returned, all samples from the beginning of the file are decoded, and those before `first`
-    are dropped. `can_jump`: false to do this at once.
+    If `first` is not near the beginning of the file, decoding begins shortly before it, by a jump
+    in the file. If this fails before a sample was returned, all samples from the beginning of the
+    file are decoded, and those before `first` are dropped. `can_jump`: False to do this at once.
 
     Raises SourceError, OSError.
     """
@@ -377,7 +392,7 @@ def _decode(
                 block = np.concatenate(parts_CN, axis=1).T
                 begin = _find_begin(frame, sound, end)
                 if is_jump and end is None and begin > first:
-                    raise SourceError("the jump went too far")
+                    raise SourceError("the jump went too far")  # caught below
                 end = begin + len(block)
                 while next_sample < begin:
                     num_silent = min(begin - next_sample, _SILENCE_SAMPLES)

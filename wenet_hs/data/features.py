@@ -32,7 +32,7 @@ def utterance_features(
 ) -> Tensor:
     """The features (T, F) of an utterance, without dither.
 
-    incomplete: see `read_utterance`.
+    incomplete: the list to which `read_utterance` appends the key of a clip that lacks some audio.
 
     Raises: ClipError naming the utterance and the file.
     """
@@ -112,7 +112,7 @@ class FeatureCache:
         length = int(self._lengths_NS[index, column])
         if length == 0:
             return None
-        is_incomplete = length < 0  # see __init__
+        is_incomplete = length < 0  # how `put` marks it
         _memory_barrier()
         start = int(self._starts_NS[index, column])
         frames_TF = self._frames[start : start + abs(length)]
@@ -123,12 +123,13 @@ class FeatureCache:
     def put(
         self, index: int, column: int, features_TF: Tensor, *, key: str, is_incomplete: bool
     ) -> None:
-        """Keep the features of an utterance (`key`) in a slot.
+        """Keep the features (T, F) of an utterance (`key`) in a slot.
 
-        Those longer than `max_frames_NS` are not kept, and the first such utterance is logged.
+        Features longer than the slot are not kept; a warning names the first such utterance.
+        Features without frames are not kept either.
         """
         length = len(features_TF)
-        if length == 0:
+        if length == 0:  # such a length marks an empty slot
             return
         max_length = int(self._max_frames_NS[index, column])
         if length > max_length:
@@ -139,7 +140,8 @@ class FeatureCache:
         frames_TF[:] = features_TF.numpy()
         self._checksums_NS[index, column] = crc32(frames_TF.data)
         _memory_barrier()
-        self._lengths_NS[index, column] = -length if is_incomplete else length  # see __init__
+        # The sign marks an incomplete clip. The length is written last: the slot is then complete.
+        self._lengths_NS[index, column] = -length if is_incomplete else length
 
     def _warn_about_length(self, key: str, length: int, max_length: int) -> None:
         """Warn that an utterance is too long to be kept; only once in all processes.
@@ -157,10 +159,10 @@ class FeatureCache:
 
 
 def _memory_barrier() -> None:
-    """Order the accesses to features and length: all before this call come first.
+    """Complete what was read and written before this call, before anything that comes after it.
 
-    On ARM another process may otherwise see the length before the features. Python has no call for
-    it, but to lock is one.
+    Without it, another process may see the length of a slot before its features, on processors such
+    as ARM. Python has no function for this, but locking does it.
     """
     with threading.Lock():
         pass
@@ -178,7 +180,7 @@ def _reserve(path: Path, num_bytes: int, setting: str) -> None:
     try:
         with incomplete.open("wb") as file:
             if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(file.fileno(), 0, max(1, num_bytes))
+                os.posix_fallocate(file.fileno(), 0, max(1, num_bytes))  # it refuses 0 bytes
             else:  # macOS
                 file.truncate(num_bytes)
         os.link(incomplete, path)

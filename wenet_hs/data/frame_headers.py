@@ -65,14 +65,15 @@ def parse_mpeg_header(header: bytes) -> MpegHeader | None:
     """
     first, second, third = header
     has_sync = first == 0xFF and second >= 0xE0  # eleven bits of 1
-    version = second >> 3 & 3
-    layer = _LAYERS.get(second >> 1 & 3)
-    kbits_index = third >> 4
-    rate_index = third >> 2 & 3
-    padding = third >> 1 & 1  # bytes
+    version = second >> 3 & 3  # ID, 2 bits
+    layer = _LAYERS.get(second >> 1 & 3)  # layer, 2 bits
+    kbits_index = third >> 4  # bitrate_index, 4 bits
+    rate_index = third >> 2 & 3  # sampling_frequency, 2 bits
+    padding = third >> 1 & 1  # padding_bit: bytes
     if not has_sync or version not in _RATE_DIVISORS or layer is None:
         return None
-    if rate_index == len(_MPEG_1_RATES):
+    is_reserved_rate = rate_index == len(_MPEG_1_RATES)
+    if is_reserved_rate:
         return None
     kbits = _MPEG_1_KBITS[layer][kbits_index]
     if version != _MPEG_1:
@@ -82,7 +83,8 @@ def parse_mpeg_header(header: bytes) -> MpegHeader | None:
     has_half_frames = layer == 3 and version != _MPEG_1
     num_samples = 576 if has_half_frames else 1152
     rate = _MPEG_1_RATES[rate_index] // _RATE_DIVISORS[version]
-    size = num_samples // 8 * 1000 * kbits // rate + padding
+    bits_per_second = 1000 * kbits
+    size = num_samples // 8 * bits_per_second // rate + padding  # 8 bits per byte
     return MpegHeader(layer=layer, frame_size=size, num_samples=num_samples)
 
 
@@ -139,8 +141,9 @@ def ac3_frame_size(header: bytes) -> int:
     kbits = _AC3_KBITS[size_index // 2]
     num_words = kbits * 1000 * _AC3_SAMPLES // (16 * rate)  # of 16 bits
     # At 44,100 Hz frames of two sizes alternate; an odd index is the longer one.
-    has_padding = rate == 44_100 and size_index % 2 == 1
-    return 2 * (num_words + has_padding)
+    if rate == 44_100 and size_index % 2 == 1:
+        num_words += 1
+    return 2 * num_words
 
 
 def _eac3_frame_size(header: bytes) -> int:

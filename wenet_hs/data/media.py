@@ -57,7 +57,7 @@ def walk_files(root: Path) -> Iterator[tuple[Path, Path, list[str]]]:
     visited = set[str]()
     for folder, subfolders, files in os.walk(root, followlinks=True, onerror=_warn_about_folder):
         real_folder = os.path.realpath(folder)
-        if real_folder in visited:  # a link to a folder above
+        if real_folder in visited:  # a link to a folder above, or to one that was visited already
             subfolders.clear()
             continue
         visited.add(real_folder)
@@ -234,7 +234,7 @@ class MediaFinder:
         for candidate in _with_suffixes(Path(path.name), suffixes):
             files, num_common = _find_most_alike(index, candidate.name, path)
             beside_annotations = [file for file in files if file.parent == request.folder]
-            if beside_annotations:  # these are preferred, as in ELAN
+            if beside_annotations:  # these are preferred, as in ELAN, and believed without doubt
                 files = beside_annotations
                 num_common = _AT_WRITTEN_PATH
             if _are_in_one_folder(files):  # their names differ only in case or Unicode form
@@ -268,13 +268,14 @@ class MediaFinder:
         path at which the file itself is, or which names no folder, is always believed.
         """
         links = self._links[file]
-        own_folders = _first_folders(_local_paths_of_all(audio))
-        own_common = links[own_folders]
-        if own_common == _AT_WRITTEN_PATH:
+        folders = _first_folders(_local_paths_of_all(audio))
+        num_common = links[folders]
+        if num_common == _AT_WRITTEN_PATH:
             return None
-        for folders, num_common in links.items():
-            if num_common >= own_common and _have_other_ends(own_folders, folders):
-                other = f"another path leads to it too, in the folder {folders[-1]!r}"
+        for other_folders, other_num_common in links.items():
+            is_as_likely = other_num_common >= num_common
+            if is_as_likely and _have_other_ends(folders, other_folders):
+                other = f"another path leads to it too, in the folder {other_folders[-1]!r}"
                 remedy = (
                     "name the right folder in the path, or put the audio beside the annotations"
                 )
@@ -292,7 +293,9 @@ def _find_with_backslashes(request: _Request, suffixes: Sequence[str]) -> _Match
     Other rules read it as the file b.wav in the folder a.
     """
     for written in request.written:
-        file = _find_below(request.roots, Path(written), suffixes) if "\\" in written else None
+        if "\\" not in written:
+            continue
+        file = _find_below(request.roots, Path(written), suffixes)
         if file is not None:
             return _Match(file=file, num_common=_AT_WRITTEN_PATH)
     return None
@@ -366,9 +369,10 @@ def _index_files(root: Path) -> _FileIndex:
 
 
 def _find_most_alike(index: _FileIndex, name: str, written: Path) -> tuple[list[Path], float]:
-    """The files of a name with the most folders directly above them that the written path has too.
+    """The files called `name` whose paths are most like the written one.
 
-    The name and the folders are compared by `fold_name`.
+    That is, with the most folders directly above the file that the written path has too. The name
+    and the folders are compared by `fold_name`.
 
     Returns: the files, of which there are none if no file has the name; and how many folders each
         of them has in common with the written path.
@@ -386,6 +390,7 @@ def _find_most_alike(index: _FileIndex, name: str, written: Path) -> tuple[list[
 
 
 def _are_in_one_folder(files: Sequence[Path]) -> bool:
+    """Whether all files are in the same folder; False if there are none."""
     return len({file.parent for file in files}) == 1
 
 
@@ -529,4 +534,5 @@ def _folded_stem(path: Path) -> str:
 
 
 def _nfc(name: str) -> str:
+    """The name in Unicode form NFC: `a` with a combining accent becomes one character."""
     return unicodedata.normalize("NFC", name)

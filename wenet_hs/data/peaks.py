@@ -26,7 +26,7 @@ def compute_peaks(source: Path) -> NDArray[np.uint8]:
     255 is full scale. The audio is read in blocks: two hours need about a second and 100 MB.
     Raises: AudioError.
     """
-    parts = [np.empty(0, np.uint8)]
+    parts = [np.empty(0, np.uint8)]  # so that there is a part to concatenate
     for samples, rate in iterate_blocks(source):
         parts.append(_block_peaks(samples, rate))
     return np.concatenate(parts)
@@ -36,7 +36,7 @@ def _block_peaks(samples: Samples, rate: int) -> NDArray[np.uint8]:
     """The peaks (P,) of a block of samples (n, C)."""
     if not len(samples):
         return np.empty(0, np.uint8)
-    num_peaks = max(1, round(len(samples) * PEAKS_PER_SECOND / rate))
+    num_peaks = max(1, round(len(samples) * PEAKS_PER_SECOND / rate))  # 1 for less than 10 ms
     starts = (np.arange(num_peaks) * len(samples)) // num_peaks  # the first sample of each peak
     loudest = np.nan_to_num(np.abs(samples).max(axis=1))  # of the channels
     peaks = np.maximum.reduceat(loudest, starts)

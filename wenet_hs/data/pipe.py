@@ -51,6 +51,7 @@ _RESTORE = "restore the file, or leave it out"
 _MAX_PADDING_S = 0.1  # after the samples of a WAV
 _CHUNK_HEADER_SIZE = 8  # bytes of the name and the size before the content of a chunk
 _CHUNK_NAME = re.compile(rb"\0?[A-Za-z][A-Za-z0-9_ ]{2,3}")
+"""Four bytes, the first of which may be a zero: the padding of a chunk of odd size."""
 _SUBTYPES = {
     (1, 8): "PCM_U8",
     (1, 16): "PCM_16",
@@ -159,8 +160,8 @@ def _may_be_text(head: bytes) -> bool:
 def _is_text(head: bytes) -> bool:
     """Whether bytes are UTF-8 without control characters; the last character may be incomplete.
 
-    32 bytes of loud noise look so once in 10^11 times. Quiet samples contain zeros or bytes of
-    negative numbers, which text does not contain.
+    Of 10^11 pieces of loud noise of 32 bytes one looks like text. Quiet samples contain zeros or
+    bytes of negative numbers, which text does not contain.
     """
     if _CONTROL.search(head):
         return False
@@ -200,12 +201,15 @@ def _read_whole_frames(
         rate: frames per second.
         num_bytes: bytes of all frames; None: they end with the pipe.
     """
-    piece_size = frame_size * max(1, int(rate * _PIECE_S))
+    frames_per_piece = max(1, int(rate * _PIECE_S))  # one at rates below 10 Hz
+    piece_size = frame_size * frames_per_piece
     rest = b""  # the part of a frame that has arrived
     num_read = 0
     while num_bytes is None or num_read < num_bytes:
-        num_left = piece_size if num_bytes is None else num_bytes - num_read
-        arrived = pipe.take_available(min(piece_size, num_left))
+        num_wanted = piece_size
+        if num_bytes is not None:
+            num_wanted = min(piece_size, num_bytes - num_read)
+        arrived = pipe.take_available(num_wanted)
         if not arrived:
             break
         num_read += len(arrived)
@@ -269,6 +273,7 @@ def _read_header(pipe: _Pipe) -> _WavHeader:
         if name == b"fmt " and size <= _MAX_DESCRIPTION:
             wav_format = parse_wav_format(pipe.take(padded_size))
         elif name == b"ds64" and size <= _MAX_DESCRIPTION:
+            # It has the size of the file, of the samples and others, each with 8 bytes.
             num_bytes_64 = int.from_bytes(pipe.take(padded_size)[8:16], "little")
         else:
             pipe.skip(padded_size)
@@ -366,7 +371,7 @@ def _has_samples_after_end(pipe: _Pipe, header: _WavHeader) -> bool:
     What follows is no samples if it begins with the name of a chunk or tag, or if it is at most
     0.1 s long: padding.
     """
-    if _CHUNK_NAME.fullmatch(pipe.peek(8)[:4]):
+    if _CHUNK_NAME.fullmatch(pipe.peek(4)[:4]):
         return False
     padding_size = int(_MAX_PADDING_S * header.rate) * header.frame_size
     return len(pipe.peek(padding_size + 1)) > padding_size

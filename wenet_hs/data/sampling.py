@@ -2,9 +2,9 @@
 """The table of utterances, the filters of `filter_conf`, and sampling of languages and lists.
 
 Sampling is a pure function of the seed and the epoch. A group is a language of a list, or a whole
-list if languages are not balanced. The quota of a group is its number of draws per epoch. Each
-epoch takes the next draws from one random order of the group after another, so every utterance is
-used before one is used again.
+list if languages are not balanced. The quota of a group is its number of draws per epoch. The group
+is put into a random order, and after the end of this order into another one. Each epoch goes on
+where the one before ended, so every utterance is used before one is used again.
 
 A draw is an item: the number i + N * copy for utterance i of N. Copies in one epoch are augmented
 differently.
@@ -33,6 +33,7 @@ FRAMES_PER_SECOND = 100
 _STREAM = 0x5A3D
 """Separates these random numbers from those of the batch plan, whose seed is [seed, epoch]."""
 _BLOCK_ROWS = 1 << 16
+"""Utterances that exist as Python objects at the same time while a table is made."""
 _NO_LANG = -1
 """Instead of a position in `UtteranceTable.lang_names`: no language is stated or balanced."""
 _TEXT = np.dtypes.StringDType(na_object=None)
@@ -72,9 +73,9 @@ class UtteranceTable(Sequence[Utterance]):
     def __init__(
         self, utterances: Iterable[Utterance], list_starts: tuple[int, ...] = (0,)
     ) -> None:
-        """Read the utterances in blocks.
+        """Read the utterances in blocks, so that few of them are Python objects at the same time.
 
-        So most of them never exist as Python objects at the same time.
+        `list_starts`: the position of the first utterance of each list.
         """
         lang_numbers: dict[str | None, int] = {None: _NO_LANG}
         blocks: list[dict[str, NDArray[Any]]] = []
@@ -85,7 +86,7 @@ class UtteranceTable(Sequence[Utterance]):
             if not block and blocks:  # without utterances there is one empty block
                 break
             facts = "\n".join(map(_facts_for_digest, block))
-            separator = "\n" if blocks else ""
+            separator = "\n" if blocks else ""  # the digest does not depend on the blocks
             digest.update((separator + facts).encode())
             blocks.append(_make_columns(block, lang_numbers))
         self.columns = {
@@ -140,10 +141,15 @@ def _number_or_none(value: np.float64) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def _facts_for_digest(u: Utterance) -> str:
-    """What a list states about an utterance, for the digest of the table."""
-    channel = "" if u.channel is None else f"\t{u.channel}"
-    return f"{u.key}\t{u.txt}\t{u.duration}\t{u.start}\t{u.end}{channel}"
+def _facts_for_digest(utterance: Utterance) -> str:
+    """What a list states about an utterance, for the digest of the table.
+
+    A missing duration, start or end is `None` in it; a missing channel adds nothing.
+    """
+    facts = [utterance.key, utterance.txt, utterance.duration, utterance.start, utterance.end]
+    if utterance.channel is not None:
+        facts.append(utterance.channel)
+    return "\t".join(map(str, facts))
 
 
 # ---- Filters
@@ -154,14 +160,16 @@ def ctc_frames_needed(ids: Sequence[int]) -> int:
 
     It needs one frame per unit, and one for a blank between two equal neighbours.
     """
-    num_repeated: int = sum(map(eq, ids, islice(ids, 1, None)))
+    # Each id is compared with the next one, without a loop in Python: lists have millions of them.
+    following_ids = islice(ids, 1, None)
+    num_repeated: int = sum(map(eq, ids, following_ids))
     return len(ids) + num_repeated
 
 
 def reason_to_reject(
     ids: Sequence[int], duration_s: float, num_encoder_frames: int, conf: FilterConf
 ) -> str | None:
-    """The reason why an utterance is not used in training, the first that holds; None: it is used.
+    """The first reason why an utterance is not used in training; None: it is used.
 
     Args:
         ids: the unit ids of the transcript.
@@ -185,10 +193,10 @@ def reason_to_reject(
         limit = f"filter_conf.token_max_length is {conf.token_max_length}"
         return f"too many units: {num_units}, {limit}"
     num_needed = ctc_frames_needed(ids)
-    if num_encoder_frames < max(1, num_needed):
+    if num_encoder_frames < num_needed:
         needs = f"{num_encoder_frames} encoder frames, CTC needs {num_needed}"
         return f"fewer frames than labels: {needs}"
-    ratio = num_units / num_frames if num_frames else 0.0
+    ratio = num_units / num_frames if num_frames else 0.0  # without audio: too few units
     if ratio < conf.min_output_input_ratio:
         limit = f"at least {conf.min_output_input_ratio:g} wanted"
         return f"too few units for its length: {ratio:.4f} per frame, {limit}"
@@ -206,8 +214,9 @@ class Sampler:
 
     def __init__(self, groups: Indices, quotas: Indices, *, seed: int) -> None:
         """groups: (N,) the group of each utterance, from 0.  quotas: (G,) draws per epoch."""
-        by_group = np.argsort(groups, kind="stable")
-        bounds = np.searchsorted(groups[by_group], np.arange(len(quotas) + 1))
+        by_group = np.argsort(groups, kind="stable")  # the utterances of group 0, then of 1, …
+        group_numbers = np.arange(len(quotas) + 1)
+        bounds = np.searchsorted(groups[by_group], group_numbers)  # where each group begins
         self._members = [by_group[begin:end] for begin, end in pairwise(bounds)]
         self._quotas = quotas
         self._num_utterances = len(groups)
@@ -223,7 +232,8 @@ class Sampler:
 
         The draws of all epochs are one sequence. It consists of cycles, each of which has every
         member of the group once, in a random order. An epoch takes the next part of the sequence.
-        In each later cycle of the epoch the items are of the next copy.
+        In its first cycle the items are the utterances themselves, in the next one their copy 1,
+        and so on: utterance + copy * number of utterances.
         """
         members = self._members[group]
         cycle_size = len(members)
@@ -235,12 +245,14 @@ class Sampler:
         parts = []
         for cycle in range(first_cycle, last_cycle + 1):
             cycle_begin = cycle * cycle_size
-            low = max(epoch_begin - cycle_begin, 0)
-            high = min(epoch_end - cycle_begin, cycle_size)
+            # The part of the cycle that the epoch takes, by positions in the cycle.
+            begin = max(epoch_begin - cycle_begin, 0)
+            end = min(epoch_end - cycle_begin, cycle_size)
             drawn = members
-            if high - low < cycle_size:  # of a whole cycle the order does not matter
+            if end - begin < cycle_size:  # of a whole cycle the order does not matter
                 generator = np.random.default_rng([self._seed, _STREAM, group, cycle])
-                drawn = members[generator.permutation(cycle_size)[low:high]]
+                order = generator.permutation(cycle_size)
+                drawn = members[order[begin:end]]
             copy = cycle - first_cycle
             parts.append(drawn + self._num_utterances * copy)
         return np.concatenate(parts)
@@ -270,10 +282,11 @@ def make_sampler(
     *,
     seed: int,
 ) -> Sampler:
-    """A sampler of the rows (N,) of a table with these seconds (N,).
+    """A sampler of some utterances of a table. The log states the hours that an epoch draws.
 
-    The log states the hours that an epoch draws.
-
+    Args:
+        rows: (N,) the rows of these utterances in the table.
+        seconds: (N,) their lengths.
     Raises: DataError if languages are balanced and an utterance has none; ConfigError if there is
         not one weight per list.
     """
@@ -296,7 +309,9 @@ def _find_groups(
     table: UtteranceTable, rows: Indices, seconds: NDArray[np.float64], *, by_lang: bool
 ) -> _SamplingGroups:
     """The groups of the rows (N,): their lists, each divided into its languages if `by_lang`."""
-    lists = np.searchsorted(np.asarray(table.list_starts), rows, side="right") - 1
+    # The list of a row is the last one that begins at the row or before it.
+    num_begun = np.searchsorted(np.asarray(table.list_starts), rows, side="right")
+    lists = num_begun - 1
     langs = table.langs[rows] if by_lang else np.full(len(rows), _NO_LANG)
     # One number per pair of list and language; + 1 since _NO_LANG is -1.
     num_lang_numbers = len(table.lang_names) + 1
@@ -321,13 +336,15 @@ def _find_quotas(groups: _SamplingGroups, conf: SamplingConf) -> Indices:
     seconds = groups.seconds
     total_s = seconds.sum()
     quotas = groups.sizes.copy()
-    for number in np.unique(groups.lists):
+    used_lists = np.unique(groups.lists)
+    for number in used_lists:
         in_list = groups.lists == number
         list_share = seconds[in_list].sum() / total_s
         if conf.weights is not None:
             # A list of which no utterance is used is not counted.
-            used_weights = [conf.weights[used] for used in np.unique(groups.lists)]
+            used_weights = [conf.weights[used] for used in used_lists]
             list_share = conf.weights[number] / sum(used_weights)
+        # Shares do not change by the division, which keeps the power from overflowing.
         relative_s = seconds[in_list] / seconds[in_list].max()
         flattened = relative_s ** (1.0 / conf.temperature)
         wanted_s = total_s * list_share * flattened / flattened.sum()

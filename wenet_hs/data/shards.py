@@ -95,7 +95,13 @@ def open_lists(
 
 
 def open_list(path: Path, data_type: DataType = "raw") -> UtteranceTable:
-    """The utterances of one list; see `open_lists`."""
+    """The utterances of one list.
+
+    `data_type`: `raw`: JSON per line; `shard`: the path or URL of a tar per line. Of shards the
+    index is read, which is written first if it is missing or outdated.
+
+    Raises: DataError with one line per fault.
+    """
     data_list = path if data_type == "raw" else _data_list_of_shards(path)
     return UtteranceTable(iterate_data_list(data_list))
 
@@ -104,9 +110,10 @@ def open_list(path: Path, data_type: DataType = "raw") -> UtteranceTable:
 
 
 def _data_list_of_shards(path: Path) -> Path:
-    """The data list of the utterances in a list of shards: that of its index.
+    """The path of the data list with the utterances of all shards in a list; it is in an index.
 
-    If the index is missing or outdated, it is written first; of several processes, one writes it.
+    If the index is missing or outdated, it is written first. Of several processes one writes it,
+    and the others wait for it.
 
     Raises: DataError for an empty list, for a list of utterances, and for faults of the shards.
     """
@@ -136,10 +143,10 @@ def _is_current(index: Path, record: str) -> bool:
 
 
 def source_versions(sources: Sequence[str]) -> list[str]:
-    """The version of each file or URL, a text that differs after it changed.
+    """The version of each file or URL: a text that is another one after the source was changed.
 
-    It is the size and the time of the last change, or what the server states of a URL. Empty if a
-    source cannot be read.
+    Of a file these are the size and the time of the last change, of a URL what its server states
+    about it. The text is empty if the source cannot be read.
     """
     with ThreadPoolExecutor(_NUM_THREADS) as pool:
         return list(pool.map(_source_version, sources))
@@ -150,7 +157,7 @@ def _source_version(source: str) -> str:
     try:
         if is_url(source):
             info = call_fsspec(source, lambda filesystem, path: filesystem.info(path))
-            fields = ("size", "ETag", "etag", "md5Hash", "mtime")
+            fields = ("size", "ETag", "etag", "md5Hash", "mtime")  # each server has some of them
             return " ".join(str(info.get(field)) for field in fields)
         status = Path(source).stat()
         return f"{status.st_size} {status.st_mtime_ns}"
@@ -161,23 +168,26 @@ def _source_version(source: str) -> str:
 def _write_index(path: Path, index: Path, shards: Sequence[str], pool: Executor) -> None:
     """Write the data list of an index, reading the shards in `pool`.
 
+    The record of an earlier index is removed first, so that an index that is not finished does not
+    look complete.
+
     path: the list of shards, for messages.
 
     Raises: DataError with one line per fault: a damaged tar, a missing member, a key twice. The
         data list is then not written.
     """
     faults: list[str] = []
-    shard_of: dict[str, str] = {}  # by key
+    shard_by_key: dict[str, str] = {}
     (index / _INDEX_RECORD).unlink(missing_ok=True)
     with open_atomic(index / _DATA_LIST) as file:
         contents = pool.map(_scan_shard, shards)
         for shard, (utterances, shard_faults) in zip(shards, contents, strict=True):
             for utterance in utterances:
-                if utterance.key in shard_of:
-                    other_shard = shard_of[utterance.key]
+                if utterance.key in shard_by_key:
+                    other_shard = shard_by_key[utterance.key]
                     fault = f"is also in {other_shard}; each needs its own key"
                     shard_faults.append(f"utterance {utterance.key!r} {fault}")
-                shard_of[utterance.key] = shard
+                shard_by_key[utterance.key] = shard
                 file.write(f"{format_utterance(utterance)}\n".encode())
             for fault in shard_faults:
                 faults.append(f"{shard}: {fault}; restore the shard, or make it again")
@@ -219,10 +229,12 @@ def _open_shard(path: str) -> IO[bytes]:
 def _read_members(file: IO[bytes]) -> dict[str, dict[str, tarfile.TarInfo]]:
     """The regular files of a tar: key of the utterance → suffix without dot → member.
 
+    Folders, links and sparse files are left out.
+
     Raises: tarfile.ReadError if the tar is damaged, cut off, or has a member twice.
     """
     members_of: dict[str, dict[str, tarfile.TarInfo]] = {}
-    with tarfile.open(fileobj=file, mode="r:") as tar:
+    with tarfile.open(fileobj=file, mode="r:") as tar:  # "r:": only if it is not compressed
         for member in tar:
             if not member.isreg() or member.sparse is not None:
                 continue
@@ -231,7 +243,7 @@ def _read_members(file: IO[bytes]) -> dict[str, dict[str, tarfile.TarInfo]]:
             if suffix in members:
                 raise tarfile.ReadError(f"member {member.name!r} is in it twice")
             members[suffix] = member
-        end = tar.offset
+        end = tar.offset  # the byte at which tarfile stopped
     # A tar ends with empty blocks. tarfile also stops at a damaged header, without an error.
     file.seek(end)
     if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
@@ -242,7 +254,7 @@ def _read_members(file: IO[bytes]) -> dict[str, dict[str, tarfile.TarInfo]]:
 def _read_utterance(
     path: str, file: IO[bytes], key: str, members: dict[str, tarfile.TarInfo]
 ) -> Utterance:
-    """An utterance of the shard at `path` by its members, by their suffixes.
+    """An utterance of the shard at `path`. members: suffix without dot → member.
 
     Without a duration in `KEY.json` the header of the audio is read.
 
@@ -260,7 +272,7 @@ def _read_utterance(
         "duration": record.get("duration"),
         "speaker": record.get("speaker"),
     }
-    utterance = parse_utterance(json.dumps(fields))
+    utterance = parse_utterance(json.dumps(fields))  # which checks a line of a data list
     if utterance.duration is not None:
         return utterance
     file.seek(audio.offset_data)
@@ -272,15 +284,15 @@ def _find_audio(members: dict[str, tarfile.TarInfo]) -> tarfile.TarInfo:
 
     Raises ValueError if there is not exactly one, or if there is no transcript.
     """
-    audio = [member for suffix, member in members.items() if f".{suffix.lower()}" in ALL_SUFFIXES]
+    audio_suffixes = [suffix for suffix in members if f".{suffix.lower()}" in ALL_SUFFIXES]
     suffixes = ", ".join(f".{suffix}" for suffix in members)
-    if len(audio) > 1:
+    if len(audio_suffixes) > 1:
         raise ValueError(f"two audio members: {suffixes}")
     if "txt" not in members:
         raise ValueError(f"no .txt member, only {suffixes}")
-    if not audio:
+    if not audio_suffixes:
         raise ValueError(f"no .wav/flac/mp3/… member, only {suffixes}")
-    return audio[0]
+    return members[audio_suffixes[0]]
 
 
 def _read_text(file: IO[bytes], member: tarfile.TarInfo) -> str:
@@ -317,11 +329,16 @@ def write_shards(
     write_atomic(out / _DATA_LIST, "".join(f"{path}\n" for path in paths))
 
 
-def _write_shard(utterances: Sequence[Utterance], out: Path, size: int, number: int) -> Path:
-    """Write the shard of a number, from 0, with up to `size` utterances. Returns its path."""
+def _write_shard(
+    utterances: Sequence[Utterance], out: Path, num_utts_per_shard: int, number: int
+) -> Path:
+    """Write one of the shards of `utterances`, which are numbered from 0. Returns its path.
+
+    The last shard may have fewer than `num_utts_per_shard` utterances.
+    """
     path = out / f"shards_{number:09d}.tar"
-    first = number * size
-    end = min(len(utterances), first + size)
+    first = number * num_utts_per_shard
+    end = min(len(utterances), first + num_utts_per_shard)
     with (
         open_atomic(path) as file,
         tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
@@ -332,7 +349,10 @@ def _write_shard(utterances: Sequence[Utterance], out: Path, size: int, number: 
 
 
 def _add_utterance(tar: tarfile.TarFile, utterance: Utterance) -> None:
-    """Add the members of an utterance to a tar: transcript, facts, audio.
+    """Add the members of an utterance to a tar: its transcript, a JSON of its facts, its audio.
+
+    The facts are language, duration and speaker; the duration is read from the audio if the list
+    does not state it.
 
     Raises: DataError naming the utterance, if its key cannot name a member of a tar or its audio
         cannot be read.
@@ -378,15 +398,17 @@ def _encode_audio(utterance: Utterance) -> _EncodedAudio:
     """
     is_whole_file = utterance.start is None and utterance.end is None
     if is_whole_file and utterance.channel is None:
-        read_duration(utterance.wav)  # raises an error for what is not audio
+        read_duration(utterance.wav)  # only for its error, if the file is not audio
         source = fetch(utterance.wav)
         content = source if isinstance(source, bytes) else Path(source).read_bytes()
         decoder, _ = open_decoder(content)
         with decoder as file:
-            suffix = _SUFFIXES.get(file.format)  # the name of the file may have a wrong one
+            suffix = _SUFFIXES.get(file.format)  # that of the content: the name may have another
         if suffix is not None:
             return _EncodedAudio(suffix=suffix, content=content)
-    from scipy.io import wavfile  # slow to import; libsndfile would write the time into the file
+    from scipy.io import wavfile  # slow to import
+
+    # Not libsndfile, which writes the current time into the file: the bytes would differ each time.
 
     waveform, rate, _ = read_segment(utterance)
     buffer = io.BytesIO()

@@ -94,13 +94,15 @@ class AudioFormat:
 
         None: `head` is too short to decide it.
         """
-        match = self._pattern.match(head, partial=True)  # partial: `head` may go on to match
+        # A partial match: all of `head` begins a match, which later bytes may complete.
+        match = self._pattern.match(head, partial=True)
         if match is None:
             return False
         has_frames = True if self.frames is None else self.frames.has_frames(head)
         if has_frames is False:
             return False
-        return None if match.partial else has_frames
+        is_too_short = match.partial or has_frames is None
+        return None if is_too_short else True
 
 
 _MP3_FRAMES = _FrameSequence(header_size=3, frame_size=mp3_frame_size)
@@ -169,9 +171,12 @@ def find_pipe_format(head: bytes) -> AudioFormat | None:
 
     None: raw samples, an unknown format, or one that `head` is too short to decide.
     """
-    return next((audio for audio in FORMATS if audio.begins_pipe(head)), None)
+    for audio_format in FORMATS:
+        if audio_format.begins_pipe(head):
+            return audio_format
+    return None
 
 
 def is_undecided(head: bytes) -> bool:
     """Whether a pipe that begins with `head` may have a known format, and more bytes would tell."""
-    return any(audio.begins_pipe(head) is None for audio in FORMATS)
+    return any(audio_format.begins_pipe(head) is None for audio_format in FORMATS)

@@ -90,7 +90,10 @@ class NgramModel(LanguageModel):
         first_history = (file.words[BEGIN],) if BEGIN in file.words else ()
         self._begin = _find_longest_context(first_history, contexts)
         self._max_lookups = 1 + max(map(len, contexts))  # from the longest context to the empty one
+        # Of each context, the next shorter one. That of the empty context is itself.
         shorter = [_find_longest_context(context[1:], contexts) for context in contexts]
+
+        # Of each n-gram, the key of its row, and the context after it. Rows are sorted by key.
         keys = [self._ngram_key(contexts[ngram[:-1]], ngram[-1]) for ngram in file.log_probs]
         next_contexts = [_find_longest_context(ngram, contexts) for ngram in file.log_probs]
         keys_G = torch.tensor(keys)
@@ -113,7 +116,10 @@ class NgramModel(LanguageModel):
         return context * self._num_words + word
 
     def start(self, count: int, device: torch.device | None = None) -> Tensor:
-        """As in `LanguageModel`. Copies the tables to a device at its first use."""
+        """As in `LanguageModel`: the states are on the CPU, unless a device is given.
+
+        Copies the tables to a device when it is given for the first time.
+        """
         if device is not None and device not in self._tables_on:
             cpu_tables = self._tables_on[torch.device("cpu")]
             self._tables_on[device] = _NgramTables(
@@ -122,11 +128,13 @@ class NgramModel(LanguageModel):
         return torch.full((count,), self._begin, device=device)
 
     def score(self, states: Tensor, ids: Tensor) -> Tensor:
+        """As in `LanguageModel`: one query per hypothesis and candidate, from the same context."""
         contexts_MK = states[:, None].expand_as(ids)
         log_probs_Q, _ = self._look_up(contexts_MK.flatten(), ids.flatten())
         return log_probs_Q.view(ids.shape).float()
 
     def advance(self, states: Tensor, ids: Tensor) -> Tensor:
+        """The context after each unit, as in `LanguageModel`."""
         _, next_contexts_M = self._look_up(states, ids)
         return next_contexts_M
 
@@ -138,8 +146,9 @@ class NgramModel(LanguageModel):
         are computed, because asking whether all queries are answered would wait for the GPU.
 
         Args:
-            contexts_Q: the numbers of contexts; 0 is the empty one.  ids_Q: unit ids.
-        Returns: (Q,) float64, base e, and (Q,).
+            contexts_Q: the numbers of contexts; 0 is the empty one.
+            ids_Q: unit ids.
+        Returns: (Q,) float64 the log-probabilities, base e, and (Q,) the contexts after the units.
         """
         tables = self._tables_on[ids_Q.device]
         words_Q = tables.words_V[ids_Q]
@@ -198,9 +207,10 @@ def _number_words_in_nfc(words: Mapping[str, int]) -> dict[str, int]:
 
 
 def _find_longest_context(history: WordIds, contexts: Mapping[WordIds, int]) -> int:
-    """The number of the longest context with which a history ends; that of the empty one if none.
+    """The number of the longest context that a history ends with.
 
-    `contexts`: the number of each context; the empty one is among them.
+    `contexts`: the number of each context. The empty one is among them, and every history ends with
+    it.
     """
     while history not in contexts:
         history = history[1:]
@@ -258,17 +268,18 @@ class ArpaReader:
     def _read_sizes(self) -> list[int]:
         """The number of n-grams per order: the lines `ngram ORDER=COUNT` after `\\data\\`.
 
-        Text before `\\data\\` is skipped. An empty line ends the sizes, unless it is before them.
+        Text before `\\data\\` is skipped, and so are empty lines after it. The next empty line ends
+        the sizes. Raises DataError for a line of another form, and at the end of the file.
         """
         while self._read_line() != "\\data\\":
             pass
+        self._peek_at_line()  # skips empty lines
         sizes: list[int] = []
-        while True:
+        line = self._read_line()
+        while line:
+            sizes.append(self._parse_size(line, order=len(sizes) + 1))
             line = self._read_line()
-            if line:
-                sizes.append(self._parse_size(line, order=len(sizes) + 1))
-            elif sizes:
-                return sizes
+        return sizes
 
     def _parse_size(self, line: str, order: int) -> int:
         """The count in `ngram ORDER=COUNT`. Raises DataError for another line or order."""
@@ -280,7 +291,7 @@ class ArpaReader:
     def _read_section(self, order: int, size: int, *, is_highest: bool) -> None:
         """Read the n-grams of one order. Raises DataError if their number is not `size`.
 
-        If there are none, some programs leave out the title of the section too.
+        If `size` is 0, the section may be missing with its title: some programs leave it out.
         """
         title = f"\\{order}-grams:"
         if size == 0 and self._peek_at_line() != title:
@@ -471,9 +482,11 @@ class KenlmModel(LanguageModel):
         return unit
 
     def start(self, count: int, device: torch.device | None = None) -> Tensor:
+        """The state 0 for each hypothesis, the begin of a sentence; see `LanguageModel`."""
         return torch.zeros(count, dtype=torch.int64, device=device)
 
     def score(self, states: Tensor, ids: Tensor) -> Tensor:
+        """As in `LanguageModel`: KenLM is asked for one unit of one hypothesis at a time."""
         rows = [
             [self._step(state, unit_id).log_prob for unit_id in unit_ids]
             for state, unit_ids in zip(states.tolist(), ids.tolist(), strict=True)
@@ -481,6 +494,7 @@ class KenlmModel(LanguageModel):
         return torch.tensor(rows, device=ids.device)
 
     def advance(self, states: Tensor, ids: Tensor) -> Tensor:
+        """The numbers of KenLM's states after one more unit each; see `LanguageModel`."""
         pairs = zip(states.tolist(), ids.tolist(), strict=True)
         next_states = [self._step(state, unit_id).next_state for state, unit_id in pairs]
         return torch.tensor(next_states, device=ids.device)
@@ -496,8 +510,10 @@ class KenlmModel(LanguageModel):
             return step
         after = self._kenlm.State()
         log10_prob = self._model.BaseScore(self._states[state], self._words[unit_id], after)
-        next_state = self._number_of.setdefault(after, len(self._states))
-        if next_state == len(self._states):
+        next_state = self._number_of.get(after)
+        if next_state is None:
+            next_state = len(self._states)
+            self._number_of[after] = next_state
             self._states.append(after)
         if len(self._steps) >= _MAX_STEPS:
             self._steps.clear()

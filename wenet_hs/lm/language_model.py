@@ -70,7 +70,8 @@ class LanguageModel(ABC):
         state = self.start(1)
         total = 0.0
         for id_1 in ids_L[:, None]:  # (1,): the next unit of a batch of one hypothesis
-            total += float(self.score(state, id_1[:, None]))
+            candidates_11 = id_1[:, None]
+            total += float(self.score(state, candidates_11))
             state = self.advance(state, id_1)
         return total
 

@@ -285,7 +285,9 @@ class _VocabularyCounts:
         )
 
     def is_over_units(self, tokenizer: Tokenizer) -> bool:
-        """Whether the model is one over the recogniser's units. One of these must hold:
+        """Whether the words of the model are the recogniser's units, not words of a language.
+
+        They are if one of these holds:
 
         - the recogniser has phones, which are no text from which words could be made;
         - a word contains `▁`, which no ordinary word does;

@@ -53,6 +53,8 @@ _ZERO = 1e-99
 """Written for a backoff of 0, whose logarithm is -99. A backoff is 0 if all units after a history
 have a discount of 0."""
 _LINES_AT_ONCE = 100_000
+_MAX_KEYS_PER_VALUE = 4
+"""A table of keys has at most this many rows per value that is counted in it."""
 
 AnyInts = NDArray[np.integer[Any]]
 Floats = NDArray[np.float64]
@@ -69,6 +71,7 @@ class UnitText:
 
     @property
     def num_sentences(self) -> int:
+        """The number of sentences: each has one <s>."""
         return int(np.count_nonzero(self.ids_T == _BEGIN_ID))
 
     @property
@@ -125,6 +128,7 @@ def index_units(sentences: Iterable[tuple[str, Sequence[str]]]) -> UnitText:
             fault = f"{unit!r} cannot be a unit of an n-gram model"
             raise DataError(source, fault, "remove it from the text")
         ids.append(_BEGIN_ID)
+        # A unit that is new gets the next id.
         ids.extend(id_of.setdefault(unit, len(id_of)) for unit in units)
         ids.append(_END_ID)
     return UnitText(units=list(id_of), ids_T=np.frombuffer(ids, np.intc))
@@ -193,42 +197,41 @@ def _choose_discounts(counts_G: AnyInts, length: int, *, fallback: bool) -> Floa
     They are estimated from the adjusted counts of all n-grams of one length. If that fails, they
     are `FALLBACK_DISCOUNTS` with `fallback`; without it, DataError is raised.
     """
-    # num_with_count[c]: how many n-grams have the adjusted count c. All above 5 count as 5.
-    num_with_count = np.bincount(counts_G.clip(max=5), minlength=5).tolist()
-    discounts = np.array([0.0, *FALLBACK_DISCOUNTS])
-    missing = [count for count in (1, 2, 3) if num_with_count[count] == 0]
-    fault = ""
-    if missing:
-        fault = f"no {length}-gram has the adjusted count {missing[0]}"
+    discounts_or_fault = _estimate_discounts(counts_G, length)
+    if not isinstance(discounts_or_fault, str):
+        discounts = discounts_or_fault
+        note = ""
+    elif fallback:
+        discounts = np.array([0.0, *FALLBACK_DISCOUNTS])
+        note = " (fallback)"
     else:
-        estimated = _estimate_discounts(num_with_count)
-        negative = np.flatnonzero(estimated < 0)
-        if len(negative) > 0:
-            fault = f"D{negative[0]} is {estimated[negative[0]]:.2f}, below 0"
-        else:
-            discounts = estimated
-    if fault and not fallback:
-        raise DataError(
-            f"{length}-grams",
-            f"the discounts cannot be estimated ({fault})",
-            "give --discount_fallback or more text",
-        )
+        fault = f"the discounts cannot be estimated ({discounts_or_fault})"
+        to_do = "give --discount_fallback or more text"
+        raise DataError(f"{length}-grams", fault, to_do)
     logger.info(
         "%d-grams: %d | discounts %s%s",
         length,
         len(counts_G),
         " ".join(f"{discount:.3g}" for discount in discounts[1:]),
-        " (fallback)" if fault else "",
+        note,
     )
     return discounts
 
 
-def _estimate_discounts(num_with_count: Sequence[int]) -> Floats:
-    """(4,) D(0) = 0 and D(n) = n - (n + 1) · num_1 / (num_1 + 2 · num_2) · num_(n+1) / num_n.
+def _estimate_discounts(counts_G: AnyInts, length: int) -> Floats | str:
+    """(4,) the estimated discounts, or, as a `str`, why they cannot be estimated.
 
-    This is equation 26 of Chen & Goodman, with num_n = `num_with_count[n]`, which must not be 0 for
-    n = 1, 2, 3. A discount may be negative.
+    D(0) = 0 and D(n) = n - (n + 1) · num_1 / (num_1 + 2 · num_2) · num_(n+1) / num_n, where num_n
+    is the number of n-grams with the adjusted count n (equation 26 of Chen & Goodman). They cannot
+    be estimated if num_1, num_2 or num_3 is 0, or if a discount is negative.
+
+    `length`: of the n-grams, for the message.
     """
+    # num_with_count[n] is num_n. Counts above 5 are counted as 5: only those up to 4 are used.
+    num_with_count = np.bincount(counts_G.clip(max=5), minlength=5).tolist()
+    for n in (1, 2, 3):
+        if num_with_count[n] == 0:
+            return f"no {length}-gram has the adjusted count {n}"
     discounts = np.zeros(4)
     num_1 = num_with_count[1]
     total = num_1 + 2 * num_with_count[2]
@@ -237,6 +240,9 @@ def _estimate_discounts(num_with_count: Sequence[int]) -> Floats:
         num_next = num_with_count[n + 1]
         # One fraction of integers, because D(n) = 0 is not rare, and rounding could make it < 0.
         discounts[n] = (n * total * num_n - (n + 1) * num_1 * num_next) / (total * num_n)
+    for n in (1, 2, 3):
+        if discounts[n] < 0:
+            return f"D{n} is {discounts[n]:.2f}, below 0"
     return discounts
 
 
@@ -294,9 +300,9 @@ def _extend(text: UnitText, shorter: _NgramsInText, length: int) -> _NgramsInTex
     A shorter n-gram that ends with </s> has no longer one. Arrays _T have a value per position of
     the text, at which an n-gram begins; arrays _G have one per different n-gram.
     """
-    num_positions = len(text.ids_T) - length + 1
+    num_positions = len(text.ids_T) - length + 1  # where `length` units fit into the text
     shorter_T = shorter.indices_T[:num_positions]
-    last_of_shorter_T = text.ids_T[length - 2 : -1]
+    last_of_shorter_T = text.ids_T[length - 2 : -1]  # (the same positions) + length - 2
     # An index of -1 means that the sentence ends too soon for the shorter n-gram.
     is_begin_of_longer_T = (shorter_T >= 0) & (last_of_shorter_T != _END_ID)
     positions = np.flatnonzero(is_begin_of_longer_T)
@@ -309,7 +315,8 @@ def _extend(text: UnitText, shorter: _NgramsInText, length: int) -> _NgramsInTex
     histories_G, last_units_G = np.divmod(distinct.keys_G, num_units)
     histories_G = histories_G.astype(np.int32)
 
-    position_G = np.empty(len(distinct.keys_G), np.int64)  # any one where each n-gram begins
+    # One position of each n-gram, whichever: all others write to the same place.
+    position_G = np.empty(len(distinct.keys_G), np.int64)
     position_G[distinct.indices] = positions
     longer_T = np.full(len(text.ids_T), -1, np.int32)
     longer_T[positions] = distinct.indices
@@ -338,9 +345,9 @@ def _find_distinct(keys: AnyInts, num_keys: int) -> _DistinctKeys:
     """The different keys in an array of integers from 0 to `num_keys` - 1.
 
     If few keys are possible, they are counted in a table, which is several times faster than
-    sorting.
+    sorting. Otherwise the table would be large and almost empty.
     """
-    if num_keys > 4 * len(keys):
+    if num_keys > _MAX_KEYS_PER_VALUE * len(keys):
         return _DistinctKeys(*np.unique(keys, return_inverse=True, return_counts=True))
     counts = np.bincount(keys, minlength=num_keys)
     keys_G = np.flatnonzero(counts)

@@ -83,15 +83,15 @@ class RnnLm(nn.Module):
             (B, T, D) and (B, S).
         """
         vectors_BTE = F.dropout(self.embedding(inputs), self.dropout_rate, self.training)
-        state_PRBD = self._split_state(state).permute(1, 2, 0, 3).contiguous()
+        state_PRBD = self._split_state(state).permute(1, 2, 0, 3).contiguous()  # from BPRD
         if isinstance(self.rnn, nn.LSTM):
             hidden_BTD, after = self.rnn(vectors_BTE, (state_PRBD[0], state_PRBD[1]))
             after_PRBD = torch.stack(after)
         else:
             hidden_BTD, after_RBD = self.rnn(vectors_BTE, state_PRBD[0])
-            after_PRBD = after_RBD[None]
+            after_PRBD = after_RBD[None]  # P is 1
         hidden_BTD = F.dropout(hidden_BTD, self.dropout_rate, self.training)
-        after_BS = after_PRBD.permute(2, 0, 1, 3).flatten(1)
+        after_BS = after_PRBD.permute(2, 0, 1, 3).flatten(1)  # through BPRD
         return hidden_BTD, after_BS
 
     def head_input(self, state: Tensor) -> Tensor:
@@ -148,15 +148,21 @@ class RecurrentModel(LanguageModel):
 
     @torch.no_grad()
     def start(self, count: int, device: torch.device | None = None) -> Tensor:
+        """As in `LanguageModel`: the state after an end of sentence, the same for all hypotheses.
+
+        The default device is that of the weights.
+        """
         state = self._step(self._model.start(1), self._eos_1)
         return state.expand(count, -1).to(device or self._device)
 
     def score(self, states: Tensor, ids: Tensor) -> Tensor:
+        """As in `LanguageModel`: the log-probabilities are part of the states."""
         log_probs_MV = states[:, self._state_size :]
         return log_probs_MV.gather(1, ids.to(states.device)).to(ids.device)
 
     @torch.no_grad()
     def advance(self, states: Tensor, ids: Tensor) -> Tensor:
+        """As in `LanguageModel`: the network reads one unit per hypothesis, on its own device."""
         network_states_MS = states[:, : self._state_size].to(self._device)
         lm_ids_M = self._lm_ids_V[ids.to(self._device)]
         return self._step(network_states_MS, lm_ids_M).to(states.device)
@@ -165,7 +171,8 @@ class RecurrentModel(LanguageModel):
         """The states after one more unit: (M, S), (M,) → (M, S+V).
 
         Args:
-            states_MS: states of the network.  lm_ids_M: ids of the model's own units.
+            states_MS: states of the network.
+            lm_ids_M: ids of the model's own units.
         Returns: the next states of the network, and with each the log-probability of all V units of
             the recogniser after it.
         """
@@ -186,6 +193,7 @@ class RecurrentModel(LanguageModel):
         for ids in texts:
             lm_ids_L = self._lm_ids_V[torch.tensor(ids, device=self._device)]
             rows.append(torch.cat([self._eos_1, lm_ids_L]))
+        # Shorter texts are filled up: the inputs with any unit, the targets with NO_TARGET.
         inputs_ML = pad_sequence([row[:-1] for row in rows], batch_first=True)
         targets_ML = pad_sequence(
             [row[1:] for row in rows], batch_first=True, padding_value=NO_TARGET

@@ -34,12 +34,13 @@ class SampledLoss(nn.Module):
     ) -> None:
         """Choose the distribution from which noise units are drawn.
 
+        For NCE it is proportional to the frequencies, for BlackOut to the frequencies to a power.
+
         Args:
             frequencies: (V,) how often each unit is a target, ≥ 0. A unit that never is one cannot
                 be noise.
             num_samples: K.
-            power: 0…1; the noise of BlackOut is proportional to the frequencies to this power. NCE
-                does not use it.
+            power: of BlackOut, 0…1. NCE does not use it.
         """
         super().__init__()
         weights_V = frequencies.double()

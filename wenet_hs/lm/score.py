@@ -32,7 +32,9 @@ def head_inputs(model: RnnLm, batch: TextBatch, state_BS: Tensor) -> tuple[Tenso
     hidden_BTD, after_BS = model(batch.inputs.to(device), state_BS)
     targets_BT = batch.targets.to(device)
     is_target_BT = targets_BT != NO_TARGET
-    if bool(is_target_BT.all()):  # everywhere but at the end of the text: no selection is needed
+    # Only the batch at the end of the text has positions without a target. In all others nothing
+    # has to be selected.
+    if bool(is_target_BT.all()):
         return hidden_BTD.flatten(0, 1), targets_BT.flatten(), after_BS
     return hidden_BTD[is_target_BT], targets_BT[is_target_BT], after_BS
 
@@ -54,7 +56,8 @@ def text_nll(
         parts: B, how many parts of the text are read side by side. Each starts with an empty state.
             A short text has no more parts than units.
         num_steps: T, how many units of each part are computed at once.
-        is_stopped: asked after each batch. If it returns True, the computation ends.
+        is_stopped: asked after each batch, and once more at the end. If it returns True, the
+            computation ends and the result is None. The default is never to stop.
     """
     was_training = model.training
     model.eval()

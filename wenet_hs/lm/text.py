@@ -96,7 +96,8 @@ class RunningText:
         for first_step in range(start * num_steps, length, num_steps):
             steps_T = np.arange(first_step, min(first_step + num_steps, length))
             positions_BT = part_begins_B[:, None] + steps_T
-            # Positions outside of the text are moved into it, and their values then replaced.
+            # Positions outside of the text cannot be read, so others are read instead of them
+            # (`minimum`, `clip`), and `where` replaces what was read there.
             units_BT = self.ids[np.minimum(positions_BT, last)]
             units_before_BT = self.ids[np.clip(positions_BT - 1, 0, last)]
             targets_BT = np.where(positions_BT > last, NO_TARGET, units_BT)
@@ -112,8 +113,8 @@ class RunningText:
 
 
 def _divide_up(dividend: int, divisor: int) -> int:
-    """The quotient, rounded up."""
-    return -(-dividend // divisor)
+    """The quotient of two integers, rounded up."""
+    return -(-dividend // divisor)  # `//` rounds down, and -x rounded down is -(x rounded up)
 
 
 # ---- reading a text

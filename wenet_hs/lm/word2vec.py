@@ -136,6 +136,7 @@ def encode_text(sentences: Iterable[str], tokenizer: Tokenizer) -> EncodedText:
                 unknown[unit] += 1
             else:
                 ids.append(unit_id)
+        # A sentence that is longer than a job goes on as a new one after every JOB_WORDS units.
         cuts = range(starts[-1] + JOB_WORDS, len(ids), JOB_WORDS)
         starts.extend(cuts)
         starts.append(len(ids))
@@ -177,16 +178,19 @@ def train_word2vec(
         ConfigError: the loss is not finite, or `sample` leaves nothing to predict.
     """
     generator = np.random.default_rng(options.seed)
-    # They are drawn also if they are not used: so the windows of one seed are the same.
+    # Drawn even if `vectors` are given, so that one seed gives the same windows with and without.
     uniform_VD = generator.random((num_units, options.dim), dtype=np.float32)
     first_VD = (2 * uniform_VD - 1) / np.float32(options.dim)
     if vectors is not None:
         first_VD = np.array(vectors, dtype=np.float32, order="C")
     counts_V = text.count_units(num_units)
     tree_size = num_units if tree is None else tree.num_units
-    # The kernel does not check indexes.
-    are_units_right = len(counts_V) == tree_size == num_units
-    if not are_units_right or first_VD.shape != uniform_VD.shape:
+    # These checks are needed, because the kernel does not check indexes. An id that is not below V
+    # makes counts_V longer than V.
+    do_ids_fit = len(counts_V) == num_units
+    does_tree_fit = tree_size == num_units
+    do_vectors_fit = first_VD.shape == uniform_VD.shape
+    if not (do_ids_fit and does_tree_fit and do_vectors_fit):
         raise ValueError(
             f"text, tree, vectors: expected {num_units} units and vectors of {options.dim} numbers"
         )
@@ -245,8 +249,9 @@ def split_jobs(starts: Ints) -> list[SentenceRange]:
     jobs: list[SentenceRange] = []
     first = 0
     for sentence in range(num_sentences):
-        num_words = begins[sentence + 1] - begins[first]  # with this sentence
-        if num_words > JOB_WORDS and sentence > first:
+        num_words = begins[sentence + 1] - begins[first]  # of the job with this sentence
+        has_earlier_sentences = sentence > first
+        if num_words > JOB_WORDS and has_earlier_sentences:
             jobs.append(SentenceRange(first, sentence))
             first = sentence
     jobs.append(SentenceRange(first, num_sentences))
@@ -284,7 +289,8 @@ class _Trainer:
         head: HSoftmaxHead | SoftmaxHead,
         generator: np.random.Generator,
     ) -> None:
-        """
+        """Cut the text into jobs. With `sample`, compare the share of each unit with it.
+
         Args:
             vectors_VD: to start from; they are changed.
             head: changed too.
@@ -352,7 +358,8 @@ class _Trainer:
         ids = self.text.ids[starts[0] : starts[-1]]
         starts = starts - starts[0]
         if self.excess_V is not None:
-            # The rule of gensim and of the program word2vec; its paper has √(1/excess).
+            # The program word2vec and gensim keep a word with this probability, or surely if it is
+            # above 1. In the paper of word2vec it is √(1/excess).
             excess_M = self.excess_V[ids]
             probs_M = (np.sqrt(excess_M) + 1) / excess_M
             is_kept_M = self.generator.random(len(ids)) < probs_M
@@ -367,7 +374,11 @@ class _Trainer:
         return _Words(ids=ids, starts=starts, reaches=reaches)
 
     def update(self, words: _Words, rate: float) -> _Loss:
-        """Predict the words of a job one after the other, with an update after each prediction."""
+        """Predict the words of a job one after the other, with an update after each prediction.
+
+        Changes the vectors of the words, and in the head those of the inner nodes (a tree) or of
+        the units (a softmax). `rate`: the learning rate.
+        """
         from wenet_hs.lm.word2vec_numba import train_job
 
         if isinstance(self.head, HSoftmaxHead):
@@ -376,6 +387,7 @@ class _Trainer:
         else:
             weight = self.head.output.weight
             up = np.empty(0, np.int32)  # no tree
+        is_cbow = self.options.arch == "cbow"
         nats, num_predictions = train_job(
             words.ids,
             words.starts,
@@ -384,6 +396,6 @@ class _Trainer:
             weight.detach().numpy(),
             up,
             np.float32(rate),
-            self.options.arch == "cbow",
+            is_cbow,
         )
         return _Loss(nats=float(nats), num_predictions=int(num_predictions))

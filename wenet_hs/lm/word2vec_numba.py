@@ -37,6 +37,7 @@ def train_job(words, starts, reaches, vectors_VD, weight_KD, up, rate, is_cbow):
         vectors_VD, weight_KD: float32.
         up: (2V-1,) int32, `edges` of an HSoftmaxHead; empty: a softmax over all output vectors.
         rate: the learning rate, float32.
+        is_cbow: CBOW; otherwise skip-gram.
     """
     is_tree = len(up) > 0
     num_outputs = len(weight_KD)
@@ -51,6 +52,7 @@ def train_job(words, starts, reaches, vectors_VD, weight_KD, up, rate, is_cbow):
     num_predictions = 0
     for sentence in range(len(starts) - 1):
         for centre in range(starts[sentence], starts[sentence + 1]):
+            # The words from `first` to `end` - 1 are used, but not the one in the centre.
             first = max(starts[sentence], centre - reaches[centre])
             end = min(starts[sentence + 1], centre + reaches[centre] + 1)
             num_others = end - first - 1
@@ -62,6 +64,7 @@ def train_job(words, starts, reaches, vectors_VD, weight_KD, up, rate, is_cbow):
             else:
                 num_rows = num_outputs
                 target = words[centre]
+            # The parts of the buffers that the predictions of this word use.
             choices = rows[:num_rows], turns[:num_rows], scores[:num_rows]
             if is_cbow:
                 for d in range(dim):
@@ -80,6 +83,7 @@ def train_job(words, starts, reaches, vectors_VD, weight_KD, up, rate, is_cbow):
                     if not is_cbow:
                         nats += _predict(vector_D, weight_KD, choices, target, rate, error_D)
                         num_predictions += 1
+                    # Of CBOW, the error of the mean; of skip-gram, that of this vector.
                     _add(error_D, vector_D)
     return nats, num_predictions
 
@@ -150,8 +154,9 @@ def _slopes_of_path(turns, scores):  # type: ignore[no-untyped-def]
     for c in range(len(scores)):
         score = turns[c] * scores[c]
         exp_of_size = exp_minus(abs(score))  # exp(-|score|), at most 1
+        # -log σ(score) = log(1 + exp(-|score|)) - min(score, 0), which cannot overflow.
         nats += log1p_unit(exp_of_size) - min(score, _ZERO)
-        # σ(-score) is exp_of_size / (1 + exp_of_size) if the score is positive.
+        # σ(-score) = 1 / (1 + exp_of_size), or exp_of_size / (1 + exp_of_size) if score > 0.
         numerator = exp_of_size if score > _ZERO else _ONE
         scores[c] = turns[c] * numerator / (_ONE + exp_of_size)
     return nats
@@ -174,6 +179,7 @@ def _slopes_of_softmax(target, scores):  # type: ignore[no-untyped-def]
     for c in range(len(scores)):
         scores[c] *= -_ONE / total
     scores[target] += _ONE
+    # -log p(target) = log Σ exp(score - best) + best - target_score.
     return np.float32(np.log(total)) + best - target_score
 
 

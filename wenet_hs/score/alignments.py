@@ -59,15 +59,16 @@ def wants_colour(stream: TextIO) -> bool:
 def format_alignments(
     report: Report, *, width: int = sys.maxsize, colour: bool = False, all_shown: bool = True
 ) -> str:
-    """The utterances of a report as aligned texts, those with the most errors first.
+    """The utterances of a report as aligned texts, those with the highest error rate first.
 
-    Each has a line with its error rate, one of the reference, one of the hypothesis, and one with
-    S, D and I below the errors.
+    Each has a line with its error rate, one of the reference, one of the hypothesis, and, if there
+    are errors, one with S, D and I below them.
 
     Args:
-        width: columns of the display, at least 20; longer alignments are folded.
+        width: columns of the display; longer alignments are folded. Below 20, it is 20.
         colour: mark errors also by colour.
-        all_shown: also the utterances without an error; otherwise the last line has their number.
+        all_shown: show also the utterances without an error. If False, the last line has the number
+            of these, if there are any.
     """
     keys = worst_first([report])
     if not all_shown:
@@ -112,10 +113,17 @@ def _make_columns(utterance: ScoredUtterance, rules: Rules) -> Iterator[_Aligned
             if num_units in word_ends:
                 yield _AlignedUnits("", "", "")
             num_units += 1
+        shown_ref, shown_hyp = _show_units(operation, GAP)
         mark = "" if operation.kind == "C" else operation.kind
-        cells = [*_show_units(operation, GAP), mark]
-        width = max(map(_num_columns, cells))
-        yield _AlignedUnits(*(cell + " " * (width - _num_columns(cell)) for cell in cells))
+        width = max(map(_num_columns, (shown_ref, shown_hyp, mark)))
+        yield _AlignedUnits(
+            ref=_pad(shown_ref, width), hyp=_pad(shown_hyp, width), mark=_pad(mark, width)
+        )
+
+
+def _pad(cell: str, width: int) -> str:
+    """The text with spaces after it, so that a terminal uses `width` columns for it."""
+    return cell + " " * (width - _num_columns(cell))
 
 
 def _fold_columns(columns: Iterable[_AlignedUnits], width: int) -> list[list[_AlignedUnits]]:
@@ -198,9 +206,10 @@ class ConfusionReport:
 def count_confusions(
     utterances: Iterable[ScoredUtterance], rules: Rules, most: int
 ) -> ConfusionReport:
-    """The `most` frequent confusions of each kind, over all utterances and per language.
+    """The most frequent confusions of each kind, over all utterances and per language.
 
-    The counts are from the same alignments that `score --align` shows.
+    The counts are from the same alignments that `score --align` shows. `most`: no more than this
+    number per kind.
     """
     errors_by_lang: dict[str, Counter[UnitPair]] = {}
     units_by_lang: dict[str, Counter[str]] = {}
@@ -231,22 +240,23 @@ def _list_errors(ref: Sequence[str], hyp: Sequence[str]) -> list[UnitPair]:
 
 
 def _rank_confusions(errors: Counter[UnitPair], units: Counter[str], most: int) -> Confusions:
-    """The `most` frequent errors of each kind, by falling count, then by units.
+    """The most frequent errors of each kind, by falling count, then by units.
 
     Args:
         errors: the number of each error.
         units: the number of each unit in the reference.
+        most: no more than this number of errors per kind.
     """
 
     def order(pair: UnitPair) -> tuple[int, str, str]:
         ref, hyp = pair
-        return (-errors[pair], ref or "", hyp or "")
+        return (-errors[pair], ref or "", hyp or "")  # negative: high counts come first
 
     num_errors = errors.total()
     by_kind: dict[str, list[Confusion]] = {"S": [], "D": [], "I": []}
     for ref, hyp in sorted(errors, key=order):
-        of_kind = by_kind[Operation(ref, hyp).kind]
-        if len(of_kind) >= most:
+        confusions_of_kind = by_kind[Operation(ref, hyp).kind]
+        if len(confusions_of_kind) >= most:
             continue
         count = errors[ref, hyp]
         confusion = Confusion(
@@ -256,7 +266,7 @@ def _rank_confusions(errors: Counter[UnitPair], units: Counter[str], most: int) 
             share=count / num_errors,
             of_unit=None if ref is None else count / units[ref],
         )
-        of_kind.append(confusion)
+        confusions_of_kind.append(confusion)
     return Confusions(
         num_errors=num_errors,
         substitutions=tuple(by_kind["S"]),
@@ -291,31 +301,34 @@ def list_recalls(confusions: Confusions) -> list[UnitRecall]:
     for confusion in (*confusions.substitutions, *confusions.deletions):
         if confusion.ref is not None and confusion.of_unit:
             num_wrong[confusion.ref] += confusion.count
-            # of_unit is the quotient of both, so it gives the count of the unit back.
+            # `of_unit` is this count divided by that of the unit in the reference.
             counts[confusion.ref] = round(confusion.count / confusion.of_unit)
     recalls = []
-    for unit, number in num_wrong.items():
-        recalls.append(UnitRecall(unit, count=counts[unit], num_right=counts[unit] - number))
+    for unit, num_errors in num_wrong.items():
+        count = counts[unit]
+        recalls.append(UnitRecall(unit=unit, count=count, num_right=count - num_errors))
     return sorted(recalls, key=lambda recall: (recall.recall, -recall.count, recall.unit))
 
 
 def find_examples(
     utterances: Mapping[str, ScoredUtterance], rules: Rules, pairs: Iterable[Confusion]
 ) -> dict[UnitPair, str]:
-    """The key of an example of each confusion: the utterance with it that has the fewest errors.
+    """The key of an example of each confusion: an utterance in which it occurs.
 
-    Of several such utterances it is the one with the first key. A confusion that is in no utterance
-    is left out.
+    It is the utterance with the fewest errors, and of several such the one with the first key. A
+    confusion that is in no utterance is left out.
     """
     missing = {(pair.ref, pair.hyp) for pair in pairs}
     examples = dict[UnitPair, str]()
-    for key in sorted(utterances, key=lambda key: (utterances[key].counts.errors, key)):
+    few_errors_first = sorted(utterances, key=lambda key: (utterances[key].counts.errors, key))
+    for key in few_errors_first:
         utterance = utterances[key]
         if not missing or not utterance.counts.errors:
-            continue
-        found = missing.intersection(_list_errors(*utterance.split(rules)))
-        examples |= dict.fromkeys(found, key)
-        missing -= found
+            continue  # all have an example, or this utterance can be none
+        ref, hyp = utterance.split(rules)
+        new_pairs = missing.intersection(_list_errors(ref, hyp))
+        examples |= dict.fromkeys(new_pairs, key)
+        missing -= new_pairs
     return examples
 
 

@@ -63,10 +63,11 @@ def draw_sums(values_CK: NDArray[Number], num_resamples: int, stream: str = "") 
     sums_RK = np.zeros((num_resamples, num_sums), dtype=values_CK.dtype)
     if num_clusters == 0:
         return sums_RK
-    generator = np.random.default_rng([SEED, *stream.encode()])
-    num_rows = max(1, _DRAWS_PER_BLOCK // num_clusters)
-    for start in range(0, num_resamples, num_rows):
-        rows = sums_RK[start : start + num_rows]  # a view: writing to it fills sums_RK
+    seeds = [SEED, *stream.encode()]  # numpy makes one seed of all these numbers
+    generator = np.random.default_rng(seeds)
+    resamples_per_block = max(1, _DRAWS_PER_BLOCK // num_clusters)
+    for start in range(0, num_resamples, resamples_per_block):
+        rows = sums_RK[start : start + resamples_per_block]  # a view: writing to it fills sums_RK
         drawn_RC = generator.integers(num_clusters, size=(len(rows), num_clusters), dtype=np.int32)
         # One of the K values at a time, contiguous in memory, which is faster.
         for index, value_C in enumerate(np.ascontiguousarray(values_CK.T)):
@@ -85,6 +86,9 @@ def rates_of_sums(sums_RK: NDArray[Number]) -> Rates:
 def resample_rates(values: Mapping[str, NDArray[Number]], num_resamples: int) -> ResampledRates:
     """The rates of resamples, each of which draws as many clusters of a group as the group has.
 
+    Groups without reference units are not in the macro average. If there are no others, all its
+    rates are NaN.
+
     Args:
         values: by group (a language, a length): errors and reference units of each cluster, (C, 2).
     """
@@ -92,8 +96,13 @@ def resample_rates(values: Mapping[str, NDArray[Number]], num_resamples: int) ->
         group: draw_sums(values_C2, num_resamples, group) for group, values_C2 in values.items()
     }
     rates = {group: rates_of_sums(sums_R2) for group, sums_R2 in sums.items()}
-    scored = [rates[group] for group, values_C2 in values.items() if _has_units(values_C2)]
-    macro_R = np.mean(scored, axis=0) if scored else np.full(num_resamples, np.nan)
+    rates_with_units = [
+        rates[group] for group, values_C2 in values.items() if _has_units(values_C2)
+    ]
+    if rates_with_units:
+        macro_R = np.mean(rates_with_units, axis=0)
+    else:
+        macro_R = np.full(num_resamples, np.nan)
     total_R2: NDArray[Number] = np.sum(list(sums.values()), axis=0)
     return ResampledRates(each=rates, macro_R=macro_R, micro_R=rates_of_sums(total_R2))
 
@@ -105,11 +114,11 @@ def _has_units(values_C2: NDArray[Number]) -> bool:
 
 def percentile_interval(rates_R: Rates) -> Interval | None:
     """The middle 95 % of the values that are not NaN; None if all are NaN."""
-    known = rates_R[~np.isnan(rates_R)]
-    if not len(known):
+    known_rates = rates_R[~np.isnan(rates_R)]
+    if not len(known_rates):
         return None
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(known, (tail, 1 - tail))
+    tail = (1 - CONFIDENCE) / 2  # the share of the values below the interval, and of those above
+    low, high = np.quantile(known_rates, (tail, 1 - tail))
     return Interval(float(low), float(high))
 
 
@@ -127,10 +136,13 @@ def stratified_intervals(values: Mapping[str, NDArray[Number]], num_resamples: i
     for group, values_C2 in values.items():
         num_clusters = len(values_C2)
         each[group] = percentile_interval(resampled.each[group]) if num_clusters > 1 else None
-    if not any(each.values()):
-        return Intervals(each, None, None)
+    has_interval = any(interval is not None for interval in each.values())
+    if not has_interval:
+        return Intervals(each=each, macro=None, micro=None)
     return Intervals(
-        each, percentile_interval(resampled.macro_R), percentile_interval(resampled.micro_R)
+        each=each,
+        macro=percentile_interval(resampled.macro_R),
+        micro=percentile_interval(resampled.micro_R),
     )
 
 
@@ -149,12 +161,14 @@ def clustered_intervals(values: Mapping[str, NDArray[Number]], num_resamples: in
     ]
     num_groups = len(sums_by_group)
     if num_groups < 2:
-        return Intervals(each, None, None)
+        return Intervals(each=each, macro=None, micro=None)
+    # From here on, each group is one cluster with three values: errors, reference units and rate.
     groups_C2 = np.array(sums_by_group, dtype=np.float64)
     rates_C = groups_C2[:, 0] / groups_C2[:, 1]
-    # Here a cluster is a group; the sums are errors, reference units and rates of those drawn.
-    sums_R3 = draw_sums(np.column_stack((groups_C2, rates_C)), num_resamples)
-    macro_R = sums_R3[:, 2] / num_groups
+    groups_C3 = np.column_stack((groups_C2, rates_C))
+    sums_R3 = draw_sums(groups_C3, num_resamples)
+    macro_R = sums_R3[:, 2] / num_groups  # the mean rate of the groups that were drawn
+    micro_R = rates_of_sums(sums_R3)
     return Intervals(
-        each, percentile_interval(macro_R), percentile_interval(rates_of_sums(sums_R3))
+        each=each, macro=percentile_interval(macro_R), micro=percentile_interval(micro_R)
     )

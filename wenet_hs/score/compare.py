@@ -146,9 +146,9 @@ def compare_macro(
 
     Raises DataError if the reports cannot be compared: see `check_comparable`.
     """
-    known = {key: speaker for key, speaker in speakers.items() if speaker}
-    are_all_known = known.keys() >= report_a.utterances.keys()
-    comparison = compare(report_a, report_b, speakers=known if are_all_known else None)
+    known_speakers = {key: speaker for key, speaker in speakers.items() if speaker}
+    are_all_known = known_speakers.keys() >= report_a.utterances.keys()
+    comparison = compare(report_a, report_b, speakers=known_speakers if are_all_known else None)
     sampled, test = choose_test(comparison.differences)
     return comparison.differences[MACRO], sampled, test
 
@@ -188,17 +188,17 @@ def check_comparable(report_a: Report, report_b: Report) -> None:
     utterance.
     """
     check_references(report_a, report_b)
-    only_in_one = set(report_a.missing) ^ set(report_b.missing)
-    if not only_in_one:
+    missing_in_one = set(report_a.missing) ^ set(report_b.missing)  # in A or in B, not in both
+    if not missing_in_one:
         return
     incomplete = []
     for name, report in (("A", report_a), ("B", report_b)):
-        if only_in_one & set(report.missing):
+        if missing_in_one & set(report.missing):
             incomplete.append(f"{name} ({report.name})")
-    number = count_of(len(only_in_one), "utterance")
-    lacking = f"{number} that the other decoded ({list_names(sorted(only_in_one))})"
+    utterances = f"{count_of(len(missing_in_one), 'utterance')} that the other decoded"
+    found = f"no hypothesis for {utterances} ({list_names(sorted(missing_in_one))})"
     to_do = "a paired comparison needs the same utterances, decode the rest first"
-    raise DataError(" and ".join(incomplete), f"no hypothesis for {lacking}", to_do)
+    raise DataError(" and ".join(incomplete), found, to_do)
 
 
 # ---- rates and resamples
@@ -218,12 +218,12 @@ def errors_by_language(
         counts_a = utterance.counts
         counts_b = report_b.utterances[key].counts
         errors_3 = np.array((counts_a.errors, counts_b.errors, counts_a.num_units))
-        cluster = speakers[key] if speakers else key
+        cluster_name = speakers[key] if speakers else key
         clusters = clusters_by_language.setdefault(utterance.lang, {})
-        if cluster in clusters:
-            clusters[cluster] += errors_3
+        if cluster_name in clusters:
+            clusters[cluster_name] += errors_3
         else:
-            clusters[cluster] = errors_3
+            clusters[cluster_name] = errors_3
     errors = {}
     for lang, clusters in sorted(clusters_by_language.items()):
         errors_C3 = np.stack([*clusters.values()])
@@ -242,10 +242,12 @@ def rates_by_language(errors: Mapping[str, NDArray[np.int64]]) -> dict[str, tupl
         raise DataError("the reference", "contains no units", "there is nothing to compare")
     sums = {lang: errors_C3.sum(axis=0) for lang, errors_C3 in errors.items()}
     total_3 = np.sum(list(sums.values()), axis=0)
+    # Arrays of two rates, of A and of B: the errors of both are divided by the same units.
     rates = {lang: sums_3[:2] / sums_3[2] for lang, sums_3 in sums.items()}
-    macro = np.mean(list(rates.values()), axis=0)
-    micro = total_3[:2] / total_3[2]
-    rates |= {MACRO: macro, MICRO: micro}
+    macro_rates = np.mean(list(rates.values()), axis=0)
+    micro_rates = total_3[:2] / total_3[2]
+    rates[MACRO] = macro_rates
+    rates[MICRO] = micro_rates
     return {name: (float(rate_a), float(rate_b)) for name, (rate_a, rate_b) in rates.items()}
 
 
@@ -263,20 +265,19 @@ def _resample_differences(
     """
     differences = {lang: difference_and_units(errors_C3) for lang, errors_C3 in errors.items()}
     resampled = resample_rates(differences, num_resamples)
-    num_differing = {
-        lang: int(np.count_nonzero(differences_C2[:, 0]))
-        for lang, differences_C2 in differences.items()
-    }
+    num_differing: dict[str, int] = {}  # clusters with more errors of one system
+    for lang, differences_C2 in differences.items():
+        num_differing[lang] = int(np.count_nonzero(differences_C2[:, 0]))
     num_clusters = {lang: len(errors_C3) for lang, errors_C3 in errors.items()}
     significance = {}
     for lang in errors:
         significance[lang] = _test_difference(
             resampled.each[lang], num_differing[lang], too_few=num_clusters[lang] < fewest
         )
-    # With one cluster in each language all resamples are equal.
-    has_one_each = max(num_clusters.values()) < 2
-    too_few = sum(num_clusters.values()) < fewest or has_one_each
+    num_all_clusters = sum(num_clusters.values())
     num_all_differing = sum(num_differing.values())
+    has_one_each = max(num_clusters.values()) < 2  # then all resamples are equal
+    too_few = num_all_clusters < fewest or has_one_each
     significance[MACRO] = _test_difference(resampled.macro_R, num_all_differing, too_few=too_few)
     significance[MICRO] = _test_difference(resampled.micro_R, num_all_differing, too_few=too_few)
     return significance
@@ -301,14 +302,17 @@ def _test_difference(
     Args:
         differences_R: of the rates; NaN where a resample has no reference units.
         num_differing: the number of clusters that differ.
-        too_few: there are too few clusters; the result has then no interval and no p.
+        too_few: there are too few clusters for a test.
+
+    The result has no interval and no p if there are too few clusters, or if all differences are
+    NaN.
     """
-    known = differences_R[~np.isnan(differences_R)]
-    if too_few or not len(known):
-        return Significance(None, None)
-    num_not_above = int((known <= 0).sum())
-    num_not_below = int((known >= 0).sum())
-    tail = (1 + min(num_not_above, num_not_below)) / (1 + len(known))
+    known_R = differences_R[~np.isnan(differences_R)]
+    if too_few or not len(known_R):
+        return Significance(interval=None, p=None)
+    num_not_above_0 = int((known_R <= 0).sum())
+    num_not_below_0 = int((known_R >= 0).sum())
+    one_sided_p = (1 + min(num_not_above_0, num_not_below_0)) / (1 + len(known_R))
     smallest_p = 2.0 ** (1 - num_differing)
-    p = min(1.0, max(2 * tail, smallest_p))
-    return Significance(percentile_interval(known), p)
+    p = min(1.0, max(2 * one_sided_p, smallest_p))
+    return Significance(interval=percentile_interval(known_R), p=p)

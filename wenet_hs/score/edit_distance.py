@@ -109,7 +109,7 @@ def count_errors(ref: Sequence[str], hyp: Sequence[str]) -> ErrorCounts:
     for operation in operations:
         if operation[0] == "insert":
             insertions += 1
-    # A hypothesis has the units of the reference without those deleted, and those inserted.
+    # This follows from: len(hyp) = num_units - deletions + insertions.
     deletions = num_units - len(hyp) + insertions
     return ErrorCounts(
         num_units=num_units,
@@ -129,6 +129,7 @@ def _to_comparable(
     """
     if isinstance(ref, str) and isinstance(hyp, str):
         return ref, hyp
-    # The defaultdict gives each new unit the next number.
-    id_of = defaultdict[str, int](count().__next__).__getitem__
-    return list(map(id_of, ref)), list(map(id_of, hyp))
+    ids = defaultdict[str, int](count().__next__)  # a new unit gets the next number: 0, 1, 2 …
+    ref_ids = list(map(ids.__getitem__, ref))
+    hyp_ids = list(map(ids.__getitem__, hyp))
+    return ref_ids, hyp_ids

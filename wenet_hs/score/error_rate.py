@@ -161,13 +161,18 @@ def score(
         lang = lang_of[key]
         hyp = hypothesis.get(key)
         ref_units = split_units(ref, rules, lang)
-        hyp_units = ref_units if hyp == ref else split_units(hyp or "", rules, lang)
-        utterances[key] = ScoredUtterance(lang, ref, hyp, count_errors(ref_units, hyp_units))
+        if hyp == ref:
+            hyp_units = ref_units  # many hypotheses are right: splitting them again costs time
+        else:
+            hyp_units = split_units(hyp or "", rules, lang)  # no hypothesis: no units
+        counts = count_errors(ref_units, hyp_units)
+        utterances[key] = ScoredUtterance(lang=lang, ref=ref, hyp=hyp, counts=counts)
     by_language = summarize(utterances, lang_of, num_resamples)
+    known_langs = () if langs is None else by_language.groups.keys()
     return Report(
         name=name,
         rules=rules,
-        signature=rules.signature(by_language.groups if langs is not None else ()),
+        signature=rules.signature(known_langs),
         languages=by_language.groups,
         macro=by_language.macro,
         micro=by_language.micro,
@@ -194,15 +199,15 @@ def check_keys(
     if not reference:
         raise DataError(ref_name, "contains no utterances", "check that it is the reference")
     extra = sorted(hypothesis - reference)
-    number = count_of(len(extra), "hypothesis", "hypotheses")
+    num_extra = count_of(len(extra), "hypothesis", "hypotheses")
     shown_extra = list_names(extra)
     if hypothesis and len(extra) == len(hypothesis):
         expected = list_names(sorted(reference), most=1)
-        found = f"no utterance of {ref_name} ({expected}) among its {number} ({shown_extra})"
+        found = f"no utterance of {ref_name} ({expected}) among its {num_extra} ({shown_extra})"
         to_do = "score it against its own reference, or write the same keys in both"
         raise DataError(hyp_name, found, to_do)
     if extra and not allow_extra:
-        found = f"{number} without a reference in {ref_name} ({shown_extra})"
+        found = f"{num_extra} without a reference in {ref_name} ({shown_extra})"
         leave_out = "`score --allow_extra` leaves them out"
         to_do = f"remove them, or give the reference that has them ({leave_out})"
         raise DataError(hyp_name, found, to_do)
@@ -218,10 +223,10 @@ def check_complete(
         what: "language" or "speaker".
         where: what the message names as the place; empty: "the languages", "the speakers".
     """
-    lacking = [key for key in keys if key not in known]
-    if lacking:
-        number = count_of(len(lacking), "utterance")
-        found = f"no {what} for {number} of the reference ({list_names(lacking)})"
+    unknown_keys = [key for key in keys if key not in known]
+    if unknown_keys:
+        utterances = count_of(len(unknown_keys), "utterance")
+        found = f"no {what} for {utterances} of the reference ({list_names(unknown_keys)})"
         to_do = "complete the list, or give the one that the reference was made from"
         raise DataError(where or f"the {what}s", found, to_do)
 
@@ -231,7 +236,7 @@ def summarize(
     group_of: Mapping[str, str],
     num_resamples: int,
     *,
-    intervals: Callable[..., Intervals] = stratified_intervals,
+    draw_intervals: Callable[..., Intervals] = stratified_intervals,
 ) -> Grouping:
     """The score of each group, in the order of their names, and the averages.
 
@@ -240,20 +245,23 @@ def summarize(
     Args:
         group_of: the group of each key.
         num_resamples: of the bootstrap; 0 for no intervals.
-        intervals: `stratified_intervals`, or `clustered_intervals` to draw whole groups.
+        draw_intervals: `stratified_intervals`, or `clustered_intervals`, in which the averages draw
+            whole groups.
     """
     members = _group_utterances(utterances, group_of)
-    errors = {group: _error_array(of_group) for group, of_group in members.items()}
-    error_rates = _compute_rates(errors, intervals, num_resamples)
+    errors = {group: _error_array(group_members) for group, group_members in members.items()}
+    error_rates = _compute_rates(errors, draw_intervals, num_resamples)
     feature_rates = None
     if all(utterance.feature_distance is not None for utterance in utterances.values()):
-        distances = {group: _distance_array(of_group) for group, of_group in members.items()}
-        feature_rates = _compute_rates(distances, intervals, num_resamples)
+        distances = {
+            group: _distance_array(group_members) for group, group_members in members.items()
+        }
+        feature_rates = _compute_rates(distances, draw_intervals, num_resamples)
     groups = {}
-    for group, of_group in members.items():
+    for group, group_members in members.items():
         groups[group] = LanguageScore(
-            utterances=len(of_group),
-            counts=sum((utterance.counts for utterance in of_group), ErrorCounts()),
+            utterances=len(group_members),
+            counts=sum((utterance.counts for utterance in group_members), ErrorCounts()),
             interval=error_rates.each[group].interval,
             features=None if feature_rates is None else feature_rates.each[group],
         )
@@ -307,30 +315,34 @@ class _GroupRates:
 
 
 def _compute_rates(
-    values: Mapping[str, NDArray[Number]], draw: Callable[..., Intervals], num_resamples: int
+    values: Mapping[str, NDArray[Number]],
+    draw_intervals: Callable[..., Intervals],
+    num_resamples: int,
 ) -> _GroupRates:
-    """The rates of all groups with intervals.
+    """The rates of all groups, and their averages, with intervals.
+
+    The macro average is the mean of the groups that have reference units; None if none has.
 
     Args:
         values: by group: errors (or distances) and reference units of each utterance, (C, 2).
-        draw: `stratified_intervals` or `clustered_intervals`.
+        draw_intervals: `stratified_intervals` or `clustered_intervals`.
         num_resamples: of the bootstrap; 0 for no intervals.
     """
-    intervals = draw(values, num_resamples)
+    intervals = draw_intervals(values, num_resamples)
     sums = {group: values_C2.sum(axis=0) for group, values_C2 in values.items()}
-    rates = {group: _divide(errors, units) for group, (errors, units) in sums.items()}
-    known = [rate for rate in rates.values() if rate is not None]
-    macro_rate = sum(known) / len(known) if known else None
+    rates = {group: _divide_errors(errors, units) for group, (errors, units) in sums.items()}
+    known_rates = [rate for rate in rates.values() if rate is not None]
+    macro_rate = sum(known_rates) / len(known_rates) if known_rates else None
     all_errors, all_units = np.sum(list(sums.values()), axis=0)
     return _GroupRates(
         each={group: Rate(rate, intervals.each[group]) for group, rate in rates.items()},
         macro=Rate(macro_rate, intervals.macro),
-        micro=Rate(_divide(all_errors, all_units), intervals.micro),
+        micro=Rate(_divide_errors(all_errors, all_units), intervals.micro),
     )
 
 
-def _divide(errors: Number, units: Number) -> float | None:
-    """The error rate; None without reference units."""
+def _divide_errors(errors: Number, units: Number) -> float | None:
+    """The error rate: errors (or distances) per reference unit; None without reference units."""
     return float(errors / units) if units else None
 
 
@@ -348,7 +360,7 @@ def by_speaker(report: Report, speakers: Mapping[str, str], *, where: str = "") 
     """
     check_complete(speakers, report.utterances, what="speaker", where=where)
     grouping = summarize(
-        report.utterances, speakers, report.num_resamples, intervals=clustered_intervals
+        report.utterances, speakers, report.num_resamples, draw_intervals=clustered_intervals
     )
     return replace(report, by=report.by | {SPEAKER: grouping})
 
@@ -362,7 +374,8 @@ def by_length(report: Report) -> Report:
         key: length_bin(utterance.counts.num_units) for key, utterance in report.utterances.items()
     }
     grouping = summarize(report.utterances, bin_of, report.num_resamples)
-    groups = dict(sorted(grouping.groups.items(), key=lambda item: _lower_bound(item[0])))
+    short_first = sorted(grouping.groups, key=_lower_bound)
+    groups = {name: grouping.groups[name] for name in short_first}
     return replace(report, by=report.by | {LENGTH: replace(grouping, groups=groups)})
 
 
@@ -386,10 +399,10 @@ def _lower_bound(name_of_bin: str) -> int:
 
 
 def worst_first(reports: Sequence[Report]) -> list[str]:
-    """The keys of reports of the same utterances, those with the most errors first.
+    """The keys of reports of the same utterances, those with the highest error rate first.
 
-    They are ordered by falling mean error rate over the reports, then by falling number of errors,
-    then by name.
+    Of several reports it is the mean of their rates. Utterances with the same rate are ordered by
+    falling number of errors, then by name.
     """
 
     def order(key: str) -> tuple[float, int, str]:
@@ -402,7 +415,10 @@ def worst_first(reports: Sequence[Report]) -> list[str]:
 
 
 def sortable_rate(counts: ErrorCounts) -> float:
-    """The error rate; the number of errors if there are no reference units."""
+    """The error rate by which utterances are sorted.
+
+    Without reference units there is no rate: then it is the number of errors, as with one unit.
+    """
     return float(counts.errors) if counts.rate is None else counts.rate
 
 
@@ -421,5 +437,6 @@ def count_of(number: int, singular: str, plural: str = "") -> str:
 
     `plural`: the noun for other numbers than 1; empty: `singular` with an s.
     """
-    noun = singular if number == 1 else plural or f"{singular}s"
+    plural = plural or f"{singular}s"
+    noun = singular if number == 1 else plural
     return f"{number:,} {noun}"

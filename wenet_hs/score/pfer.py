@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Phone feature error rate (PFER): an edit distance in which similar phones cost less.
 
-See docs/scoring.md. A deletion and an insertion cost 1 each. A substitution costs the weighted share of phonological
-features in which the two phones differ (panphon's table and weights, Mortensen et al. 2016): with
-features f, g of -1, 0 or 1 and weights w it is Σ w·|f - g| / (2·Σ w), from 0 to 1. For a symbol of
-several segments (`aɪ`, `ⁿd`) the cost is the mean of two costs: of the first and of the last
-segments. A unit without features (`<unk>`) costs 1 against every other unit.
+See docs/scoring.md. A deletion and an insertion cost 1 each. A substitution costs the weighted
+share of phonological features in which the two phones differ (panphon's table and weights,
+Mortensen et al. 2016): with features f, g of -1, 0 or 1 and weights w it is
+Σ w·|f - g| / (2·Σ w), from 0 to 1. For a symbol of several segments (`aɪ`, `ⁿd`) the cost is the
+mean of two costs: of the first and of the last segments. A unit without features (`<unk>`) costs 1
+against every other unit.
 
 Dimension key: V units, K features, M reference units, L units of the hypothesis.
 """
@@ -64,16 +65,17 @@ def with_pfer(report: Report) -> Report:
 def substitution_costs(units: list[str]) -> NDArray[np.float64]:
     """(V, V) cost of each substitution, 0 to 1; 0 on the diagonal, 1 for units without features.
 
-    Phones with equal rows in panphon's table (`r ɾ`) cost nothing.
+    Phones with equal rows in panphon's table (`r ɾ`) cost nothing. The features of a symbol are
+    those of its first segment (its start) and of its last one (its end).
     """
     starts_VK, ends_VK, weights_K = phone_features(units)
     num_units = len(units)
-    # The largest difference: at each of two ends, a feature of 1 instead of -1 differs by 2.
-    largest = 4 * weights_K.sum()
+    # If all features of start and end differ by 2: 1 instead of -1.
+    largest_cost = (2 + 2) * weights_K.sum()
     costs_VV = np.empty((num_units, num_units))
     for index in range(num_units):  # row by row: all at once would need V times the memory
         differences_VK = np.abs(starts_VK - starts_VK[index]) + np.abs(ends_VK - ends_VK[index])
-        costs_VV[index] = differences_VK @ weights_K / largest
+        costs_VV[index] = differences_VK @ weights_K / largest_cost
     costs_VV[np.isnan(costs_VV)] = 1.0  # a unit without features has NaN in its rows
     np.fill_diagonal(costs_VV, 0.0)
     return costs_VV
@@ -93,7 +95,7 @@ def edit_distance(
     for unit in ref_M:
         next_row = row + 1  # a deletion
         np.minimum(next_row[1:], row[:-1] + costs_VV[unit, hyp_L], out=next_row[1:])
-        # Insertions: a cell j positions to the right costs j more. Without this slope, they are a
-        # running minimum.
+        # Insertions: cell j may be reached from any cell i before it, for j - i more. That is the
+        # smallest of next_row[i] - i over all i up to j, plus j.
         row = np.minimum.accumulate(next_row - positions) + positions
     return float(row[-1])

@@ -133,12 +133,12 @@ def read_report(path: Path | str) -> Report:
             num_resamples=record["bootstrap"]["num_resamples"],
         )
     except KeyError as error:
-        raise _other_file(path, f"no {error}") from error
+        raise _make_other_file_error(path, f"no {error}") from error
     except (ValueError, TypeError, AttributeError) as error:
-        raise _other_file(path, str(error)) from error
+        raise _make_other_file_error(path, str(error)) from error
 
 
-def _other_file(path: Path | str, fault: str) -> DataError:
+def _make_other_file_error(path: Path | str, fault: str) -> DataError:
     """The error for a file that `score --json` did not write; `fault` says why it is not one."""
     found = f"not written by `score --json` ({fault})"
     return DataError(path, found, "run `wenet-hs score` again")

@@ -126,17 +126,22 @@ def split_units(text: str, rules: Rules, lang: str | None = None) -> Sequence[st
 
 
 def _join_units(words: Sequence[str | tuple[str, ...]], separator: str) -> Sequence[str]:
-    """The units of all words, each a result of `_split_word`; a `str` if all words are a `str`.
+    """The units of all words as one sequence.
 
-    `separator`: a unit between two words; empty: none.
+    It is a `str` if all words are a `str`, and a list otherwise.
+
+    Args:
+        words: the units of each word, as `_split_word` returns them.
+        separator: a unit between two words; empty: none.
     """
-    if tuple not in map(type, words):
+    has_only_str = tuple not in map(type, words)
+    if has_only_str:
         return separator.join(words)  # type: ignore[arg-type]
     units: list[str] = []
-    for word in words:
+    for units_of_word in words:
         if units and separator:
             units.append(separator)
-        units += word
+        units.extend(units_of_word)  # of a `str`: each character
     return units
 
 
@@ -179,7 +184,7 @@ def _remove_punctuation(text: str, lang: str | None) -> str:
     letter_of_unknown: dict[str, str] = {}
     for unknown in (_UNKNOWN, UNKNOWN_SHOWN):
         if unknown in text:
-            letter_of_unknown[unknown] = next(unused_letters)
+            letter_of_unknown[unknown] = next(unused_letters)  # another one each time
     for unknown, letter in letter_of_unknown.items():
         text = text.replace(unknown, letter)
     text = remove_punctuation(text, lang)

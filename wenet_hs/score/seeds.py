@@ -92,7 +92,9 @@ def compare_reports(
     names: tuple[str, str] = ("", ""),
     num_resamples: int = 10_000,
 ) -> SeedComparison:
-    """`compare_seeds` of scorings.
+    """The difference of two systems over seeds, from the scorings of both for each seed.
+
+    `compare_seeds` says how it is computed.
 
     Args:
         pairs: the scorings of both systems, by seed.
@@ -142,7 +144,7 @@ def compare_seeds(
     """
     _check_same_units(errors)
     first = next(iter(errors.values()))
-    rates_by_seed = [paired.rates_by_language(of_seed) for of_seed in errors.values()]
+    rates_by_seed = [paired.rates_by_language(seed_errors) for seed_errors in errors.values()]
     over_utterances: dict[str, Interval | None] = {}
     if len(errors) >= MIN_SEEDS:
         over_utterances = _bootstrap_utterances([*errors.values()], num_resamples)
@@ -153,6 +155,7 @@ def compare_seeds(
     return SeedComparison(
         names=names,
         seeds=tuple(errors),
+        # Without rules, the signature does not begin with the sign that separates its parts.
         signature=f"{signature}|boot:{num_resamples}|seed:{SEED}".lstrip("|"),
         differences=differences,
         num_utterances=sum(map(len, first.values())),
@@ -170,14 +173,14 @@ def _check_same_units(errors: Mapping[str, Mapping[str, NDArray[np.int64]]]) -> 
     if not errors:
         raise ValueError("errors: must be of one or more seeds")
     units = {}
-    for seed, of_seed in errors.items():
-        units[seed] = {lang: of_language[:, -1].tolist() for lang, of_language in of_seed.items()}
-    first, *others = units
-    for seed in others:
-        if units[seed] != units[first]:
+    for seed, seed_errors in errors.items():
+        units[seed] = {lang: rows[:, -1].tolist() for lang, rows in seed_errors.items()}
+    first_seed, *other_seeds = units
+    for seed in other_seeds:
+        if units[seed] != units[first_seed]:
             found = "other languages, utterances or reference units"
             to_do = "test all seeds on the same list and score them with the same --ref"
-            raise DataError(f"seeds {first} and {seed}", found, to_do)
+            raise DataError(f"seeds {first_seed} and {seed}", found, to_do)
 
 
 def _bootstrap_utterances(
@@ -196,11 +199,16 @@ def _bootstrap_utterances(
 def _sum_over_seeds(
     errors: Sequence[Mapping[str, NDArray[np.int64]]],
 ) -> dict[str, NDArray[np.int64]]:
-    """Errors and reference units of each utterance, summed over the seeds.
+    """Errors and reference units of each utterance of a language, summed over the seeds.
 
-    It is as if the texts of all seeds were one longer text.
+    It is as if each utterance were as many times as long as there are seeds.
+
+    `errors`: of each seed, by language: a row per utterance, the same utterances for all seeds.
     """
-    return {lang: np.sum([of_seed[lang] for of_seed in errors], axis=0) for lang in errors[0]}
+    sums = {}
+    for lang in errors[0]:
+        sums[lang] = np.sum([seed_errors[lang] for seed_errors in errors], axis=0)
+    return sums
 
 
 def _difference(
@@ -218,17 +226,20 @@ def _difference(
     differences = tuple(rate_b - rate_a for rate_a, rate_b in rates)
     num_seeds = len(rates)
     mean = fmean(differences)
-    # Not a deviation of rounding errors, which a t test would divide by.
+    # Differences that only rounding makes unequal have no deviation: a t test would divide by it.
     are_equal = max(differences) - min(differences) <= _EQUAL
     deviation = 0.0 if are_equal else stdev(differences)
-    p = detectable = interval = None
-    if num_seeds >= MIN_SEEDS and deviation:
+    p = None
+    detectable = None
+    has_enough_seeds = num_seeds >= MIN_SEEDS
+    if has_enough_seeds and deviation > 0:
         p = _t_test(mean, deviation, num_seeds)
         detectable = detectable_difference(deviation, num_seeds)
-    elif num_seeds >= MIN_SEEDS and abs(mean) < _EQUAL:
+    elif has_enough_seeds and abs(mean) < _EQUAL:
         p = 1.0
+    interval = None
     if over_utterances is not None:
-        interval = _add_seeds(over_utterances, mean, deviation, num_seeds)
+        interval = _widen_by_seeds(over_utterances, mean, deviation, num_seeds)
     return SeedDifference(
         rates_a=rates_a,
         rates_b=rates_b,
@@ -247,22 +258,29 @@ def _t_test(mean: float, deviation: float, num_seeds: int) -> float:
     return 2 * float(special.stdtr(num_seeds - 1, -abs(statistic)))
 
 
-def _add_seeds(
+def _widen_by_seeds(
     over_utterances: Interval, mean: float, deviation: float, num_seeds: int
 ) -> Interval:
     """The interval of a mean over seeds and utterances, as `compare_seeds` describes it.
 
     On each side, the distance from the mean is the hypotenuse of two distances: that of the
-    interval over utterances, and that of the t interval over seeds. One seed adds nothing.
+    interval over utterances, and that of the t interval over seeds. One seed adds nothing. The
+    interval over utterances may lie on one side of the mean; the distance on the other side is 0.
 
     Args:
         over_utterances: the interval of the mean over utterances.
+        mean: the mean over the seeds.
         deviation: standard deviation of the seeds.
     """
-    over_seeds = _t_quantile(num_seeds) * deviation / num_seeds**0.5 if num_seeds > 1 else 0.0
-    below = max(0.0, mean - over_utterances.low)
-    above = max(0.0, over_utterances.high - mean)
-    return Interval(mean - hypot(below, over_seeds), mean + hypot(above, over_seeds))
+    seed_distance = 0.0
+    if num_seeds > 1:
+        seed_distance = _t_quantile(num_seeds) * deviation / num_seeds**0.5
+    distance_below = max(0.0, mean - over_utterances.low)
+    distance_above = max(0.0, over_utterances.high - mean)
+    return Interval(
+        low=mean - hypot(distance_below, seed_distance),
+        high=mean + hypot(distance_above, seed_distance),
+    )
 
 
 def _t_quantile(num_seeds: int) -> float:
@@ -315,11 +333,12 @@ def mean_over_seeds(
     reference units; ValueError without seeds.
     """
     _check_same_units(errors)
-    for lang, errors_C2 in next(iter(errors.values())).items():
+    first_errors = next(iter(errors.values()))  # all seeds have the same reference units
+    for lang, errors_C2 in first_errors.items():
         if not errors_C2[:, 1].any():
             where = f"the reference of {lang}"
             raise DataError(where, "contains no units", "leave this language out")
-    rates = [_macro_rate(of_seed) for of_seed in errors.values()]
+    rates = [_macro_rate(seed_errors) for seed_errors in errors.values()]
     num_seeds = len(rates)
     mean = fmean(rates)
     sums = _sum_over_seeds([*errors.values()])
@@ -327,7 +346,7 @@ def mean_over_seeds(
     interval = None
     if over_utterances is not None:
         deviation = stdev(rates) if num_seeds > 1 else 0.0
-        interval = _add_seeds(over_utterances, mean, deviation, num_seeds)
+        interval = _widen_by_seeds(over_utterances, mean, deviation, num_seeds)
     return SeedMean(mean=mean, interval=interval, num_seeds=num_seeds)
 
 
@@ -361,7 +380,7 @@ class SystemSeeds:
     rates: dict[str, float]
     """The macro average of each seed."""
     baseline: str
-    """On the page the first system of the mode."""
+    """The name of the system that this one is compared with: the first one of the mode."""
     difference: SeedDifference | None = None
     """This system minus the baseline; None for the baseline and without two pairs."""
     adjusted_p: float | None = None
@@ -369,13 +388,16 @@ class SystemSeeds:
 
 
 def correct_p(systems: Sequence[SystemSeeds]) -> list[SystemSeeds]:
-    """The systems with `adjusted_p`."""
+    """The systems with `adjusted_p`: Holm's correction of all their p values together.
+
+    A system without a difference, or whose difference has no p, has none.
+    """
     p_values = [system.difference.p if system.difference else None for system in systems]
     adjusted = holm(p_values)
     return [replace(system, adjusted_p=p) for system, p in zip(systems, adjusted, strict=True)]
 
 
 def count_tests(systems: Sequence[SystemSeeds]) -> str:
-    """The number of p values that Holm's correction counts, as `12 comparisons`."""
+    """How many p values Holm's correction has adjusted, as a text such as `12 comparisons`."""
     num_tests = sum(system.adjusted_p is not None for system in systems)
     return count_of(num_tests, "comparison")

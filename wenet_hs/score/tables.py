@@ -70,7 +70,7 @@ def _format_grouping(grouping: Grouping, heading: str, metric: str) -> Iterator[
     rows = [header]
     for group, score in grouping.groups.items():
         rows.append([group, *_count_cells(score), *_rate_cells(score)])
-    no_counts = [""] * 5
+    no_counts = [""] * 5  # a mean of rates has no utterances, N, S, D and I of its own
     rows.append([MACRO, *no_counts, *_rate_cells(grouping.macro)])
     rows.append([MICRO, *_count_cells(grouping.micro), *_rate_cells(grouping.micro)])
     yield from format_columns(rows)
@@ -109,8 +109,8 @@ def _format_notes(report: Report) -> Iterator[str]:
         missing = f"{num_missing:,} missing, counted as deletions: {list_names(report.missing)}"
         yield f"{scored}; {missing}"
     if report.extra:
-        number = count_of(len(report.extra), "hypothesis", "hypotheses")
-        yield f"{number} without reference left out: {list_names(report.extra)}"
+        extra = count_of(len(report.extra), "hypothesis", "hypotheses")
+        yield f"{extra} without reference left out: {list_names(report.extra)}"
     undefined = [lang for lang, score in report.languages.items() if score.rate is None]
     if undefined:
         note = "no reference units, so no rate, and not in the macro average"
@@ -118,10 +118,12 @@ def _format_notes(report: Report) -> Iterator[str]:
 
 
 def format_confusions(confusions: Confusions, *, name_scripts: bool = True) -> Iterator[str]:
-    """One line per substitution, deletion and insertion, shares in %; the first has their number.
+    """A line with the number of all errors, then a table with one row per confusion.
 
-    `name_scripts` adds the scripts of two units from different scripts: `a (Latin)`, `а
-    (Cyrillic)`.
+    There is no table if there are no confusions. Shares are in %.
+
+    `name_scripts`: add the scripts of two units that are of different scripts, which may look
+    alike: `a (Latin)`, `а (Cyrillic)`.
     """
     by_kind = {
         "S": confusions.substitutions,
@@ -170,8 +172,8 @@ def format_comparison(comparison: Comparison) -> str:
     lines.append("")
     lines.append(f"paired bootstrap of {resampled}; below 0, B is better")
     if comparison.num_missing:
-        number = count_of(comparison.num_missing, "utterance")
-        lines.append(f"decoded by neither, deletions for both: {number}")
+        missing = count_of(comparison.num_missing, "utterance")
+        lines.append(f"decoded by neither, deletions for both: {missing}")
     if comparison.few_speakers:
         langs = ", ".join(comparison.few_speakers)
         have_intervals = comparison.differences[MACRO].has_speaker_interval
@@ -225,18 +227,18 @@ def format_seed_comparison(comparison: SeedComparison) -> str:
     return "\n".join(lines) + "\n"
 
 
-def seed_difference_cells(found: SeedDifference, adjusted_p: float | None) -> list[str]:
+def seed_difference_cells(difference: SeedDifference, adjusted_p: float | None) -> list[str]:
     """Number of seeds, mean difference, interval, p, corrected p and detectable difference.
 
     Differences are percentage points; n/a stands for a value that is not known.
     """
     return [
-        str(len(found.differences)),
-        format_points(found.mean),
-        format_signed(found.interval),
-        format_p(found.p),
+        str(len(difference.differences)),
+        format_points(difference.mean),
+        format_signed(difference.interval),
+        format_p(difference.p),
         format_p(adjusted_p),
-        percent(found.detectable),
+        percent(difference.detectable),
     ]
 
 
@@ -253,8 +255,9 @@ def format_columns(rows: Sequence[Sequence[str]], num_left: int = 1) -> Iterator
     for row in rows:
         cells = []
         for index, (cell, width) in enumerate(zip(row, widths, strict=True)):
-            gap = " " * (width - cell_len(cell))
-            cells.append(cell + gap if index < num_left else gap + cell)
+            padding = " " * (width - cell_len(cell))
+            is_left_aligned = index < num_left
+            cells.append(cell + padding if is_left_aligned else padding + cell)
         yield "  ".join(cells).rstrip()
 
 
@@ -270,16 +273,20 @@ def header_and_rows(records: Sequence[TableRecord]) -> tuple[list[str], list[lis
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table; columns of numbers (`_is_numeric`) are aligned right, others left."""
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(header)
+    columns = list(zip(*rows, strict=True))
+    if not rows:
+        columns = [()] * len(header)  # each column has no cells
     alignments = ["--:" if _is_numeric(cells) else "---" for cells in columns]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (header, alignments, *rows))
+    lines = [f"| {' | '.join(row)} |" for row in (header, alignments, *rows)]
+    return "\n".join(lines)
 
 
 def _is_numeric(cells: Sequence[str]) -> bool:
     """Whether a column has cells, and each is a number, a p value such as `<0.0001`, or n/a.
 
-    That is, it is empty, or begins with a digit, a sign, `<` or `n`.
+    Only the first character of a cell is looked at. Empty cells count as numbers.
     """
+    # Of an empty cell it is the empty string, which every string contains.
     return bool(cells) and all(cell[:1] in "0123456789+-<n" for cell in cells)
 
 

@@ -28,9 +28,8 @@ _TRN_FORM = "a trn of NIST (transcript, and the key in brackets)"
 _STM_LABEL = re.compile(r"<[^<>\s]*>")
 _CLEAR_STM_LABEL = re.compile(r"(?i)<(?:[^<>\s]*,[^<>\s]*|o|f[\dx])>")
 """A label that no word looks like: `<o,f0,male>`, and `<o>` (overall) and `<f0>` (condition)."""
-_NOT_SCORED = (
-    "ignore_time_segment_in_scoring"  # the text of an stm's segment that sclite leaves out
-)
+_NOT_SCORED = "ignore_time_segment_in_scoring"
+"""The text of a segment of an stm that sclite does not score."""
 _DECIMAL = re.compile(r"\d+[.,]\d+")
 _IN_BRACES = re.compile(r"\{\s[^{}]*\s\}")
 _ALTERNATIVES_OF_CTM = re.compile(r"\S+\s+\S+\s+\*\s+\*\s+<ALT(?:_BEGIN|_END)?>(?:\s.*)?")
@@ -79,21 +78,22 @@ class NistSegment:
 
 
 def read_transcript_lines(path: Path) -> list[str]:
-    """The lines of a file of transcripts in UTF-8.
+    """Read the lines of a file of transcripts, which must be in UTF-8.
 
     Raises DataError if the file cannot be read. If it has another encoding, the message has the
-    command that converts it, unless the file is compressed or is one of annotations, such as a
-    TextGrid.
+    command that converts it. There is no such command for a compressed file, nor for a file of
+    annotations, such as a TextGrid, which has an error of its own.
     """
     try:
         return read_lines(path)
     except DataError as error:
+        # `suffix_of` skips the suffix of a compression, such as .gz.
         is_compressed = suffix_of(path) != path.suffix.lower()
-        is_of_encoding = isinstance(error.__cause__, UnicodeDecodeError)
-        can_be_converted = is_of_encoding and not is_compressed and path.is_file()
+        has_other_encoding = isinstance(error.__cause__, UnicodeDecodeError)
+        can_be_converted = has_other_encoding and not is_compressed and path.is_file()
         if not can_be_converted:
             raise
-        refuse_known_forms(path)
+        refuse_known_forms(path)  # raises the error of a file of annotations
         with path.open("rb") as file:
             is_utf16 = file.read(2) in _MARKS_OF_UTF16
         encoding = "UTF-16" if is_utf16 else "WINDOWS-1252"
@@ -152,9 +152,10 @@ def _iterate_nist(path: Path, content: Iterable[str]) -> Iterator[NumberedLine]:
 
 
 def _find_timed_form(path: Path, lines: Sequence[NumberedLine]) -> TimedForm | None:
-    """CTM or STM, if most of the first lines of a file have this form; None for a .trn.
+    """CTM or STM, if most of the first lines of a file have this form.
 
-    Lines may have both forms. The form of the suffix is tried first, for other names CTM.
+    Lines may have both forms. STM is tried first for the suffix .stm, and CTM for all others.
+    None if the lines have neither form, and for a .trn, whatever its lines are.
     """
     suffix = suffix_of(path)
     if suffix == ".trn":
@@ -162,19 +163,25 @@ def _find_timed_form(path: Path, lines: Sequence[NumberedLine]) -> TimedForm | N
     texts = [line.text for line in lines]
     forms = (STM, CTM) if suffix == ".stm" else (CTM, STM)
     for form in forms:
+        # have_keys: if the lines were not of NIST, each would begin with a key of its own.
         if form.is_form_of(path, texts, have_keys=True):
             return form
     return None
 
 
 def _refuse_other_forms(path: Path, content: Sequence[str]) -> None:
-    """Raise DataError if the lines are of a known form of annotations, such as subtitles."""
+    """Raise DataError if the lines are of a known form of annotations, such as subtitles.
+
+    Lines of JSON objects, such as those of a data list, are not refused here, unless they have
+    lists of segments: `parse_text` refuses them later, and names the file to give instead.
+    """
     form = find_form(path, "\n".join(content[:_NUM_TO_DECIDE]))
     if form is None:
         return
     first_line = next(filter(str.strip, content))
-    if first_line.startswith('{"') and form is not JSON_OF_SEGMENTS:
-        return  # `parse_text` says which file to give
+    are_json_lines = first_line.startswith('{"')
+    if are_json_lines and form is not JSON_OF_SEGMENTS:
+        return
     raise DataError(path, form.name, form.remedy)
 
 
@@ -194,6 +201,7 @@ def _refuse_names_of_columns(path: Path, content: Sequence[str]) -> None:
 def _refuse_suffix_of_nist(path: Path, lines: Sequence[NumberedLine]) -> None:
     """Raise DataError if a file is named as one of NIST's, and its lines have another form."""
     suffix = suffix_of(path)
+    # By suffix: the name of the form, and the function that matches one of its lines.
     forms: dict[str, tuple[str, MatchLine]] = {
         ".trn": (_TRN_FORM, _TRN.fullmatch),
         ".ctm": (CTM.name, CTM.match),
@@ -217,26 +225,32 @@ def _is_trn(path: Path, lines: Sequence[NumberedLine]) -> bool:
     `(laughs)`. So there only a name that `_is_like_key` accepts is a key, and the first words must
     not be keys.
 
-    Raises DataError if the lines can be both forms, or can be neither.
+    Raises DataError if the lines can be both forms. Also if they can be neither: all end with
+    brackets, without keys in most of them, and `_refuse_repeated_first_words` refuses the rest.
     """
-    endings = list[str]()
+    names_in_brackets = list[str]()
     for line in lines:
         match = _TRN.fullmatch(line.text)
         if match is not None:
-            endings.append(match["key"])
+            names_in_brackets.append(match["key"])
+    half = len(lines) / 2
     if suffix_of(path) == ".trn":
-        return len(endings) > len(lines) / 2
-    num_keys_at_end = sum(map(_is_like_key, endings))
-    if num_keys_at_end <= len(lines) / 2:
-        if len(endings) == len(lines):
+        return len(names_in_brackets) > half
+
+    num_keys_in_brackets = sum(map(_is_like_key, names_in_brackets))
+    if num_keys_in_brackets <= half:
+        all_end_with_brackets = len(names_in_brackets) == len(lines)
+        if all_end_with_brackets:
             _refuse_repeated_first_words(lines)
         return False
     if not _begin_with_keys(lines):
         return True
+
     # Both are like keys: the first words, and most of the names in the last brackets.
-    have_own_keys_at_end = num_keys_at_end == len(lines) == len(set(endings))
-    if have_own_keys_at_end:
-        both = f"both {lines[0].first_word!r} and {endings[0]!r}"
+    all_have_keys_in_brackets = num_keys_in_brackets == len(lines)
+    are_all_different = len(set(names_in_brackets)) == len(lines)
+    if all_have_keys_in_brackets and are_all_different:
+        both = f"both {lines[0].first_word!r} and {names_in_brackets[0]!r}"
         found = f"{both} can be the key, here and on all other lines"
         to_do = f"{_WRITE_TEXT} that do not end with a name in brackets"
         raise DataError(lines[0].where, found, to_do)
@@ -244,16 +258,20 @@ def _is_trn(path: Path, lines: Sequence[NumberedLine]) -> bool:
 
 
 def _begin_with_keys(lines: Sequence[NumberedLine]) -> bool:
-    """Whether all first words are like keys, and more than half as many differ as there are lines."""
+    """Whether the first words are probably keys: all are like keys, and they rarely repeat.
+
+    They rarely repeat if there are more different ones than half the number of lines.
+    """
     first_words = [line.first_word for line in lines]
-    has_many_different = len(set(first_words)) > len(lines) / 2
-    return has_many_different and all(map(_is_like_key, first_words))
+    rarely_repeat = len(set(first_words)) > len(lines) / 2
+    return rarely_repeat and all(map(_is_like_key, first_words))
 
 
 def _refuse_repeated_first_words(lines: Iterable[NumberedLine]) -> None:
-    """Raise DataError if two of these lines, which end with brackets, begin with the same word.
+    """Raise DataError if two lines begin with the same word, and this word is not like a key.
 
-    If that word is not like a key, it is none, and the keys may be in the brackets.
+    All of these lines end with brackets. The first words are then probably words of the
+    transcripts, and the keys may be in the brackets.
     """
     first_words = set[str]()
     for line in lines:
@@ -269,10 +287,10 @@ def _is_like_key(word: str) -> bool:
 
     A decimal number is not like a key: it is the length of a pause.
     """
-    has_sign = any(character.isdigit() or character in "-_" for character in word)
+    has_digit_or_hyphen = any(character.isdigit() or character in "-_" for character in word)
     is_one_word = len(word.split()) == 1
     is_decimal = _DECIMAL.fullmatch(word) is not None
-    return has_sign and is_one_word and not is_decimal
+    return has_digit_or_hyphen and is_one_word and not is_decimal
 
 
 def refuse_keys_in_brackets(
@@ -283,9 +301,10 @@ def refuse_keys_in_brackets(
 ) -> None:
     """Raise DataError if two files of `key transcript` lines are probably trns of NIST.
 
-    Names without a digit in brackets at the end of a line, such as `(anna)`, may be keys or spoken
-    words. They are keys if each hypothesis has one of its own, which the reference has too. First
-    words that are like keys are the keys in any case.
+    A name in brackets at the end of a line that is not like a key, such as `(anna)`, may be a key
+    or a spoken word. The names are keys if each line of the hypotheses has a different one, and the
+    reference has all of them too. If all first words of the reference are like keys, they are the
+    keys, and nothing is raised.
 
     `reference` and `hypothesis` are the files as they were read: first word → rest of the line.
     """
@@ -293,8 +312,8 @@ def refuse_keys_in_brackets(
         return
     ref_names = _names_in_last_brackets(reference)
     hyp_names = _names_in_last_brackets(hypothesis)
-    are_same_names = bool(hyp_names) and hyp_names <= ref_names
-    if not are_same_names:
+    are_names_of_reference = bool(hyp_names) and hyp_names <= ref_names
+    if not are_names_of_reference:
         return
     name = min(hyp_names)
     found = f"all lines of both files end with names in brackets, the same ones, such as ({name})"
@@ -304,9 +323,9 @@ def refuse_keys_in_brackets(
 
 
 def _names_in_last_brackets(transcripts: Mapping[str, str]) -> set[str]:
-    """The name in the brackets that each line ends with.
+    """The names in the brackets that the lines end with.
 
-    Empty if a line does not end with one, or two lines end with the same one.
+    The set is empty if a line does not end with a name in brackets, or if two end with the same.
     """
     names = set[str]()
     for key, text in transcripts.items():
@@ -386,10 +405,12 @@ def _read_stm(lines: Sequence[NumberedLine]) -> Iterator[NistSegment]:
 def _find_label_pattern(texts: Sequence[str]) -> re.Pattern[str]:
     """The pattern of the labels that segments may begin with.
 
-    A label is optional on each line. `<unk>` and the like are words, unless all segments begin
-    with something in such brackets.
+    If all segments begin with something in angle brackets, it is the label. Otherwise only what no
+    word looks like (`_CLEAR_STM_LABEL`) is a label, and `<unk>`, for example, is a word.
     """
-    return _STM_LABEL if all(map(_STM_LABEL.match, texts)) else _CLEAR_STM_LABEL
+    if all(map(_STM_LABEL.match, texts)):
+        return _STM_LABEL
+    return _CLEAR_STM_LABEL
 
 
 def _match(form: TimedForm, line: NumberedLine) -> re.Match[str]:
@@ -413,7 +434,11 @@ def _refuse_alternatives(where: str, text: str) -> None:
 
 
 def _refuse_alternatives_of_ctm(line: NumberedLine) -> None:
-    """Raise DataError for one of the lines between which the alternatives of a ctm stand."""
+    """Raise DataError for a line that begins, separates or ends alternatives in a ctm.
+
+    Such a line is `RECORDING CHANNEL * * <ALT_BEGIN>`, or has <ALT> or <ALT_END> at its end.
+    """
+    # The first condition is only for speed: few lines have the mark.
     if "<ALT" in line.text and _ALTERNATIVES_OF_CTM.fullmatch(line.text.strip()):
         mark = line.text.split()[4]
         found = f"alternatives of sclite, {mark}, which are not scored"
@@ -422,7 +447,10 @@ def _refuse_alternatives_of_ctm(line: NumberedLine) -> None:
 
 
 def _refuse_overlaps(segments: Iterable[NistSegment]) -> None:
-    """Raise DataError if two segments of a recording overlap: then their words have no order."""
+    """Raise DataError if two segments of a recording overlap: then their words have no order.
+
+    Overlaps of up to 0.1 s are allowed, because people set the borders by hand.
+    """
     in_order = sorted(segments, key=lambda segment: (segment.recording, segment.start_s))
     for earlier, later in pairwise(in_order):
         are_of_one_recording = earlier.recording == later.recording
@@ -440,16 +468,17 @@ def _join_by_recording(parts: Iterable[NistSegment]) -> dict[str, str]:
     """
     parts_by_recording = defaultdict[str, list[NistSegment]](list)
     for part in parts:
-        of_recording = parts_by_recording[part.recording]
-        of_recording.append(part)
-        first = of_recording[0]
+        earlier_parts = parts_by_recording[part.recording]
+        first = earlier_parts[0] if earlier_parts else part
         if part.channel != first.channel:
             found = f"channel {part.channel} of {part.recording}, {first.where} has another channel"
             command = """awk '{ $1 = $1 "-" $2; print }' FILE"""
             to_do = f"put the channel into the name, in both files: {command}"
             raise DataError(part.where, found, to_do)
+        earlier_parts.append(part)
     transcripts: dict[str, str] = {}
-    for recording, of_recording in parts_by_recording.items():
-        in_order = sorted(of_recording, key=lambda part: part.start_s)
-        transcripts[recording] = " ".join(part.text for part in in_order if part.text)
+    for recording, parts_of_recording in parts_by_recording.items():
+        parts_of_recording.sort(key=lambda part: part.start_s)
+        texts = [part.text for part in parts_of_recording if part.text]
+        transcripts[recording] = " ".join(texts)
     return transcripts
