@@ -107,7 +107,8 @@ def advance_prefixes(
 
     Args:
         values_TK, ids_TK: log-probabilities and units of each frame, best first; contiguous.
-        slots_V: work space with an entry for each unit of `ids_TK`; all _MISSING before and after.
+        slots_V: work space with an entry for blank and for each unit up to the highest one of
+            `ids_TK`; all _MISSING before and after.
         trie_M5, nodes_2N, sums_2N3, sizes_3: the fields of the PrefixState; the trie has room for
             `beam_size` more nodes per frame.
     """
@@ -431,7 +432,7 @@ def best_alignment(log_probs_TC: Any, classes_L: Any, block: Any) -> Any:
 
     # A path ends in the last blank or, if there is a label, in the last label.
     state = num_states - 1
-    if state > 0 and not scores_S[state] >= scores_S[state - 1]:  # of equal ones the blank
+    if state > 0 and not scores_S[state] >= scores_S[state - 1]:  # ties: the blank
         state -= 1
     total = scores_S[state]
     if not total > _IMPOSSIBLE:  # -inf or NaN
