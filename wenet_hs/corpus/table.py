@@ -341,9 +341,8 @@ def _parse_seconds(text: str) -> float:
     """The seconds of a number, mm:ss or h:mm:ss.
 
     A number may be negative, and the caller has to refuse it if it is the time of a clip. Raises
-    ValueError for another text,
-    for a negative clock, and for a clock with 60 seconds or more; OverflowError for minutes or
-    hours that are too large for a float.
+    ValueError for another text, for a negative clock, and for a clock with 60 seconds or more;
+    OverflowError for minutes or hours that are too large for a float.
     """
     *hours_and_minutes, last = text.replace(",", ".").split(":")
     if len(hours_and_minutes) > 2:
