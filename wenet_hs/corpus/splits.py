@@ -62,8 +62,8 @@ def hold_out(
     return by_sentence.held_out, by_sentence.rest, left_out
 
 
-class _Division(NamedTuple):
-    """Utterances that one step divides."""
+class _HoldOutStep(NamedTuple):
+    """What one step of `hold_out` gives."""
 
     held_out: list[Utterance]
     rest: list[Utterance]
@@ -73,7 +73,7 @@ class _Division(NamedTuple):
 
 def _hold_out_speakers(
     utterances: Sequence[Utterance], size: int, *, seed: int, purpose: str, max_loss: float
-) -> _Division:
+) -> _HoldOutStep:
     """Hold out at most `size` utterances of the speakers that `_choose_speakers` chooses.
 
     The utterances of the chosen speakers beyond `size` are left out. If another speaker is to be
@@ -105,7 +105,7 @@ def _hold_out_speakers(
         held_out += by_sentence[: size - len(held_out)]
         held_keys = {utterance.key for utterance in held_out}
         rest = [utterance for utterance in rest if utterance.key not in held_keys]
-    return _Division(held_out, rest, left_out)
+    return _HoldOutStep(held_out, rest, left_out)
 
 
 def _keep_sentences_apart(
@@ -115,7 +115,7 @@ def _keep_sentences_apart(
     seed: int,
     purpose: str,
     max_loss: float,
-) -> _Division:
+) -> _HoldOutStep:
     """Leave out utterances until the set and the rest have no common sentence.
 
     A sentence in both is left out of the rest. If that would cost more than a share `max_loss` of
@@ -125,14 +125,14 @@ def _keep_sentences_apart(
     budget = int(max_loss * len(rest))  # utterances of the rest that may be left out
     sentences = _find_affordable_sentences(held_out, rest, budget, seed=seed, purpose=purpose)
     if not sentences:
-        return _Division(list(held_out), list(rest), [])
+        return _HoldOutStep(list(held_out), list(rest), [])
     kept, too_frequent = _divide_by_sentences(held_out, sentences)
     common, other_rest = _divide_by_sentences(rest, sentences)
     reason = f"too many others read its sentence for the {purpose} set"
     left_out = [(utterance, reason) for utterance in too_frequent]
     reason = f"its sentence is in the {purpose} set"
     left_out += [(utterance, reason) for utterance in common]
-    return _Division(kept, other_rest, left_out)
+    return _HoldOutStep(kept, other_rest, left_out)
 
 
 def _divide_by_sentences(
