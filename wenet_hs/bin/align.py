@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> None:
             reason_of_key[utterance.key] = result
         else:
             aligned.append(result)
-    units_are_words = experiment.config.tokenizer == "phone"
+    units_are_words = experiment.config.tokenizer == "phone"  # a phone model knows no words
     if aligned:
         alignment.write_alignments(args.out, aligned, mark_confidence(experiment.is_overfitted))
     if aligned and args.ctm is not None:

@@ -71,8 +71,8 @@ def run(args: argparse.Namespace) -> None:
     try:
         from wenet_hs.app.server import serve
     except ImportError as error:
-        is_own_module = (error.name or "wenet_hs").startswith("wenet_hs")
-        if is_own_module:  # a fault of this package, not a package that is missing
+        is_package_missing = error.name is not None and not error.name.startswith("wenet_hs")
+        if not is_package_missing:  # a fault of this package
             raise
         to_do = "run pip install 'wenet_hs[app]'"
         raise ConfigError("wenet-hs app", f"{error.name} is not installed", to_do) from error
@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _check_folder(args: argparse.Namespace) -> Path:
     """The absolute path of --dir. Raises ConfigError for a wrong --dir or --port."""
-    if not 0 <= args.port < 1 << 16:
+    if not 0 <= args.port <= 65535:
         raise ConfigError(f"--port {args.port}", "must be from 0 to 65535")
     folder: Path = args.dir.expanduser().absolute()
     if folder.exists() and not folder.is_dir():

@@ -42,9 +42,9 @@ from wenet_hs.tree.errors import ConfigError, DataError, list_names
 _MAX_KEYS = 3
 """Keys of utterances in a line of the summary."""
 _KEYS_WIDTH = 60
-"""Characters of these keys; longer ones are fewer, but at least one."""
+"""Characters that these keys may have together. Of long keys fewer are shown, but at least one."""
 _TITLE = "Check of "
-"""The begin of the title of the page, by which an earlier page is known."""
+"""The beginning of the title of a page. Only a file with it may be replaced by a new page."""
 _HEADER = "set\tkey\tkind\tdetails"
 _EXIT_FAULTS = 3
 """The exit code if utterances have faults. The check itself is complete."""
@@ -178,8 +178,8 @@ def _describe_lists(checked: Checked, min_count: int, table_path: Path | None) -
     training_hours = _training_hours(checked)
     if training_hours is not None:
         yield describe_results(training_hours)
-    rates = [f"{rate} Hz: {count:,}" for rate, count in checked.rates.most_common()]
-    yield f"utterances per sample rate: {', '.join(rates) or 'none can be read'}"
+    sample_rates = [f"{rate} Hz: {count:,}" for rate, count in checked.rates.most_common()]
+    yield f"utterances per sample rate: {', '.join(sample_rates) or 'none can be read'}"
     rare_units = sorted((count, unit) for unit, count in checked.units.items() if count < min_count)
     rare_texts = [f"{name_unit(unit)}: {count}" for count, unit in rare_units]
     rare = list_names(rare_texts, most=10) or "none"
@@ -205,10 +205,12 @@ def _summarize(checked: Checked) -> Iterator[str]:
     num_utterances = sum(map(len, checked.sets.values()))
     rows = []
     for kind, findings in checked.findings.items():
+        # Both have a fixed width, so that they are aligned in a column of texts.
         count_and_share = f"{len(findings):>7,} {len(findings) / num_utterances:>6.1%}"
         keys = _first_keys([finding.key for finding in findings])
         rows.append((kind, count_and_share, keys, KINDS[kind]))
-    line_of_kind = dict(zip(checked.findings, format_columns(rows, num_left=4), strict=True))
+    lines = format_columns(rows, num_left=4)  # all four columns
+    line_of_kind = dict(zip(checked.findings, lines, strict=True))
     fault_lines = [line for kind, line in line_of_kind.items() if kind in FAULTS]
     remark_lines = [line for kind, line in line_of_kind.items() if kind not in FAULTS]
     yield from _list_section(f"faults ({FAULT_RULE}):", fault_lines)
@@ -237,9 +239,10 @@ def _list_section(heading: str, lines: Sequence[str]) -> Iterator[str]:
 
 
 def _raise_for_faults(checked: Checked, args: argparse.Namespace) -> None:
-    """Raise DataError if utterances have faults (exit code 3) or training speech is short (2).
+    """Raise DataError if utterances have faults, or there is too little training speech.
 
-    Of both the error has a line each, and the exit code 2.
+    The exit code is 3 for faults only, and 2 for too little speech, with or without faults. The
+    error has a line for each of the two.
     """
     messages = []
     num_faulty = len(checked.keys(is_fault=True))

@@ -83,21 +83,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_override_argument(parser, "settings of trainings")
     recipe = parser.add_argument_group("options of a recipe")
     add_option_arguments(recipe)
-    add = recipe.add_argument
-    add(
+    recipe.add_argument(
         "--program",
         default="",
         help="run.sh as it was called; lines about its options begin with it",
     )
-    add("--last_stage", type=int, default=8, help="the number of its last stage (default: 8)")
-    add(
+    recipe.add_argument(
+        "--last_stage", type=int, default=8, help="the number of its last stage (default: 8)"
+    )
+    recipe.add_argument(
         "--data_options",
         nargs="*",
         default=[],
         metavar="NAME",
         help="those that the data folder depends on",
     )
-    add(
+    recipe.add_argument(
         "--exp_options",
         nargs="*",
         default=[],
@@ -171,9 +172,10 @@ def _choose_config(args: argparse.Namespace) -> ConfigChoice:
 
 
 def _check_heads(flag: str, heads: Iterable[str]) -> None:
-    """Raise ConfigError for a head that neither wenet_hs nor an installed package has."""
-    unknown = [head for head in heads if not is_known_name("head", HEADS, head)]
-    _check_names(flag, unknown, known_names("head", HEADS))
+    """Raise ConfigError for the first head that neither wenet_hs nor an installed package has."""
+    for head in heads:
+        if not is_known_name("head", HEADS, head):
+            raise _unknown_name_error(flag, head, known_names("head", HEADS))
 
 
 def _check_trees(args: argparse.Namespace) -> None:
@@ -190,7 +192,10 @@ def _check_trees(args: argparse.Namespace) -> None:
 
 
 def _check_known_units(args: argparse.Namespace) -> None:
-    """Raise ConfigError for a wrong --place_unseen, DataError for an --inventory with a fault."""
+    """Raise ConfigError for a wrong --place_unseen, or one without --inventory.
+
+    Raises DataError for an --inventory with a fault.
+    """
     if args.inventory:
         read_inventories(args.inventory)
     if args.place_unseen:
@@ -209,7 +214,7 @@ def _check_settings(args: argparse.Namespace, choice: ConfigChoice, head: str) -
     is_lm = is_language_model(choice.file_settings.values)
     config_class = LmConfig if is_lm else ExperimentConfig
     settings = _head_settings("", head)
-    if args.ctc_head != "softmax":
+    if args.ctc_head != "softmax":  # the default, for which the YAML decides
         settings += _head_settings("ctc_conf.", args.ctc_head)
     settings += [*choice.settings, *args.override_config]
     config = make_config(choice.file_settings, settings, config_class)
@@ -248,7 +253,12 @@ def _check_names(flag: str, names: Iterable[str], known: Iterable[str]) -> None:
     """Raise ConfigError for the first of the names that is not known."""
     for name in names:
         if name not in known:
-            raise ConfigError(f"{flag} {name}", f"must be one of {', '.join(known)}")
+            raise _unknown_name_error(flag, name, known)
+
+
+def _unknown_name_error(flag: str, name: str, known: Iterable[str]) -> ConfigError:
+    """The error about a name that is not one of the known ones."""
+    return ConfigError(f"{flag} {name}", f"must be one of {', '.join(known)}")
 
 
 if __name__ == "__main__":

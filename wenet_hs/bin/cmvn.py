@@ -101,15 +101,27 @@ def run(args: argparse.Namespace) -> None:
             to_do = "see the lines above: restore them, or raise dataset_conf.max_bad_clips"
             raise DataError(args.data_list, fault, to_do)
         if world.is_first:
-            write_cmvn(args.out, total.sums)
-            num_frames = int(total.sums[-1])  # the last number of `FeatureSums.sums`
-            hours = num_frames * frontend.frame_s / 3600
             num_used = len(utterances) - num_bad
-            print(f"{args.out}: {num_frames} frames, {hours:.2f} hours of {num_used} utterances")
-            if num_bad:
-                print(f"{num_bad} clips cannot be read and are left out")
-            if total.num_incomplete:
-                print(describe_incomplete(total.num_incomplete))
+            _write_statistics(args.out, total, frame_s=frontend.frame_s, num_utterances=num_used)
+
+
+def _write_statistics(
+    out: Path, total: FeatureSums, *, frame_s: float, num_utterances: int
+) -> None:
+    """Write the statistics, and print of how much speech they are and which clips had faults.
+
+    Args:
+        frame_s: seconds from frame to frame.
+        num_utterances: those that could be read.
+    """
+    write_cmvn(out, total.sums)
+    num_frames = int(total.sums[-1])  # the last number of `FeatureSums.sums`
+    hours = num_frames * frame_s / 3600
+    print(f"{out}: {num_frames} frames, {hours:.2f} hours of {num_utterances} utterances")
+    if total.bad_clips:
+        print(f"{len(total.bad_clips)} clips cannot be read and are left out")
+    if total.num_incomplete:
+        print(describe_incomplete(total.num_incomplete))
 
 
 def _default_num_workers() -> int:
@@ -130,7 +142,8 @@ def _all_sums(
     """
     num_groups = math.ceil(len(utterances) / CMVN_GROUP)
     groups_per_rank = math.ceil(num_groups / world.size)
-    num_workers = min(num_workers, groups_per_rank - 1)  # one group needs no process of its own
+    # More processes than groups would be idle. Of a single group it is 0: this process computes it.
+    num_workers = min(num_workers, groups_per_rank - 1)
     own_sums = global_sums(
         utterances, frontend, num_workers=num_workers, rank=world.rank, num_ranks=world.size
     )

@@ -149,8 +149,10 @@ def _compare_seeds(
 ) -> None:
     """Compare the files of both systems seed by seed, and print it; with --json write it, too.
 
-    The trainings that are known, by the train.yaml above the file, must be pairs: both of a pair,
-    and all of a system. Lines at the end say what could not be checked.
+    A training is known if there is a train.yaml three folders above its file. If both trainings of
+    a pair are known, they must fit (`check_pair`), and no system may have a seed twice
+    (`check_system`). Lines at the end say what could not be checked. Raises DataError for trainings
+    that do not fit.
     """
     trainings_a = [read_training(path) for path in args.hyp_a]
     trainings_b = [read_training(path) for path in args.hyp_b]
@@ -158,19 +160,20 @@ def _compare_seeds(
     for training_a, training_b in zip(trainings_a, trainings_b, strict=True):
         if training_a and training_b:
             unchecked_facts |= dict.fromkeys(check_pair(training_a, training_b))
+    # One training per pair, the known one. Of two known ones `check_pair` has compared the seeds.
     training_of_pair = [a or b for a, b in zip(trainings_a, trainings_b, strict=True)]
     for trainings in (trainings_a, trainings_b, training_of_pair):
         check_system([training for training in trainings if training])
     reports_of_seed = {}
     pairs = zip(training_of_pair, args.hyp_a, args.hyp_b, strict=True)
     for number, (training, path_a, path_b) in enumerate(pairs, start=1):
-        seed = f"#{number}"  # of a training that is not known
+        seed = f"#{number}"  # stands for a seed that is not known
         if training and training.seed:
             seed = training.seed
         reports_of_seed[seed] = (score_file(path_a, None), score_file(path_b, None))
-    others = f" and {len(reports_of_seed) - 1} more"
-    name_a = args.name_a or f"{args.hyp_a[0]}{others}"
-    name_b = args.name_b or f"{args.hyp_b[0]}{others}"
+    and_more = f" and {len(reports_of_seed) - 1} more"
+    name_a = args.name_a or f"{args.hyp_a[0]}{and_more}"
+    name_b = args.name_b or f"{args.hyp_b[0]}{and_more}"
     comparison = compare_reports(
         reports_of_seed, names=(name_a, name_b), num_resamples=args.num_resamples
     )

@@ -104,8 +104,8 @@ def verbosity(value: str) -> int:
 def run(args: argparse.Namespace) -> None:
     """Score the hypotheses and print the report in WeNet's layout.
 
-    Lines on stderr name the missing and the surplus hypotheses. Raises ConfigError or DataError
-    for wrong flags or files.
+    Lines on stderr count the missing hypotheses, and name the surplus ones. Raises ConfigError or
+    DataError for wrong flags or files.
     """
     if args.maxw < 1:
         raise ConfigError(f"--maxw {args.maxw}", "must be at least 1")
@@ -312,6 +312,7 @@ def _cluster_lines(
 ) -> Iterator[str]:
     """The counts of each script that occurs, and of each cluster."""
     counts_of_scripts: dict[str, ErrorCounts] = {}
+    # All begin with the same object, which `+=` replaces and does not change.
     counts_of_clusters = dict.fromkeys(clusters, ErrorCounts())
     for unit, counts in units_by_result.count().items():
         script = script_cluster(unit)
@@ -331,8 +332,9 @@ def script_cluster(unit: str) -> str:
     """
     scripts = set()
     for character in unit:
-        is_mark_or_sign = unicodedata.category(character)[0] in "MPS"
-        if not is_mark_or_sign:  # those belong to their letter or word
+        category = unicodedata.category(character)[0]
+        # Marks, punctuation and symbols belong to their letter or word.
+        if category not in ("M", "P", "S"):
             scripts.add(_script_of_character(character))
     return scripts.pop() if len(scripts) == 1 else _OTHER
 

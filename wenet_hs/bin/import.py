@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _is_upper_case(table: UnitTable) -> bool:
-    """Whether the units of one character are all in upper case, and have lower case at all."""
+    """Whether the units of one character have cases, as Latin letters do, and all are upper."""
     characters = "".join(unit for unit in table.units if len(unit) == 1)
     has_case = characters.upper() != characters.lower()
     return has_case and characters == characters.upper()

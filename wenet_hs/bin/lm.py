@@ -250,11 +250,14 @@ def _add_ngram_arguments(parser: argparse.ArgumentParser) -> None:
 def _ngram(args: argparse.Namespace) -> None:
     """Estimate an n-gram model from the transcripts, and write it.
 
-    Empty transcripts are left out and counted in the line that is printed.
+    Empty transcripts are left out and counted in the line that is printed. With --units the
+    transcripts are divided into units of this table, which may have several letters.
+
     Raises ConfigError if the flags do not fit each other, DataError if all transcripts are empty.
     """
     check_at_least(args, 1, "order")
-    kind = args.tokenizer or ("word" if args.text else "char")
+    default_kind = "word" if args.text else "char"
+    kind = args.tokenizer or default_kind
     check_bpe_model(kind, args.bpe_model)
     if args.out.suffix in (".gz", ".xz", ".bz2"):
         to_do = f"leave out {args.out.suffix}"

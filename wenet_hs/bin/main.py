@@ -246,7 +246,8 @@ def _describe_encoding_error(error: UnicodeEncodeError) -> str:
 def _describe_os_error(error: OSError, program: str) -> str:
     """The message about a file or disk: its path, the fault, what to do.
 
-    An error without a path begins with the name of the program.
+    Of two paths, as of a file that is renamed, it names the target (`filename2`). An error without
+    a path begins with the name of the program. Too many open files have a message of their own.
     """
     where = error.filename2 or error.filename or program
     if error.errno == errno.EMFILE:
@@ -288,8 +289,8 @@ def check_at_least(args: argparse.Namespace, least: int, *names: str, hint: str 
             continue
         is_in_range = least <= value < math.inf  # False for NaN
         if not is_in_range:
-            kind = "" if math.isfinite(value) else "a finite number of "
-            raise ConfigError(f"--{name} {value}", f"must be {kind}at least {least}{hint}")
+            required = "at least" if math.isfinite(value) else "a finite number of at least"
+            raise ConfigError(f"--{name} {value}", f"must be {required} {least}{hint}")
 
 
 @dataclass(frozen=True)

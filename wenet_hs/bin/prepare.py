@@ -82,7 +82,9 @@ def check_arguments(argv: Sequence[str]) -> None:
     The parser would say that there is no such corpus.
     """
     if argv:
-        is_known_name("corpus", find_corpora(), argv[0])
+        name = argv[0]
+        # Only for its error: whether there is such a corpus is checked by the parser.
+        is_known_name("corpus", find_corpora(), name)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -147,17 +149,17 @@ def _check_statistics(name: str, stats: object) -> None:
 def print_statistics(stats: Mapping[str, Any]) -> None:
     """Print the content of stats.json: a table of languages, and lines about what is notable.
 
-    The lines are the overlap of the sets, what clips lack, why clips were left out, and the phones
-    of the test set that no training utterance has.
+    The lines say what two sets share, how many files end too early, why clips are faulty or were
+    left out, and which phones of the test set no training utterance has.
     """
     print(f"{stats['corpus']}: audio and utterances")
     for line in format_columns(_rows_of_languages(stats)):
         print(line)
-    for lang, of_lang in stats["langs"].items():
-        for pair, shared in of_lang["in_both"].items():
+    for lang, lang_stats in stats["langs"].items():
+        for pair_of_sets, shared in lang_stats["in_both"].items():
             if shared["speakers"] or shared["sentences"]:
                 counts = f"{shared['speakers']} speakers and {shared['sentences']} sentences"
-                sets = pair.replace("-", " and in ")  # train-test
+                sets = pair_of_sets.replace("-", " and in ")  # `train-test`: train and in test
                 print(f"{lang}: {counts} are both in {sets}")
     if stats.get("num_incomplete"):
         print(describe_incomplete(stats["num_incomplete"]))
@@ -177,19 +179,21 @@ def _rows_of_languages(stats: Mapping[str, Any]) -> list[list[str]]:
     A corpus whose languages are sampled has columns about it after the language: the hours before,
     the ratio λ of the sampling, the hours and the test utterances that were wanted.
     """
-    is_sampled = any("lambda" in of_lang for of_lang in stats["langs"].values())
+    is_sampled = any("lambda" in lang_stats for lang_stats in stats["langs"].values())
     sampling_header = ["before", "λ", "wanted", "test wanted"] if is_sampled else []
-    rows = [["language", *sampling_header, *SPLITS, *SPLITS, "faulty", "left out"]]
-    for lang, of_lang in stats["langs"].items():
+    hours_header = SPLITS
+    utterances_header = SPLITS
+    rows = [["language", *sampling_header, *hours_header, *utterances_header, "faulty", "left out"]]
+    for lang, lang_stats in stats["langs"].items():
         sampling_cells = []
         if is_sampled:
             sampling_cells = [
-                _format_hours(of_lang["hours_before"]),
-                f"{of_lang['lambda']:.4f}",
-                _format_hours(of_lang["hours_wanted"]),
-                str(of_lang["test_wanted"]),
+                _format_hours(lang_stats["hours_before"]),
+                f"{lang_stats['lambda']:.4f}",
+                _format_hours(lang_stats["hours_wanted"]),
+                str(lang_stats["test_wanted"]),
             ]
-        rows.append([lang, *sampling_cells, *_count_cells(of_lang)])
+        rows.append([lang, *sampling_cells, *_count_cells(lang_stats)])
     no_sampling = [""] * len(sampling_header)
     rows.append(["all", *no_sampling, *_count_cells(stats["total"])])
     return rows

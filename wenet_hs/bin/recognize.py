@@ -115,7 +115,8 @@ def run(args: argparse.Namespace) -> None:
     """Decode the data list on all ranks, and write the results on rank 0.
 
     Raises ConfigError if flags do not fit each other or the model, or differ between ranks. Raises
-    DataError if another run writes to --result_dir, or utterances cannot be read.
+    DataError if another run writes to --result_dir, or utterances cannot be read. Ctrl-C raises
+    KeyboardInterrupt, on rank 0 with a hint how to continue.
     """
     options = search_options(args)
     check_at_least(args, 1, "batch_size")
@@ -277,7 +278,7 @@ def _conditions_of_speed(
         "max_segment_s": job.max_segment_s,
     }
     for name in ("versions", "model", "--lm", "--inventory", "--place_unseen"):
-        conditions[name.lstrip("-")] = settings[name]
+        conditions[name.removeprefix("--")] = settings[name]  # `lm` for --lm
     return conditions
 
 
@@ -291,7 +292,10 @@ def _collect_settings(
     experiment: Experiment,
     device: torch.device,
 ) -> dict[str, Any]:
-    """All that the results depend on: flags, and the SHA-256 of files by their names."""
+    """All that the results depend on: flags, options, versions, and the SHA-256 of files.
+
+    Hashes are by the name of the file. A file that no flag names has None instead.
+    """
     lm_hashes = None if args.lm is None else _hash_files(_files_of_lm(args.lm))
     inventory_hash = None if args.inventory is None else _hash_files([args.inventory])
     return {

@@ -108,12 +108,13 @@ def _check_flags(args: argparse.Namespace) -> None:
     """
     check_at_least(args, 0, "audio_mb", "utterances", hint="; 0 is none")
     has_input = bool(args.exp or args.tables)
-    has_half_of_study = bool(args.tables) != bool(args.markdown)
-    if has_half_of_study or not has_input:
+    is_study_incomplete = bool(args.tables) != bool(args.markdown)
+    if is_study_incomplete or not has_input:
         raise ConfigError(
             "give --exp with --out for a page or --results, or --tables with --markdown for a study"
         )
-    if bool(args.exp) != bool(args.out or args.results):
+    has_output_of_exp = bool(args.out or args.results)
+    if bool(args.exp) != has_output_of_exp:
         fault = "needs --out for a page, or --results for results files, and these need --exp"
         raise ConfigError("--exp", fault, "give both")
 
@@ -153,7 +154,11 @@ def _default_title(data: ReportData, experiments: Sequence[ExperimentResults]) -
 
 
 def _check_scored(experiments: Sequence[ExperimentResults], test: str) -> None:
-    """Warn about each experiment without error rates; refuse a --test that no experiment has."""
+    """Warn about each experiment without error rates.
+
+    Raises ConfigError if --test names a test set for which no experiment has error rates. Without
+    --test, the page can do without them.
+    """
     unscored = [experiment for experiment in experiments if not experiment.scores]
     if len(unscored) == len(experiments) and test != DEFAULT_TEST:
         scored_tests: set[str] = set()
@@ -186,7 +191,7 @@ def _write_tables(args: argparse.Namespace) -> None:
         more="\n\n".join(_read_text(path) for path in args.more),
         command=_command(),
     )
-    print(comparison + str(args.markdown))
+    print(comparison + str(args.markdown))  # the comparison is empty or ends with a line break
 
 
 def _read_text(path: Path) -> str:

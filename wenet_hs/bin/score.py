@@ -113,8 +113,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Score one file of hypotheses and print the tables, or score every mode of a folder.
 
-    Raises ConfigError for flags that do not fit each other. Raises DataError for data that do not,
-    or for hypotheses without a reference: the latter after all results are printed or written.
+    Raises ConfigError for flags that do not fit each other, and DataError for data that do not fit
+    each other. Raises DataError for hypotheses without a reference, too, but only after all results
+    are printed or written.
     """
     _check_flags(args)
     reference, utterances = read_reference(args)
@@ -167,6 +168,7 @@ def _score_folder(
             "name": f"{args.name}, {mode}" if args.name else mode,
         }
         args_of_mode = argparse.Namespace(**{**vars(args), **changes})
+        # With a copy, because --exclude removes utterances from the reference.
         scoring = _score_file(args_of_mode, dict(reference), utterances)
         scorings.append(scoring)
         write_atomic(mode_folder / "score.txt", scoring.text)
@@ -244,7 +246,8 @@ def _score_file(
 
 def _alignments_for_terminal(report: Report) -> str:
     """The aligned transcripts with errors, worst first, as wide as the terminal."""
-    width = shutil.get_terminal_size((WIDTH_WITHOUT_TERMINAL, 24)).columns
+    num_lines = 24  # without a terminal; not used here
+    width = shutil.get_terminal_size((WIDTH_WITHOUT_TERMINAL, num_lines)).columns
     colour = wants_colour(sys.stdout)
     return format_alignments(report, width=width, colour=colour, all_shown=False)
 
@@ -333,7 +336,10 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def rules_of(args: argparse.Namespace) -> Rules:
-    """The rules that the flags select. Raises ConfigError if they contradict each other."""
+    """The rules that the flags select. Raises ConfigError if they contradict each other.
+
+    The error names --metric, and --normalize or --punctuation: one of the two contradicts it.
+    """
     try:
         return Rules(
             metric=args.metric,

@@ -35,9 +35,12 @@ class StandIn(ModuleType):
         return args[0] if is_decorator else StandIn("result")
 
     def __getitem__(self, item: object) -> "StandIn":
+        """The stand-in itself, for each item."""
         return self
 
-    __or__ = __ror__ = __getitem__
+    # `Tensor | None` and `None | Tensor` are the stand-in itself, too.
+    __or__ = __getitem__
+    __ror__ = __getitem__
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
         """As a base class: an empty class of this name."""

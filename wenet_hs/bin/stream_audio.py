@@ -141,7 +141,7 @@ def _show_partial(text: str) -> None:
     if not sys.stdout.isatty():
         return
     num_columns = shutil.get_terminal_size().columns
-    while cell_len(text) >= num_columns:
+    while cell_len(text) >= num_columns:  # a full line would move the cursor to the next one
         text = text[1:]
     sys.stdout.write(f"{_BEGIN_OF_EMPTY_LINE}{text}")
     sys.stdout.flush()

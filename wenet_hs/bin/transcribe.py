@@ -263,7 +263,9 @@ def _print_segments(
 def _transcribe_to_files(args: argparse.Namespace, recognizer: Recognizer, path: Path) -> None:
     """Transcribe a recording of any length, write it in the chosen formats, and print its counts.
 
-    Files that exist are skipped: `_check_outputs` has refused them without --skip_existing.
+    With --tsv or --ctm its lines are added to these files. Files that exist are skipped:
+    `_check_outputs` has refused them without --skip_existing. If the input is an .eaf or .TextGrid
+    and so is an output, the output is a copy of it with new tiers, whose names must be free.
     """
     media = find_media(path, args.audio_dir)
     tier = args.tier or DEFAULT_TIER
@@ -283,22 +285,22 @@ def _transcribe_to_files(args: argparse.Namespace, recognizer: Recognizer, path:
     low_confidence = args.low_confidence
     if low_confidence is None:
         low_confidence = DEFAULT_LOW_CONFIDENCE
-    num_filled = 0
+    num_filled = 0  # annotations of --into_tier
     for name, output in outputs.items():
         if output.exists():
             continue
         source = path if _is_of_same_format(path, output) else None
-        if name == "srt":
-            write_srt(output, recording)
-        elif name == "record":
-            write_record(output, Record(recording, path, _model_name(args)))
-        elif name == "textgrid":
-            tiers = make_tiers(recording, tier, low_confidence)
-            write_textgrid(output, tiers, recording.duration_s, source)
-        else:
+        if name == "elan":
             num_filled = write_eaf(
                 output, recording, tier, low_confidence, source=source, into_tier=args.into_tier
             )
+        elif name == "textgrid":
+            tiers = make_tiers(recording, tier, low_confidence)
+            write_textgrid(output, tiers, recording.duration_s, source)
+        elif name == "srt":
+            write_srt(output, recording)
+        elif name == "record":
+            write_record(output, Record(recording, path, _model_name(args)))
     num_low = sum(word.confidence < low_confidence for word in recording.words)
     counts = f"{len(recording.segments)} segments, {len(recording.words)} words"
     counts += f", {num_low} below {low_confidence:g}"
@@ -312,7 +314,10 @@ def _transcribe_to_files(args: argparse.Namespace, recognizer: Recognizer, path:
 
 
 def _is_of_same_format(path: Path, output: Path) -> bool:
-    """Whether `path` is an annotation file whose content the output has, too: both are .eaf."""
+    """Whether two files have the same suffix: `a.eaf` and `out/a.eaf`.
+
+    Then the input is an annotation file, and the output is a copy of it with the new tiers.
+    """
     return path.suffix.lower() == output.suffix.lower()
 
 

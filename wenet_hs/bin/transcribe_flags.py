@@ -87,7 +87,10 @@ def _require_format(args: argparse.Namespace) -> None:
 
 
 def _require_files_for_skipping(args: argparse.Namespace) -> None:
-    """Raise ConfigError for --skip_existing with a table or without files: with `--ctm all.ctm`."""
+    """Raise ConfigError for --skip_existing with a table, or without any file to write.
+
+    An example: `--skip_existing --ctm all.ctm`.
+    """
     formats = chosen_formats(args)
     has_only_files_per_recording = bool(formats) and set(formats) <= SUFFIXES.keys()
     if args.skip_existing and not has_only_files_per_recording:
@@ -96,7 +99,10 @@ def _require_files_for_skipping(args: argparse.Namespace) -> None:
 
 
 def _require_eaf_for_into_tier(args: argparse.Namespace) -> None:
-    """Raise ConfigError for --into_tier unless .eaf files are read and written: for `a.wav`."""
+    """Raise ConfigError for --into_tier, unless all inputs are .eaf files and --elan is given.
+
+    An example: `--into_tier text --elan out a.wav`.
+    """
     if args.into_tier is None:
         return
     has_other_files = any(path.suffix.lower() != ".eaf" for path in args.audio)

@@ -361,7 +361,8 @@ def _list_frequent_units(tree: Tree | NaryTree) -> Iterator[str]:
 def _cost_per_language(args: argparse.Namespace, tree: Tree | NaryTree) -> list[tuple[str, ...]]:
     """The rows of `language_costs`: the mean code length of the units of each language, in bits.
 
-    Raises DataError if the table of --units is not that of the tree.
+    The transcripts are divided by --tokenizer, else by the tokenizer that is recorded in the tree,
+    else into characters. Raises DataError if the table of --units is not that of the tree.
     """
     table = UnitTable.read(args.units)
     difference = _find_difference(table.units, tree.units)

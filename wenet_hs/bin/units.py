@@ -77,8 +77,8 @@ def run(args: argparse.Namespace) -> None:
             len(lost_units),
             list_names(lost_units),
         )
-    num_of_text = len(table) - NUM_SPECIAL
-    print(f"{args.out}: {len(table)} units ({num_of_text} of them text) from {source}")
+    num_text_units = len(table) - NUM_SPECIAL
+    print(f"{args.out}: {len(table)} units ({num_text_units} of them text) from {source}")
 
 
 def _check_flags(args: argparse.Namespace) -> None:
@@ -86,7 +86,7 @@ def _check_flags(args: argparse.Namespace) -> None:
     is_bpe = args.kind == "bpe"
     has_model = args.bpe_model is not None
     has_size = args.vocab_size is not None
-    if has_model != is_bpe or has_size != is_bpe:
+    if has_model != is_bpe or has_size != is_bpe:  # one is missing for bpe, or not for bpe
         fault = "--vocab_size and --bpe_model belong to --kind bpe, which needs both"
         raise ConfigError(f"--kind {args.kind}", fault)
     if args.min_count is not None and is_bpe:

@@ -187,10 +187,10 @@ def translate_flags(command: str, argv: Sequence[str]) -> list[str]:
     names: list[str] = []  # of all flags so far, also ours
     arguments = iter(argv)
     for argument in arguments:
-        if not argument.startswith("--"):
-            is_override = names[-1:] == ["--override_config"]
-            is_of_wenet = argument.count(" ") == 1 and "=" not in argument
-            if is_override and is_of_wenet:
+        if not argument.startswith("--"):  # a value of the flag before it
+            is_override = bool(names) and names[-1] == "--override_config"
+            is_key_and_value = argument.count(" ") == 1 and "=" not in argument
+            if is_override and is_key_and_value:
                 argument = argument.replace(" ", "=")
             translated.append(argument)
             continue

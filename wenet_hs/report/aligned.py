@@ -35,7 +35,8 @@ def align_columns(utterance: ScoredUtterance, rules: Rules) -> Iterator[Column]:
     num_ref_units = 0
     column = list[Operation]()
     operations = align(*utterance.split(rules))
-    for operation, following in zip_longest(operations, operations[1:]):  # after the last one: None
+    for operation, following in zip_longest(operations, operations[1:]):
+        # `following` is None for the last operation.
         column.append(operation)
         if operation.ref is not None:
             num_ref_units += 1
@@ -59,7 +60,7 @@ def _find_word_ends(utterance: ScoredUtterance, rules: Rules) -> set[int]:
 
 
 def _join_operations(operations: Sequence[Operation], *, has_gap: bool) -> Column:
-    """The column of operations of one kind."""
+    """The column of operations of one kind. A side without units, which has None, gets a dot."""
     ref = "".join(operation.ref or "" for operation in operations)
     hyp = "".join(operation.hyp or "" for operation in operations)
     return Column(operations[0].kind, _make_visible(ref), _make_visible(hyp), has_gap)

@@ -120,6 +120,8 @@ def _find_confusions(shown: ShownExperiment) -> SystemConfusions:
 def _confusion_records(confusions: Confusions, name_scripts: bool) -> Iterator[TableRecord]:
     """A row for each of the MAX_CONFUSIONS most frequent errors of each kind.
 
+    A dash stands for the reference of an insertion, and for the recognised unit of a deletion.
+
     `name_scripts`: the script of both units is added if they have different ones.
     """
     pairs_by_kind = {
@@ -157,13 +159,18 @@ def _make_map(confusions: Confusions, has_scripts: bool) -> ConfusionMap:
     counts = _count_cells(pairs, units)
     refs = {ref for ref, _ in counts}
     hyps = {hyp for _, hyp in counts}
+    row_units: list[str | None] = [*units]
+    column_units: list[str | None] = [*units]
     # Last come all rarer units (_OTHERS), then no unit (None), which is an insertion or deletion.
-    row_units = [*units, *(unit for unit in (_OTHERS, None) if unit in refs)]
-    column_units = [*units, *(unit for unit in (_OTHERS, None) if unit in hyps)]
+    for unit in (_OTHERS, None):
+        if unit in refs:
+            row_units.append(unit)
+        if unit in hyps:
+            column_units.append(unit)
     scripts = set(map(script_of, units)) - {""}  # empty: the unit is no letter
     name_scripts = has_scripts and len(scripts) > 1
     coloured = [count for cell, count in counts.items() if _OTHERS not in cell]
-    largest = max(coloured, default=1)
+    largest = max(coloured, default=1)  # without a coloured cell nothing is divided by it
     rows = list[MapRow]()
     for ref in row_units:
         cells = [_make_cell(counts, ref, hyp, largest) for hyp in column_units]
@@ -196,11 +203,11 @@ def _count_cells(pairs: Sequence[Confusion], units: Sequence[str]) -> Counter[Un
     Units that are not in `units` are _OTHERS. None as reference is an insertion, None as recognised
     unit a deletion.
     """
-    own = {None, *units}
+    with_own_cells = {None, *units}
     counts = Counter[UnitPair]()
     for pair in pairs:
-        ref = pair.ref if pair.ref in own else _OTHERS
-        hyp = pair.hyp if pair.hyp in own else _OTHERS
+        ref = pair.ref if pair.ref in with_own_cells else _OTHERS
+        hyp = pair.hyp if pair.hyp in with_own_cells else _OTHERS
         counts[ref, hyp] += pair.count
     return counts
 

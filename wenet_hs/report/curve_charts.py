@@ -88,9 +88,16 @@ def _curves_over_steps(metric: str, curves: Curves, colour: int) -> list[Series]
 
 
 def _records_with(metric: str, records: Sequence[Mapping[str, float]]) -> list[Mapping[str, float]]:
-    """The records in which the metric was computed: they have it, and its loss is not 0."""
-    loss = _LOSS_OF_METRIC.get(metric, "")  # no record has a value named ""
-    return [record for record in records if metric in record and record.get(loss) != 0]
+    """The records in which the metric was computed.
+
+    They have a value of the metric. Some metrics have a loss in _LOSS_OF_METRIC: if it is 0, the
+    branch of the metric was not trained in this step, and the value means nothing.
+    """
+    with_value = [record for record in records if metric in record]
+    if metric not in _LOSS_OF_METRIC:
+        return with_value
+    loss = _LOSS_OF_METRIC[metric]
+    return [record for record in with_value if record.get(loss) != 0]
 
 
 def _points_over_steps(

@@ -129,7 +129,7 @@ def seed_tables(systems: Sequence[SystemSeeds]) -> SeedTables:
 
 
 def _rates_record(system: SystemSeeds) -> TableRecord:
-    """The mean rate of a system in %, and the rate of each of its seeds. It has at least two."""
+    """The mean rate of a system in %, and the rate of each seed; it must have two seeds or more."""
     rates = [*system.rates.values()]
     seed_rates = [f"{seed}: {percent(rate)}" for seed, rate in system.rates.items()]
     return {
@@ -147,6 +147,7 @@ def _difference_record(system: SystemSeeds, difference: SeedDifference) -> Table
 
     With fewer than MIN_SEEDS pairs there is no test; the column of p says so.
     """
+    # In the order of `seed_difference_cells`.
     names = ("pairs", "difference", "95 % interval", "p", "p, Holm", "detectable")
     cells = seed_difference_cells(difference, system.adjusted_p)
     record = {"mode": system.mode, "system": f"{system.name} − {system.baseline}"}

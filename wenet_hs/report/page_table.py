@@ -42,8 +42,9 @@ def table_parts(records: Sequence[TableRecord]) -> TableParts:
 def _css_class(column: Sequence[str]) -> str:
     """The class of a column with these cells.
 
-    It is empty if all known cells are numbers, and at least one is known. Numbers may have a sign,
-    `<` before them, thousands separators and an exponent.
+    It is empty if all known cells are numbers, and at least one is known. Cells that are n/a, a
+    dash or without text are not known. A number may begin with a sign or with `<`, as in `<0.001`,
+    and may have thousands separators and an exponent.
     """
     known = [text for text in column if text not in (UNDEFINED, "", NONE)]
     if known and all(_NUMBER.fullmatch(text) for text in known):
@@ -78,9 +79,10 @@ def compare_columns(
 
 
 def format_setting(value: object) -> str:
-    """A setting as text: yes and no, a dash for None, 60 for 60.0, of a dict its keys only.
+    """A setting as text: yes and no, a dash for None, 60 for 60.0, and the keys of a dict.
 
-    A dict has names of files with their hashes.
+    The keys of such a dict are the names of files. The values are their hashes, which are too long
+    to be shown.
     """
     if value is None:
         return NONE

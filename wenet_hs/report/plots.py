@@ -34,6 +34,10 @@ _TEXT_DROP = 4  # from the middle of a line of text to its baseline
 _DOT_DISTANCE = 6  # between the dots in a row of an interval chart
 _CLOUD_SHIFT = 5  # between the dots of two experiments with equal values
 _MAX_RADIUS = 7.0  # of a dot in a scatter chart
+_RADIUS_OF_ONE_POINT = 1.8  # in a scatter chart
+_LEFT_BORDER = 6  # to the left of the labels
+_MIN_ROW_HEIGHT = 22  # in an interval chart
+_ROW_PADDING = 10  # above and below the dots of a row, together
 
 Point = tuple[float, float]
 """The values on the horizontal and on the vertical axis."""
@@ -108,8 +112,8 @@ def line_chart(
 ) -> Markup:
     """An SVG of curves over steps or another `unit`; empty without points.
 
-    Long curves are thinned. The horizontal axis begins at 0; the vertical axis contains all values
-    and the round numbers around them.
+    Long curves are thinned. The horizontal axis begins at 0. A linear vertical axis ends at the
+    round numbers around the values, a logarithmic one at the values themselves.
 
     Args:
         label: the text for screen readers.
@@ -142,7 +146,7 @@ def line_chart(
     if is_log:
         parts.append(f'<text class="note" x="{WIDTH - RIGHT}" y="{TOP + 10}">log scale</text>')
     # SVG draws later parts over earlier ones: faint curves come first.
-    for curve in sorted(thinned, key=lambda curve: not curve.faint):
+    for curve in sorted(thinned, key=lambda curve: not curve.faint):  # False is before True
         parts += _draw_curve(curve, x, y)
     return _make_svg(parts, WIDTH, HEIGHT, label)
 
@@ -155,8 +159,8 @@ def _spans_more_than_a_decade(values: Sequence[float]) -> bool:
 def _draw_curve(curve: Series, x: _Axis, y: _Axis) -> list[str]:
     """The SVG elements of one curve: a line, and a circle on each point.
 
-    A faint curve has no circles, nor has one with more than _MAX_MARKED_POINTS points. A single
-    point that is not faint has no line.
+    A faint curve has no circles, nor has one with more than _MAX_MARKED_POINTS points. A curve of
+    one point has no line, unless it is faint.
     """
     colour = f"c{curve.colour % NUM_COLOURS}"
     positions = [(x.pixel(step), y.pixel(value)) for step, value in curve.points]
@@ -178,7 +182,7 @@ def thin_curve(points: Sequence[Point], max_points: int = _MAX_CURVE_POINTS) -> 
     finite are left out.
     """
     finite = [point for point in points if math.isfinite(point[1])]
-    group_size = max(1, math.ceil(len(finite) / max_points))
+    group_size = max(1, math.ceil(len(finite) / max_points))  # `range` refuses a step of 0
     means = list[Point]()
     for start in range(0, len(finite), group_size):
         group = finite[start : start + group_size]
@@ -239,13 +243,14 @@ def _choose_evenly(points: Sequence[Point]) -> Sequence[Point]:
 def _draw_cloud(cloud: Series, x: _Axis, y: _Axis, shift: float) -> str:
     """A circle per different point, `shift` pixels to the right; larger for several equal points.
 
-    The rates of the points are fractions, the values of the axis percentages.
+    Its area grows a little slower than the number of equal points. The rates of the points are
+    fractions, the values of the axis percentages.
     """
     circles = list[str]()
     for (length, rate), num_equal in Counter(cloud.points).items():
         left = x.pixel(length) + shift
         top = y.pixel(100 * rate)
-        radius = min(_MAX_RADIUS, 1.8 * num_equal**0.4)
+        radius = min(_MAX_RADIUS, _RADIUS_OF_ONE_POINT * num_equal**0.4)
         circles.append(f'<circle cx="{left:.1f}" cy="{top:.1f}" r="{radius:.1f}"/>')
     return f'<g class="cloud k{cloud.colour % NUM_COLOURS}">{"".join(circles)}</g>'
 
@@ -277,16 +282,18 @@ def interval_chart(dots: Sequence[Dot], *, label: str) -> Markup:
     left = _find_left_margin(rows)
     x = _Axis(low=0, high=tick_values[-1], begin=left, end=INTERVAL_WIDTH - RIGHT - 4)
     most_dots = max(len(row) for row in rows.values())
-    row_height = max(22, 10 + _DOT_DISTANCE * most_dots)
-    height = TOP + row_height * len(rows) + _INTERVAL_BOTTOM
-    base = height - _INTERVAL_BOTTOM
+    row_height = max(_MIN_ROW_HEIGHT, _ROW_PADDING + _DOT_DISTANCE * most_dots)
+    plot_bottom = TOP + row_height * len(rows)
+    height = plot_bottom + _INTERVAL_BOTTOM
     parts = list[str]()
     for value in tick_values:
         tick_x = f"{x.pixel(value):.1f}"
-        parts.append(f'<line class="grid" x1="{tick_x}" x2="{tick_x}" y1="{TOP}" y2="{base}"/>')
+        parts.append(
+            f'<line class="grid" x1="{tick_x}" x2="{tick_x}" y1="{TOP}" y2="{plot_bottom}"/>'
+        )
         parts.append(f'<text class="tick" x="{tick_x}" y="{height - 10}">{value:g} %</text>')
     for index, (name, row) in enumerate(rows.items()):
-        middle = TOP + row_height * (index + 0.5)
+        middle = TOP + row_height * (index + 0.5)  # of the row, from the top
         text_x = left - _LABEL_GAP
         text_y = middle + _TEXT_DROP
         parts.append(f'<text class="row" x="{text_x}" y="{text_y:.1f}">{escape(name)}</text>')
@@ -331,8 +338,8 @@ def ticks(low: float, high: float) -> list[float]:
     around 0.
     """
     if high <= low:
-        low -= abs(low) / 2 or 0.5
-        high += abs(high) / 2 or 0.5
+        low -= 0.5 if low == 0 else abs(low) / 2
+        high += 0.5 if high == 0 else abs(high) / 2
     fifth = (high - low) / 5
     power = 10 ** math.floor(math.log10(fifth))
     round_steps = [factor * power for factor in (1, 2, 5, 10)]
@@ -345,12 +352,15 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """1, 2 and 5 times the powers of ten inside the range; the powers only over three decades.
+    """1, 2 and 5 times each power of ten inside the range.
 
-    `low` must be positive.
+    Only the powers themselves if the range touches more than three decades. `low` must be positive.
     """
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    factors = (1, 2, 5) if len(powers) <= 4 else (1,)
+    lowest_power = math.floor(math.log10(low))
+    highest_power = math.ceil(math.log10(high))
+    powers = range(lowest_power, highest_power + 1)
+    num_decades = highest_power - lowest_power
+    factors = (1, 2, 5) if num_decades <= 3 else (1,)
     inside = list[float]()
     for power in powers:
         for factor in factors:
@@ -363,7 +373,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 def _find_left_margin(labels: Iterable[str]) -> int:
     """The left end of the plot, for labels that end _LABEL_GAP to the left of it."""
     widest = max(map(cell_len, labels))
-    return 6 + CHARACTER_WIDTH * widest + _LABEL_GAP
+    return _LEFT_BORDER + CHARACTER_WIDTH * widest + _LABEL_GAP
 
 
 def _draw_frame(
@@ -382,10 +392,10 @@ def _draw_frame(
         text = escape(tick.text)
         parts.append(f'<line class="grid" x1="{left}" x2="{right}" y1="{top:.1f}" y2="{top:.1f}"/>')
         parts.append(f'<text class="row" x="{text_x}" y="{text_y:.1f}">{text}</text>')
-    values_y = HEIGHT - BOTTOM + 16
-    unit_y = values_y + 15
+    values_y = HEIGHT - BOTTOM + 16  # a line of text below the plot
+    unit_y = values_y + 15  # and another line below it
     for value in ticks(0, x.high):
-        if value <= x.high:
+        if value <= x.high:  # the last round number may be beyond the end of the axis
             number = f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"
             tick_x = f"{x.pixel(value):.1f}"
             parts.append(f'<text class="tick" x="{tick_x}" y="{values_y}">{number}</text>')

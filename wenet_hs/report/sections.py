@@ -39,11 +39,11 @@ others."""
 
 
 def lengths_section(data: ReportData) -> dict[str, Any]:
-    """The variables of `lengths.html`: two charts of the shown experiments, at least one.
+    """The variables of `lengths.html`, which are two charts of the shown experiments.
 
-    The first has the error rate per range of reference lengths, the second the error rate of each
-    utterance by its length. In the second one, rates above MAX_RATE are drawn at MAX_RATE, and
-    their number is `num_clipped`.
+    The first chart has the error rate per range of reference lengths, the second the error rate of
+    each utterance by its length. In the second one, rates above MAX_RATE are drawn at MAX_RATE, and
+    their number is `num_clipped`. At least one experiment must be shown.
     """
     metric = data.shown[0].report.rules.metric
     unit = f"{UNIT_NAMES[metric]}s"
@@ -125,6 +125,7 @@ def _training_record(experiment: ExperimentResults) -> TableRecord:
     last_record = max(valid + train, key=lambda record: record["step"])
     last_validation = valid[-1] if valid else {}
     seconds = last_validation.get("seconds")
+    minutes = None if seconds is None else seconds / 60
     losses = [record["loss"] for record in valid if "loss" in record]
     lowest_loss = min(losses, default=None)
     bits_per_unit = last_validation.get("bits_per_unit")
@@ -133,7 +134,7 @@ def _training_record(experiment: ExperimentResults) -> TableRecord:
         "head": experiment.head,
         "steps": f"{last_record['step']:,.0f}",
         "epoch": format_number(last_record.get("epoch"), 0),
-        "minutes": format_number(None if seconds is None else seconds / 60, 1),
+        "minutes": format_number(minutes, 1),
         "lowest validation loss, nats per target": format_number(lowest_loss, 3),
         "last validation, bits per unit": format_number(bits_per_unit, 3),
         "last validation accuracy, %": percent(last_validation.get("accuracy")),
@@ -141,7 +142,7 @@ def _training_record(experiment: ExperimentResults) -> TableRecord:
 
 
 def _compare_settings(experiments: Sequence[ExperimentResults]) -> list[TableRecord]:
-    """A row per setting that is not equal in all experiments, by name of the setting."""
+    """A row per setting that is not equal in all experiments, sorted by name of the setting."""
     texts = dict[str, dict[str, str]]()
     for experiment in experiments:
         settings = flatten(experiment.settings)
@@ -170,9 +171,10 @@ class DrawnTree(NamedTuple):
 
 
 def trees_section(data: ReportData) -> dict[str, Any]:
-    """The variables of `trees.html`: the trees of the output layers, equal trees once.
+    """The variables of `trees.html`: the different trees of the output layers, each once.
 
-    Their MAX_LEAVES most probable branches are drawn.
+    The MAX_LEAVES most probable branches of each are drawn. Experiments without a tree are left
+    out.
     """
     trees = list[DrawnTree]()
     for experiment in data.experiments:
@@ -246,7 +248,7 @@ def _read_corpus(path: Path, stats: Mapping[str, Any], note: str) -> CorpusStati
     if isinstance(langs, dict):
         records = [_sizes_record(lang, sizes) for lang, sizes in sorted(langs.items())]
     totals = list[TableRecord]()
-    if total and len(records) > 1:
+    if total and len(records) > 1:  # the sum of one language would repeat its row
         totals.append(_sizes_record("all", total))
     return CorpusStatistics(
         path=str(path),

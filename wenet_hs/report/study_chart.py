@@ -70,6 +70,7 @@ def draw_chart(table: StudyTable, spec: ChartSpec) -> bytes:
     axes.grid(axis="y", alpha=0.3)
     axes.legend()
     file = io.BytesIO()
+    # None: left out, because date and version of matplotlib would change the bytes.
     metadata = {"Title": f"{table.spec.title}: {CAPTION}", "Date": None, "Creator": None}
     # By default the ids in an SVG are random; with a fixed salt they depend on the content only.
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": table.spec.title}):

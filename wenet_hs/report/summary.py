@@ -26,7 +26,8 @@ def format_summary(data: ReportData) -> str:
         return ""
     fault = speed_fault(data.experiments)
     lines = [f"{metric_names(data.experiments)} in %{data.note}"]
-    lines += format_columns(_list_rows(data, has_speeds=not fault), num_left=2)
+    rows = _list_rows(data, has_speeds=not fault)
+    lines += format_columns(rows, num_left=2)  # mode and experiment are texts, the others numbers
     if fault:
         lines.append(fault)
     lines += _summarize_seeds(data)
@@ -35,7 +36,11 @@ def format_summary(data: ReportData) -> str:
 
 
 def _list_rows(data: ReportData, *, has_speeds: bool) -> list[list[str]]:
-    """The header, then a row per mode and experiment that is scored in it."""
+    """The header, then a row per mode and experiment that is scored in it.
+
+    With one language there is no macro average. `has_speeds`: the last column has the real-time
+    factor.
+    """
     langs = _find_languages(data.experiments)
     header = ["mode", "experiment", *langs]
     if len(langs) > 1:
@@ -66,7 +71,8 @@ def _find_languages(experiments: Sequence[ExperimentResults]) -> list[str]:
 def _format_rates(experiment: ExperimentResults, mode: str, langs: Sequence[str]) -> list[str]:
     """The rate of each language, the macro average, and its interval.
 
-    A language that is not scored is n/a. With one language there is no macro average.
+    A language that is not scored is n/a. With one language there is no macro average. An interval
+    that is not known is empty.
     """
     report = experiment.scores[mode]
     cells = list[str]()
@@ -99,7 +105,7 @@ def _summarize_seeds(data: ReportData) -> Iterator[str]:
         if records:
             header, rows = header_and_rows(records)
             yield ""
-            yield from format_columns([header, *rows], num_left=2)
+            yield from format_columns([header, *rows], num_left=2)  # mode and system are texts
     yield from data.seed_faults
     if data.systems:
         num_tests = count_tests(data.systems)

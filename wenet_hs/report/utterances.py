@@ -26,9 +26,10 @@ def utterances_section(data: ReportData, max_utterances: int, audio_mb: float) -
     all_keys = worst_first(reports)
     keys = all_keys[:max_utterances]
     audio = embed_audio(data.clips, keys, max_bytes=int(audio_mb * 10**6))
+    assert data.mode is not None  # an experiment is shown
     confidences = dict[int, dict[str, float] | None]()
     for shown in data.shown:
-        confidences[shown.number] = shown.experiment.test.read_confidences(str(data.mode))
+        confidences[shown.number] = shown.experiment.test.read_confidences(data.mode)
     first = reports[0]  # the languages are the same in all: their references are equal
     langs = {first.utterances[key].lang for key in keys}
     return {

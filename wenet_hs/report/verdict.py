@@ -56,8 +56,9 @@ def write_verdict(data: ReportData, rivals: Rivals) -> list[Sentence]:
     """The sentences at the top of a page with scores.
 
     First comes what is known about the systems. If they are not compared, a sentence says that
-    there is no verdict. Then comes what all rates are, and the worst language of each system. If
-    the references have no units, there is only a sentence that says so.
+    there is no verdict. The next one says of which metric, mode and average all rates are, and the
+    last one names the worst language of each system. If the references have no units, there is only
+    a sentence that says so.
 
     `rivals`: the differences of the other trainings from the first one, by their index in
     `data.experiments`.
@@ -98,7 +99,8 @@ def _describe_system(
         rate_name: the name of the metric in the sentence.
     """
     macros = {seed: experiment.scores[mode].macro for seed, experiment in seeds.items()}
-    mean = fmean(macro.rate or 0.0 for macro in macros.values())  # each has a rate
+    # `or 0.0` is for the type checker: `group_seeds` leaves out experiments without a rate.
+    mean = fmean(macro.rate or 0.0 for macro in macros.values())
     text = f"The {rate_name} of {name} is {percent(mean)} %"
     if len(macros) == 1:
         macro = next(iter(macros.values()))
@@ -137,8 +139,8 @@ def _describe_few_seeds(system: SystemSeeds, difference: SeedDifference) -> Sent
     """
     gaps = difference.differences  # below 0: this system is better than the baseline
     num_seeds = len(gaps)
-    agree = all(gap < 0 for gap in gaps) or all(gap > 0 for gap in gaps)
-    if agree:
+    do_all_agree = all(gap < 0 for gap in gaps) or all(gap > 0 for gap in gaps)
+    if do_all_agree:
         better, worse = _rank(system.name, system.baseline, gaps[0])
         # By chance, each seed after the first one agrees with it in half of the cases.
         chance = f"Two equal systems show this in 1 of {2 ** (num_seeds - 1)} cases."
@@ -158,11 +160,13 @@ def _describe_few_seeds(system: SystemSeeds, difference: SeedDifference) -> Sent
 def _describe_test_over_seeds(
     system: SystemSeeds, difference: SeedDifference, correction: str
 ) -> Sentence:
-    """Which system is better by how much, or how large a detected difference would have been.
+    """What the test over seeds shows about a system and its baseline.
 
-    The test is over seeds, for these utterances; the interval is over seeds and utterances. So the
-    test can find a difference that other utterances may not show, which the sentence then says.
-    Without a test, the sentence says so.
+    - A difference: which of the two is better, and by how much. The test is for these utterances,
+      but the interval is over seeds and utterances. If the interval contains 0, the sentence says
+      that other utterances may not show the difference.
+    - No difference: how large a difference must be to be detected.
+    - No test: a sentence that says so.
 
     `correction`: the note on the correction of p; empty if it is not corrected.
     """
@@ -205,9 +209,9 @@ def _compare_trainings(
 ) -> Iterator[Sentence]:
     """Sentences that compare the first training with others on the test set.
 
-    There is one for each other training whose system has no other seeds, and for all others if the
-    system of the first training has none. Before them stands a sentence on what one training cannot
-    show. Systems with several seeds are compared in `_compare_systems`.
+    A pair is compared if the system of one of the two has a single training. Two systems with
+    several seeds each are compared in `_compare_systems` instead. Before the pairs stands a
+    sentence on what one training cannot show; without a pair there is no sentence.
 
     Args:
         rivals: the differences from the first training, by index of the other one.
@@ -216,13 +220,15 @@ def _compare_trainings(
     assert data.mode is not None
     first = data.shown[0].experiment.name
     single = names_without_other_seeds(groups)
-    others = {index: data.experiments[index].name for index in rivals}
-    compared = {index: name for index, name in others.items() if first in single or name in single}
-    if compared:
-        yield describe_single_trainings(metric, data.mode)
     spread = measured_spread(metric, data.mode)
-    for index, name in compared.items():
-        yield _describe_pair(name, first, rivals[index], spread)
+    sentences = list[Sentence]()
+    for index, differences in rivals.items():
+        name = data.experiments[index].name
+        if first in single or name in single:
+            sentences.append(_describe_pair(name, first, differences, spread))
+    if sentences:
+        yield describe_single_trainings(metric, data.mode)
+    yield from sentences
 
 
 def names_without_other_seeds(groups: Groups) -> set[str]:
@@ -260,9 +266,9 @@ def _describe_pair(
 ) -> Sentence:
     """What the test set shows about a training and the first one, named `name` and `first`.
 
-    The sentence says which has fewer errors and by how much, or how large a detected difference
-    would have been, or that the test set is too small. The interval is over utterances or speakers,
-    not over seeds.
+    If the test finds a difference, the sentence says which training has fewer errors and by how
+    much; if not, how large a difference must be to be detected; without a test, that the test set
+    is too small. The interval is over utterances or speakers, not over seeds.
 
     Args:
         differences: of the first training (A) and this one (B), by language and on average.
@@ -330,7 +336,9 @@ def _format_gain(gap: float, interval: Interval) -> str:
 
 
 def _describe_power(detectable: float | None) -> str:
-    """The end of a sentence: how large a difference would have been detected.
+    """How large a difference would have been detected, as the end of a sentence.
+
+    The sentence begins with `no difference was detected;`.
 
     `detectable`: a fraction. None or 0: the errors are equal, so there is no such number.
     """
@@ -345,14 +353,14 @@ def _worst_languages(groups: Groups, mode: str) -> Iterator[Sentence]:
 
     There is none if each system has one language. `groups`: trainings by system and seed.
     """
-    systems_by_language: dict[str, list[str]] = {}
+    rates_by_language: dict[str, list[str]] = {}  # worst language → `SYSTEM 12.34 %`
     for name, seeds in groups.items():
         rates = _mean_rates([*seeds.values()], mode)
         if len(rates) > 1:
             worst = max(rates, key=rates.__getitem__)
-            systems_by_language.setdefault(worst, []).append(f"{name} {percent(rates[worst])} %")
-    if systems_by_language:
-        langs = [f"{lang} ({', '.join(names)})" for lang, names in systems_by_language.items()]
+            rates_by_language.setdefault(worst, []).append(f"{name} {percent(rates[worst])} %")
+    if rates_by_language:
+        langs = [f"{lang} ({', '.join(texts)})" for lang, texts in rates_by_language.items()]
         yield Sentence(f"Worst language: {'; '.join(langs)}.")
 
 

@@ -71,7 +71,7 @@ def collect_results(experiment: ExperimentResults, data_folders: Iterable[Path] 
         name: value for name, value in settings.items() if name.startswith(_KEPT_SETTINGS)
     }
     reports = list(experiment.scores.values())
-    utterances = _group_by_language(reports[0])
+    utterances = _group_by_language(reports[0])  # the references are the same in all modes
     modes = {
         mode: _collect_mode(report, training_clips) for mode, report in experiment.scores.items()
     }
@@ -117,7 +117,9 @@ def collect_lm_results(model_dir: Path) -> Results:
         raise DataError(model_dir, fault, f"train to the end of an epoch, then {_SCORE_LM_AGAIN}")
     last_validation = validations[-1]
     changed_settings = {
-        name: value for name, _, value in config_changes(LmConfig(), config) if name != "seed"
+        change.key: change.new
+        for change in config_changes(LmConfig(), config)
+        if change.key != "seed"
     }
     numbers = {f"{name} perplexity": score.perplexity for name, score in scores.items()}
     if "test" in scores:
@@ -154,13 +156,15 @@ def _read_lm_scores(model_dir: Path) -> dict[str, _LmScore]:
 def _name_system(folder: Path, seed: int) -> str:
     """The name of a system: that of its folder, without the seed.
 
-    If the folder is in one with a name such as `exp-streaming`, this ending is added.
-    An example: `softmax-streaming` for `exp-streaming/softmax-seed1`.
+    The folder above it may be called `exp-SOMETHING`; then `-SOMETHING` is added. An example:
+    `softmax-streaming` for `exp-streaming/softmax-seed1`, but `softmax` for `exp/softmax-seed1`.
     """
     folder = folder.resolve()
     name = folder.name.removesuffix(f"-seed{seed}")
     ending = folder.parent.name.removeprefix("exp")
-    return name + ending if ending.startswith("-") else name
+    if ending.startswith("-"):
+        name += ending
+    return name
 
 
 def _name_chunks(decoding: DecodingRecord) -> str:
@@ -206,10 +210,14 @@ def _without_folders(run: RunRecord, recipe: Path) -> RunRecord:
 
     def shorten(text: str) -> str:
         """Shorten all paths in a text."""
-        return escape_bytes(_FOLDERS.sub("", text.replace(f"{recipe}/", "")))
+        below_recipe = text.replace(f"{recipe}/", "")
+        names_only = _FOLDERS.sub("", below_recipe)
+        return escape_bytes(names_only)
 
     def shorten_file(file: DataFile) -> DataFile:
-        return file if file.path is None else file.model_copy(update={"path": shorten(file.path)})
+        if file.path is None:
+            return file
+        return file.model_copy(update={"path": shorten(file.path)})
 
     def shorten_start(start: Start) -> Start:
         command = tuple(map(shorten, start.command))
@@ -254,12 +262,13 @@ def _describe_part(curves: Curves, clips: Sequence[Utterance]) -> TrainingPart:
     """
     validations = curves.get("valid", ())
     last: Mapping[str, float] = validations[-1] if validations else {}
+    dev_loss = last.get("loss_att")
     take_off = ctc_take_off(curves)
     return TrainingPart(
         steps=int(last.get("step", 0)),
         train_hours=_sum_hours(clips),
         train_seconds=round(last.get("seconds", 0.0), 1),
-        dev_loss=round(last["loss_att"], 4) if "loss_att" in last else None,
+        dev_loss=None if dev_loss is None else round(dev_loss, 4),
         take_off=None if take_off is None else round(take_off, 4),
     )
 
@@ -374,6 +383,7 @@ def _sum_feature_errors(report: Report) -> dict[str, float] | None:
     groups = _group_by_language(with_pfer(report))
     sums = dict[str, float]()
     for lang, group in groups.items():
+        # `or 0.0` is for the type checker: `with_pfer` has computed all distances.
         distances = [scored.feature_distance or 0.0 for scored in group.values()]
         sums[lang] = round(sum(distances), 3)
     return sums
@@ -389,6 +399,7 @@ def _count_bands(report: Report, training_clips: Sequence[Utterance]) -> dict[st
     if not training_clips:
         return {}
     num_trained = _count_training_units(report, training_clips)
+    # In each band: the number of units, and of errors by their kind "S", "D" or "I".
     counts = {band.name: Counter[str]() for band in BANDS}
     for utterance in report.utterances.values():
         ref, hyp = utterance.split(report.rules)
@@ -416,4 +427,7 @@ def _count_training_units(report: Report, training_clips: Sequence[Utterance]) -
 
 def _find_band(num_trained: int) -> str:
     """The name of the band of a unit with this number of occurrences in training."""
-    return next(band.name for band in BANDS if band.most is None or num_trained <= band.most)
+    for band in BANDS:
+        if band.most is not None and num_trained <= band.most:
+            return band.name
+    return BANDS[-1].name  # it has no upper limit

@@ -134,8 +134,9 @@ def _read_experiment(path: Path, name: str, test_name: str) -> ExperimentResults
         logger.warning("%s, %s", name, message)
     tree = folder.read_tree()
     decoding = test.read_record()
-    # A head without a tree in its settings needs no tree.json.
-    is_without_tree = bool(settings) and "tree" not in (settings.get("head_conf") or {})
+    # A head without a tree in its settings needs no tree.json. Without settings it may have one.
+    head_settings = settings.get("head_conf") or {}
+    is_without_tree = bool(settings) and "tree" not in head_settings
     is_there = {
         "train.yaml (settings, versions)": bool(settings),
         "metrics.jsonl (training curves)": bool(curves),
@@ -167,14 +168,14 @@ def _find_outdated(test: DecodedTest, scores: Mapping[str, Report]) -> list[str]
 def read_training(hypothesis: Path) -> TrainingFacts | None:
     """The training that decoded a file of hypotheses, MODEL_DIR/<test>/<mode>/text.
 
-    None if MODEL_DIR has no train.yaml, or the file is not so deep in folders.
+    None if MODEL_DIR has no train.yaml, or if there is no third folder above the file.
 
     Raises ConfigError or DataError if a file of MODEL_DIR is damaged.
     """
-    path = hypothesis.resolve()
-    if len(path.parents) < 3:
+    parents = hypothesis.resolve().parents
+    if len(parents) < 3:
         return None
-    folder = ExperimentFolder(path.parents[2])
+    folder = ExperimentFolder(parents[2])  # above the folders of the mode (0) and the test (1)
     if not folder.has_settings():
         return None
     return training_of(str(hypothesis), folder.read_settings(), folder.read_run())

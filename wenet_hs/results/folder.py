@@ -70,7 +70,10 @@ class DecodingRecord(BaseModel):
 
     @property
     def options(self) -> dict[str, Any]:
-        """All conditions by name, such as device and beam size, in the order of the file."""
+        """All conditions by name, such as device and beam size, in the order of the file.
+
+        They are the keys of `rtf.json` that this class does not declare.
+        """
         return dict(self.model_extra or {})
 
     @property
@@ -140,7 +143,7 @@ class DecodedTest:
     def is_outdated(self, mode: str, report: Report) -> bool:
         """Whether a mode was decoded again after this scoring, with another text.
 
-        Then speed and confidences belong to the new text.
+        Then speed and confidences belong to the new text. False if the file of the text is absent.
         """
         path = self.text_path(mode)
         if not path.is_file():
@@ -232,5 +235,6 @@ class ExperimentFolder:
 
     def scored_tests(self) -> list[DecodedTest]:
         """The results on all test sets with a scoring, by name."""
-        paths = {path.parents[1] for path in self.path.glob(f"*/*/{SCORE_FILE}")}
-        return [DecodedTest(path) for path in sorted(paths)]
+        score_files = self.path.glob(f"*/*/{SCORE_FILE}")  # TEST/MODE/score.json
+        test_folders = {path.parent.parent for path in score_files}
+        return [DecodedTest(path) for path in sorted(test_folders)]

@@ -72,12 +72,13 @@ def training_of(name: str, settings: Mapping[str, Any], run: RunRecord | None) -
         _FIRST_WEIGHTS: _describe_first_weights(run),
         _LIST_PATHS: " ".join(run.lists.train_paths),
     }
-    flat_settings = flatten(settings)
-    ctc_settings = sorted(item for item in flat_settings.items() if item[0].startswith("ctc_conf."))
+    ctc_settings = [
+        (name, value) for name, value in flatten(settings).items() if name.startswith("ctc_conf.")
+    ]
     return TrainingFacts(
         name=name,
         facts={fact: text or None for fact, text in texts.items()},  # an empty text: not recorded
-        ctc=repr((ctc_settings, run.files.get("ctc_tree.json"))),
+        ctc=repr((sorted(ctc_settings), run.files.get("ctc_tree.json"))),
         changed=frozenset(fact for fact, values in values_of_starts.items() if len(values) > 1),
     )
 
@@ -88,7 +89,10 @@ def _text_of(value: object) -> str | None:
 
 
 def _describe_first_weights(run: RunRecord) -> str | None:
-    """The beginning of their SHA-256, or `none` for random ones; None if it is not recorded."""
+    """The first weights of a training: the beginning of their SHA-256, or `none` if random.
+
+    None if they are not recorded.
+    """
     weights = run.first_weights
     if weights is None:
         return None
@@ -125,14 +129,16 @@ def check_pair(
 
 
 def _facts_of_pair(a: TrainingFacts, b: TrainingFacts) -> list[str]:
-    """The facts that a pair must have in common.
+    """The facts that a pair must have in common. Two of them depend on what is recorded:
 
-    - The training list is compared by its hash; by its paths only if a hash is not recorded.
-    - Trainings with different CTC heads have first weights of their own.
+    - The training list is compared by its hash if both have recorded it, otherwise by its paths.
+    - The first weights are compared only if the CTC heads are equal. With different heads each
+      training has first weights of its own.
     """
-    left_out = {_LIST_PATHS if _is_known(_LIST, a, b) else _LIST}
+    is_hash_known = _is_known(_LIST, a, b)
+    left_out = [_LIST_PATHS if is_hash_known else _LIST]
     if a.ctc != b.ctc:
-        left_out.add(_FIRST_WEIGHTS)
+        left_out.append(_FIRST_WEIGHTS)
     return [fact for fact in a.facts if fact not in left_out]
 
 
@@ -142,10 +148,10 @@ def _is_known(fact: str, a: TrainingFacts, b: TrainingFacts) -> bool:
 
 
 def _differs(fact: str, a: TrainingFacts, b: TrainingFacts) -> bool:
-    """Whether a fact is known and not one common value.
+    """Whether both trainings have recorded a fact, but not the same single value in all starts.
 
-    A fact that changed during a training has all its values in one text. So if the texts are equal,
-    it changed in both trainings or in none.
+    A fact that changed between the starts of a training differs in any case. Its text has all its
+    values: if the texts are equal, it changed in both or in none, so `a.changed` is enough.
     """
     is_common_value = a.facts[fact] == b.facts[fact] and fact not in a.changed
     return _is_known(fact, a, b) and not is_common_value

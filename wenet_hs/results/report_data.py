@@ -91,7 +91,8 @@ def gather_data(
 ) -> ReportData:
     """Collect all input of a report about experiments on one test set.
 
-    Its kind of speech is known if a corpus is, or if the keys show that it is simulated.
+    Whether the speech is real is known if a stats.json was found, or if the keys of the utterances
+    show that they are simulated.
 
     Args:
         mode: the decoding mode to show; None: `attention_rescoring`, or another mode that most
@@ -150,10 +151,11 @@ def choose_mode(experiments: Sequence[ExperimentResults], requested: str | None)
 def _keys_of_one_test(experiments: Sequence[ExperimentResults]) -> set[str]:
     """The keys of the utterances that all modes of all experiments have scored.
 
-    Raises DataError if two scorings have other keys, languages or references: one table shows their
-    rates.
+    Raises DataError if two scorings have different keys, languages or references, because one table
+    shows the rates of all.
     """
-    first_path = Path()  # of the first scoring that is not empty, and its references
+    # Of the first scoring that is not empty; before it there is no path and no reference.
+    first_path = Path()
     first_references: dict[str, tuple[str, str]] = {}
     for experiment in experiments:
         for mode, report in experiment.scores.items():
@@ -179,7 +181,7 @@ def _make_other_test_error(
 
     The references are language and text of each utterance by key.
     """
-    differing_items = references.items() ^ first_references.items()
+    differing_items = references.items() ^ first_references.items()  # those of only one scoring
     differing = sorted({key for key, _ in differing_items})
     which = f"{count_of(len(differing), 'utterance')} differ ({list_names(differing)})"
     to_do = "report experiments with one test set, or score all again with one --ref"

@@ -122,7 +122,9 @@ class Results(TrainingPart):
     def is_on_plateau(self) -> bool | None:
         """Whether the CTC loss never came TAKE_OFF_NATS below its plateau; None if not recorded."""
         take_offs = [part.take_off for part in self.parts if part.take_off is not None]
-        return max(take_offs) < TAKE_OFF_NATS if take_offs else None
+        if not take_offs:
+            return None
+        return max(take_offs) < TAKE_OFF_NATS
 
     @property
     def training(self) -> TrainingFacts:
@@ -188,6 +190,7 @@ def write_results(results: Results, folder: Path) -> Path:
     record = {key: value for key, value in asdict(results).items() if value != defaults[key]}
     record["run"] = results.run.model_dump(mode="json", exclude_defaults=True)
     text = json.dumps({"format": FORMAT, **record}, ensure_ascii=False, separators=(",", ":"))
+    # These signs stand where a list or object ends before the name of the next field.
     lines = text.replace('],"', '],\n"').replace('},"', '},\n"')
     write_atomic(path, lines + "\n")
     return path
@@ -203,6 +206,7 @@ def read_results(path: Path) -> Results:
         modes = {mode: ModeResults(**values) for mode, values in record.pop("modes", {}).items()}
         first_record = record.pop("first", None)
         first = None if first_record is None else TrainingPart(**first_record)
+        # What is left in the record are fields with simple values.
         return Results(**record, run=run, modes=modes, first=first)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DataError(

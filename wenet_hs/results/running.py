@@ -49,8 +49,8 @@ def read_state(model: Path) -> LiveTraining:
     """The state of the training of a model folder.
 
     The progress of all trainings of a recipe is beside the folder, and so is the log
-    `MODEL_DIR.log`. Damaged records are among the diagnoses. Raises DataError if metrics.jsonl is
-    damaged.
+    `MODEL_DIR.log`. What these files do not have yet is empty, 0 or None. Damaged records are among
+    the diagnoses. Raises DataError if metrics.jsonl is damaged.
     """
     folder = ExperimentFolder(model)
     curves = folder.read_curves()

@@ -41,10 +41,11 @@ def read_scorings(model_dir: Path) -> list[Scoring]:
     scorings = list[Scoring]()
     for test in ExperimentFolder(model_dir).scored_tests():
         decoding = test.read_record()
-        modes_of_weights = decoding.modes if weights_sha256 in decoding.model.values() else {}
+        is_of_weights = weights_sha256 in decoding.model.values()
         left_out = list[str]()
         for mode in test.scored_modes():
-            if mode not in modes_of_weights:
+            # The rtf.json may be one of another decoding, without this mode.
+            if not is_of_weights or mode not in decoding.modes:
                 left_out.append(mode)
                 continue
             report = test.read_score(mode)

@@ -57,7 +57,8 @@ def find_unequal_work(experiments: Sequence[ExperimentResults]) -> UnequalWork |
     timed = [experiment for experiment in experiments if experiment.speeds]
     for first, second in combinations(timed, 2):
         stages = _shared_stages(first, second)
-        fast, slow = sorted((_sum_times(first, stages), _sum_times(second, stages)))
+        times = [_sum_times(first, stages), _sum_times(second, stages)]
+        fast, slow = sorted(times)  # by seconds, see `WorkTime`
         if slow.seconds > MAX_WORK_RATIO * fast.seconds:
             return UnequalWork(stages=stages, fast=fast, slow=slow)
     return None

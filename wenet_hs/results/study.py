@@ -111,7 +111,8 @@ class StudyTable:
     def common_seeds(self) -> list[int]:
         """The seeds that all systems with results have, ascending.
 
-        Means over different seeds cannot be compared.
+        Means over different seeds cannot be compared. At least one system has results, as
+        `read_table` makes sure.
         """
         seeds_of_systems = [
             set(results_by_seed) for results_by_seed in self.results.values() if results_by_seed

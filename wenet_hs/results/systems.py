@@ -38,13 +38,14 @@ def group_seeds(experiments: Sequence[ExperimentResults], mode: str) -> dict[str
     name.
     """
     systems: dict[object, _System] = {}
-    num_earlier = Counter[tuple[str, str]]()  # experiments with these facts and this seed
+    # Earlier experiments with these facts and this seed: such a repetition is another system.
+    num_earlier = Counter[tuple[str, str]]()
     for experiment in experiments:
         if not _has_macro_average(experiment, mode):
             continue
         seed = str(experiment.settings.get("seed", UNDEFINED))
         facts = _facts_of_system(experiment)
-        system_key: object = experiment.name
+        system_key: object = experiment.name  # without a seed: no other experiment has this key
         if "seed" in experiment.settings:
             system_key = (facts, num_earlier[facts, seed])
             num_earlier[facts, seed] += 1
@@ -68,8 +69,8 @@ def _has_macro_average(experiment: ExperimentResults, mode: str) -> bool:
 def _facts_of_system(experiment: ExperimentResults) -> str:
     """What all experiments of one system have in common, as a text to compare.
 
-    These are all settings but the seed, and the hashes of the files. Each seed may start from
-    weights of its own, so of --checkpoint only counts whether there is one.
+    These are all settings but the seed, the hashes of the files, and whether the training began
+    from a model. Which model it was is not compared, because each seed may have its own.
     """
     run = experiment.run
     settings = experiment.settings | {"seed": None}
@@ -102,7 +103,7 @@ def compare_systems(
     for mode in modes:
         groups = group_seeds(experiments, mode)
         systems = {name: seeds for name, seeds in groups.items() if len(seeds) > 1}
-        baseline = next(iter(systems), "")
+        baseline = next(iter(systems), "")  # the first one; without systems it is not used
         for name, seeds in systems.items():
             difference = None
             if name != baseline:
