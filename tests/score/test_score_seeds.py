@@ -26,16 +26,21 @@ from wenet_hs.tree.errors import DataError
 REF = {f"{lang}{i}": "abcd" for lang in ("es", "ky") for i in range(5)}
 LANGS = {key: key[:2] for key in REF}
 SEEDS = ("1", "2", "3", "4", "5")
+# The numbers of wrong utterances per seed.
+WRONG_A = (5, 6, 8, 10, 7)
+WRONG_B = (4, 7, 5, 6, 3)
 
 
 def scored(num_wrong: int, *, rules: Rules | None = None, lacking: Sequence[str] = ()) -> Report:
     """One of four units wrong in the first utterances."""
-    texts = {
-        key: "abcx" if i < num_wrong else "abcd" for i, key in enumerate(REF) if key not in lacking
-    }
+    hypotheses = dict.fromkeys(REF, "abcd")
+    for key in list(REF)[:num_wrong]:
+        hypotheses[key] = "abcx"
+    for key in lacking:
+        del hypotheses[key]
     return score(
         REF,
-        texts,
+        hypotheses,
         rules=rules or Rules(metric="cer"),
         langs=LANGS,
         name=str(num_wrong),
@@ -43,38 +48,52 @@ def scored(num_wrong: int, *, rules: Rules | None = None, lacking: Sequence[str]
     )
 
 
+def report_pairs(
+    wrong_a: Sequence[int], wrong_b: Sequence[int]
+) -> dict[str, tuple[Report, Report]]:
+    """Seed → the reports of systems A and B with these numbers of wrong utterances."""
+    pairs = dict[str, tuple[Report, Report]]()
+    for seed, num_wrong_a, num_wrong_b in zip(SEEDS, wrong_a, wrong_b, strict=False):
+        pairs[seed] = (scored(num_wrong_a), scored(num_wrong_b))
+    return pairs
+
+
 def compared(wrong_a: Sequence[int], wrong_b: Sequence[int], name: str = MACRO) -> SeedDifference:
-    pairs = {
-        seed: (scored(a), scored(b)) for seed, a, b in zip(SEEDS, wrong_a, wrong_b, strict=False)
-    }
-    return compare_reports(pairs, num_resamples=200).differences[name]
+    comparison = compare_reports(report_pairs(wrong_a, wrong_b), num_resamples=200)
+    return comparison.differences[name]
 
 
 def test_a_comparison_by_hand() -> None:
-    a, b = (5, 6, 8, 10, 7), (4, 7, 5, 6, 3)
-    found = compared(a, b)
-    assert found.rates_a == tuple(number / 40 for number in a), (
-        "5 utterances of 4 units per language"
-    )
-    assert found.differences == pytest.approx([-1 / 40, 1 / 40, -3 / 40, -4 / 40, -4 / 40])
-    assert (found.mean, found.deviation) == pytest.approx(
-        (-2.2 / 40, np.std([1, -1, 3, 4, 4], ddof=1) / 40)
-    )
-    assert found.p == pytest.approx(stats.ttest_rel(b, a).pvalue)
-    alone = stats.t.interval(0.95, 4, found.mean, found.deviation / 5**0.5)
-    assert (
-        found.interval is not None
-        and found.interval.low < alone[0] < alone[1] < found.interval.high
-    )
-    assert compared(a, b, "es").differences == pytest.approx([-1 / 20, 0, 0, 0, -2 / 20]), (
-        "es is wrong first"
-    )
-    pairs = {
-        seed: (scored(of_a), scored(of_b)) for seed, of_a, of_b in zip(SEEDS, a, b, strict=True)
-    }
-    record = json.loads(
-        comparison_to_json(compare_reports(pairs, num_resamples=200)), parse_constant=pytest.fail
-    )
+    difference = compared(WRONG_A, WRONG_B)
+
+    num_units = 40  # 5 utterances of 4 units per language
+    assert difference.rates_a == tuple(number / num_units for number in WRONG_A)
+    assert difference.differences == pytest.approx([-1 / 40, 1 / 40, -3 / 40, -4 / 40, -4 / 40])
+    assert difference.mean == pytest.approx(-2.2 / num_units)
+    assert difference.deviation == pytest.approx(np.std([1, -1, 3, 4, 4], ddof=1) / num_units)
+    assert difference.p == pytest.approx(stats.ttest_rel(WRONG_B, WRONG_A).pvalue)
+
+
+def test_the_interval_is_wider_than_that_over_seeds_only() -> None:
+    difference = compared(WRONG_A, WRONG_B)
+
+    standard_error = difference.deviation / 5**0.5
+    low, high = stats.t.interval(0.95, 4, difference.mean, standard_error)
+    assert difference.interval is not None
+    assert difference.interval.low < low < high < difference.interval.high
+
+
+def test_the_difference_of_a_language_by_hand() -> None:
+    difference = compared(WRONG_A, WRONG_B, "es")
+
+    assert difference.differences == pytest.approx([-1 / 20, 0, 0, 0, -2 / 20]), "es is wrong first"
+
+
+def test_a_comparison_is_saved_as_json() -> None:
+    comparison = compare_reports(report_pairs(WRONG_A, WRONG_B), num_resamples=200)
+
+    record = json.loads(comparison_to_json(comparison), parse_constant=pytest.fail)
+
     assert record["differences"][MICRO]["differences"][3] == pytest.approx(-0.1)
     assert record["signature"].endswith("|boot:200|seed:20230")
     assert record["languages"].startswith("Languages are fixed")
