@@ -51,17 +51,23 @@ def drawn(data: SpeechDataset, epoch: int) -> Counter[int]:
     [
         pytest.param(
             SamplingConf(temperature=1.0),
-            *(240.0, 24.0, 24.0),
+            240.0,
+            24.0,
+            24.0,
             id="the durations of the utterances",
         ),
         pytest.param(
             SamplingConf(temperature=2.0),
-            *(200.6, 63.4, 24.0),
+            200.6,
+            63.4,
+            24.0,
             id="264 s of list 1 in the proportion of the roots of 240 and 24",
         ),
         pytest.param(
             SamplingConf(temperature=1e9, weights=(3.0, 1.0)),
-            *(108.0, 108.0, 72.0),
+            108.0,
+            108.0,
+            72.0,
             id="equal languages, and lists of 3/4 and 1/4 of 288 s",
         ),
     ],
@@ -193,10 +199,9 @@ def test_a_table_has_languages_in_the_order_of_their_first_utterances() -> None:
     table = UtteranceTable(iter(utterances))
 
     assert table.lang_names == ("es", "fr", "ca")
-    no_language = -1
     for lang_id, utterance in zip(table.langs, utterances, strict=True):
         if utterance.lang is None:
-            assert lang_id <= no_language, utterance
+            assert lang_id < 0, utterance
         else:
             assert lang_id >= 0, utterance
             assert table.lang_names[lang_id] == utterance.lang, utterance
