@@ -26,6 +26,7 @@ from wenet_hs.annotation.recordings import (
 )
 from wenet_hs.annotation.textgrid import read_textgrid, write_textgrid
 from wenet_hs.annotation.tiers import (
+    Tier,
     TimedText,
     TranscribedRecording,
     TranscribedSegment,
@@ -44,9 +45,13 @@ def word(text: str, start: float, end: float, confidence: float = 0.9) -> TimedT
 
 
 def segment(start: float, words: list[TimedText], speaker: str | None = None) -> TranscribedSegment:
-    text, end = " ".join(one.text for one in words), words[-1].end + 0.2
     return TranscribedSegment(
-        start=start, end=end, text=text, words=tuple(words), confidence=0.75, speaker=speaker
+        start=start,
+        end=words[-1].end + 0.2,
+        text=" ".join(word.text for word in words),
+        words=tuple(words),
+        confidence=0.75,
+        speaker=speaker,
     )
 
 
@@ -85,28 +90,36 @@ def check_structure(path: Path) -> None:
     of its schema.
     """
     document = read_eaf(path)
-    times = [int(slot.get("TIME_VALUE") or -1) for slot in document.findall("TIME_ORDER/TIME_SLOT")]
-    known = [time for time in times if time >= 0]
-    assert known == sorted(known)
-    for name in ("TIME_SLOT_ID", "ANNOTATION_ID"):
-        ids = [one.get(name) for one in document.iter() if one.get(name)]
-        assert len(ids) == len(set(ids)) > 0
-    tags = [eaf_writing._EAF_ORDER[one.tag] for one in document]
-    assert tags == sorted(tags)
-    types = {one.get("LINGUISTIC_TYPE_ID"): one for one in document.findall("LINGUISTIC_TYPE")}
-    stereotypes = {one.get("STEREOTYPE") for one in document.findall("CONSTRAINT")}
+    slots = document.findall("TIME_ORDER/TIME_SLOT")
+    times_ms = [int(slot.get("TIME_VALUE")) for slot in slots if slot.get("TIME_VALUE")]
+    assert times_ms == sorted(times_ms)
+
+    slot_ids = values_of(document, "TIME_SLOT_ID")
+    assert slot_ids
+    assert len(slot_ids) == len(set(slot_ids))
+    annotation_ids = values_of(document, "ANNOTATION_ID")
+    assert annotation_ids
+    assert len(annotation_ids) == len(set(annotation_ids))
+
+    places_in_schema = [eaf_writing._EAF_ORDER[element.tag] for element in document]
+    assert places_in_schema == sorted(places_in_schema)
+
+    types = {type_.get("LINGUISTIC_TYPE_ID"): type_ for type_ in document.iter("LINGUISTIC_TYPE")}
+    stereotypes = values_of(document, "STEREOTYPE")
     for tier in document.findall("TIER"):
         constraint = types[tier.get("LINGUISTIC_TYPE_REF")].get("CONSTRAINTS")
         assert (constraint is None) == (tier.get("PARENT_REF") is None)
         assert constraint is None or constraint in stereotypes
-    last = [
-        one.text
-        for one in document.findall("HEADER/PROPERTY")
-        if one.get("NAME") == "lastUsedAnnotationId"
-    ]
-    assert last == [
-        str(max(int((one.get("ANNOTATION_ID") or "a0")[1:]) for one in document.iter()))
-    ]
+
+    properties = document.findall("HEADER/PROPERTY[@NAME='lastUsedAnnotationId']")
+    highest_number = max(int(annotation_id[1:]) for annotation_id in annotation_ids)
+    assert [property_.text for property_ in properties] == [str(highest_number)]
+
+
+def values_of(document: ElementTree.Element, attribute: str) -> list[str]:
+    """The values of an attribute, of all elements that have it."""
+    values = [element.get(attribute) for element in document.iter()]
+    return [value for value in values if value]
 
 
 def test_elan(tmp_path: Path) -> None:
@@ -335,7 +348,9 @@ def test_a_new_textgrid_subtitles_words_and_a_table(tmp_path: Path) -> None:
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_times_are_in_order_inside_of_the_recording(seed: int) -> None:
-    rng, segments, now = np.random.default_rng(seed), list[TranscribedSegment](), 0.0
+    rng = np.random.default_rng(seed)
+    segments = list[TranscribedSegment]()
+    now = 0.0
     for _ in range(rng.integers(0, 6)):
         start = now = now + rng.choice([0.001, 1.0]) * rng.uniform(0.03, 1)
         words = []
@@ -346,26 +361,39 @@ def test_times_are_in_order_inside_of_the_recording(seed: int) -> None:
         segments.append(TranscribedSegment(start=start, end=now, text="a", words=tuple(words)))
     rest = rng.uniform(0, 0.3)
     placed = place_segments(segments[::-1], now + rest)
+
     flat = [0.0]
-    for one in placed:
-        inner = [second for each in one.words for second in (each.start, each.end)]
-        flat += [one.start, *inner, one.end]
-        assert one.start < one.end and all(each.start < each.end for each in one.words)
-    assert flat == sorted(flat) and flat[-1] <= now + rest
-    assert all(second == round(second, 3) for second in flat) and len(placed) == len(segments)
+    for segment_ in placed:
+        assert segment_.start < segment_.end
+        flat.append(segment_.start)
+        for word_ in segment_.words:
+            assert word_.start < word_.end
+            flat += [word_.start, word_.end]
+        flat.append(segment_.end)
+
+    assert len(placed) == len(segments)
+    assert flat == sorted(flat)
+    assert flat[-1] <= now + rest
+    assert flat == [round(second, 3) for second in flat]
 
 
-def test_overlaps_of_a_speaker_are_refused(tmp_path: Path) -> None:
-    twice = [segment(1.0, [word("a", 1.1, 1.6)]), segment(1.2, [word("b", 1.3, 1.9)])]
+def test_overlaps_of_a_speaker_are_refused() -> None:
+    overlapping = [segment(1.0, [word("a", 1.1, 1.6)]), segment(1.2, [word("b", 1.3, 1.9)])]
+
     with pytest.raises(
         DataError,
         match=r"two segments of one speaker overlap at 1.200 s, which a tier cannot hold; c",
     ):
-        place_segments(twice, 9.0)
-    touching = place_segments(
+        place_segments(overlapping, 9.0)
+
+
+def test_a_segment_that_overlaps_the_one_before_by_30_ms_begins_at_its_end() -> None:
+    first, second = place_segments(
         [segment(1.0, [word("a", 1.1, 1.6)]), segment(1.77, [word("b", 1.8, 1.9)])], 9.0
     )
-    assert touching[1].start == touching[0].end == 1.8
+
+    assert first.end == 1.8
+    assert second.start == 1.8
 
 
 def test_words_beyond_their_segment_are_clipped() -> None:
@@ -482,27 +510,42 @@ def test_a_medium_with_another_offset_does_not_replace_the_recording(tmp_path: P
 
 
 def test_a_whole_is_divided_before_its_parts_whatever_the_order_of_tiers(tmp_path: Path) -> None:
-    times = [' TIME_VALUE="0"', "", "", "", ' TIME_VALUE="12000"']
-    slots = "".join(f'<TIME_SLOT TIME_SLOT_ID="s{n}"{time}/>' for n, time in enumerate(times))
+    words = eaf_tier("words", ["s0 s2", "s2 s4"])
+    phones = eaf_tier("phones", ["s0 s1", "s1 s2", "s2 s3", "s3 s4"], parent="words")
+    slots = """
+        <TIME_SLOT TIME_SLOT_ID="s0" TIME_VALUE="0"/>
+        <TIME_SLOT TIME_SLOT_ID="s1"/>
+        <TIME_SLOT TIME_SLOT_ID="s2"/>
+        <TIME_SLOT TIME_SLOT_ID="s3"/>
+        <TIME_SLOT TIME_SLOT_ID="s4" TIME_VALUE="12000"/>"""
     head = f'<ANNOTATION_DOCUMENT FORMAT="3.0"><HEADER/><TIME_ORDER>{slots}</TIME_ORDER>'
-    spans = {"phones": ["s0 s1", "s1 s2", "s2 s3", "s3 s4"], "words": ["s0 s2", "s2 s4"]}
-    for order in (("words", "phones"), ("phones", "words")):
-        tiers = ""
-        for name in order:
-            parent = ' PARENT_REF="words"' if name == "phones" else ""
-            parts = "".join(
-                f'<ANNOTATION><ALIGNABLE_ANNOTATION ANNOTATION_ID="{name}{n}" TIME_SLOT_REF1="{span[:2]}" '
-                f'TIME_SLOT_REF2="{span[3:]}"><ANNOTATION_VALUE>x</ANNOTATION_VALUE></ALIGNABLE_ANNOTATION></ANNOTATION>'
-                for n, span in enumerate(spans[name])
-            )
-            tiers += f'<TIER TIER_ID="{name}" LINGUISTIC_TYPE_REF="t"{parent}>{parts}</TIER>'
-        (tmp_path / "a.eaf").write_text(f"{head}{tiers}</ANNOTATION_DOCUMENT>")
-        found = {
-            tier.name: [one[:2] for one in tier.spans]
-            for tier in read_elan(tmp_path / "a.eaf").tiers
-        }
-        assert found["words"] == [(0.0, 6.0), (6.0, 12.0)], order
-        assert found["phones"] == [(0.0, 3.0), (3.0, 6.0), (6.0, 9.0), (9.0, 12.0)], order
+    path = tmp_path / "a.eaf"
+
+    for tiers in (words + phones, phones + words):
+        path.write_text(f"{head}{tiers}</ANNOTATION_DOCUMENT>")
+        times = {tier.name: times_of(tier) for tier in read_elan(path).tiers}
+        assert times["words"] == [(0.0, 6.0), (6.0, 12.0)], tiers
+        assert times["phones"] == [(0.0, 3.0), (3.0, 6.0), (6.0, 9.0), (9.0, 12.0)], tiers
+
+
+def eaf_tier(name: str, slots: list[str], parent: str | None = None) -> str:
+    """A tier with one annotation from each slot to another, such as `s0 s2`."""
+    annotations = ""
+    for number, slots_of_annotation in enumerate(slots):
+        first, last = slots_of_annotation.split()
+        annotations += f"""
+            <ANNOTATION>
+              <ALIGNABLE_ANNOTATION ANNOTATION_ID="{name}{number}"
+                  TIME_SLOT_REF1="{first}" TIME_SLOT_REF2="{last}">
+                <ANNOTATION_VALUE>x</ANNOTATION_VALUE>
+              </ALIGNABLE_ANNOTATION>
+            </ANNOTATION>"""
+    of_parent = f' PARENT_REF="{parent}"' if parent else ""
+    return f'<TIER TIER_ID="{name}" LINGUISTIC_TYPE_REF="t"{of_parent}>{annotations}</TIER>'
+
+
+def times_of(tier: Tier) -> list[tuple[float, float]]:
+    return [(start, end) for start, end, _ in tier.spans]
 
 
 WRONG = [
