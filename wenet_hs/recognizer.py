@@ -135,7 +135,7 @@ class Recognizer:
 
     @property
     def is_overfitted(self) -> bool:
-        """Whether the training has over-fitted, by its records. The confidences are unreliable then."""
+        """Whether the training has over-fitted, by its records: confidences are then unreliable."""
         return self._experiment.is_overfitted
 
     def transcribe(
@@ -251,9 +251,9 @@ class Recognizer:
         return mode
 
     def _limit_segment(self, max_segment_s: float) -> float:
-        """`max_segment_s`, or the longest audio that the encoder reads if that is shorter; 0 stays 0.
+        """`max_segment_s`, or the longest audio that the encoder reads if that is shorter.
 
-        Raises ConfigError if it is too short.
+        0, which means never to cut, stays 0. Raises ConfigError if it is too short.
         """
         check_max_segment(max_segment_s)
         return limit_segment(max_segment_s, self._experiment.model.encoder.longest_s)
@@ -359,7 +359,8 @@ def load_model(
     """Load a model to recognise speech: an experiment folder or a packed model.
 
     Args:
-        model_dir: a folder, ours or WeNet's (`train.yaml final.pt units.txt`) or a packed one, a ZIP of `wenet-hs pack`, or `hf://user/name[@revision]`.
+        model_dir: a folder, ours or WeNet's (`train.yaml final.pt units.txt`) or a packed one, a
+            ZIP of `wenet-hs pack`, or `hf://user/name[@revision]`.
         device: cpu, cuda, cuda:1 …, or auto for a GPU if there is one.
         checkpoint: weights instead of `final.pt`.
         options: options of the searches.

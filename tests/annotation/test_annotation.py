@@ -26,6 +26,7 @@ from wenet_hs.annotation.recordings import (
 )
 from wenet_hs.annotation.textgrid import read_textgrid, write_textgrid
 from wenet_hs.annotation.tiers import (
+    Tier,
     TimedText,
     TranscribedRecording,
     TranscribedSegment,
@@ -44,9 +45,13 @@ def word(text: str, start: float, end: float, confidence: float = 0.9) -> TimedT
 
 
 def segment(start: float, words: list[TimedText], speaker: str | None = None) -> TranscribedSegment:
-    text, end = " ".join(one.text for one in words), words[-1].end + 0.2
     return TranscribedSegment(
-        start=start, end=end, text=text, words=tuple(words), confidence=0.75, speaker=speaker
+        start=start,
+        end=words[-1].end + 0.2,
+        text=" ".join(word.text for word in words),
+        words=tuple(words),
+        confidence=0.75,
+        speaker=speaker,
     )
 
 
@@ -85,28 +90,36 @@ def check_structure(path: Path) -> None:
     of its schema.
     """
     document = read_eaf(path)
-    times = [int(slot.get("TIME_VALUE") or -1) for slot in document.findall("TIME_ORDER/TIME_SLOT")]
-    known = [time for time in times if time >= 0]
-    assert known == sorted(known)
-    for name in ("TIME_SLOT_ID", "ANNOTATION_ID"):
-        ids = [one.get(name) for one in document.iter() if one.get(name)]
-        assert len(ids) == len(set(ids)) > 0
-    tags = [eaf_writing._EAF_ORDER[one.tag] for one in document]
-    assert tags == sorted(tags)
-    types = {one.get("LINGUISTIC_TYPE_ID"): one for one in document.findall("LINGUISTIC_TYPE")}
-    stereotypes = {one.get("STEREOTYPE") for one in document.findall("CONSTRAINT")}
+    slots = document.findall("TIME_ORDER/TIME_SLOT")
+    times_ms = [int(slot.get("TIME_VALUE")) for slot in slots if slot.get("TIME_VALUE")]
+    assert times_ms == sorted(times_ms)
+
+    slot_ids = values_of(document, "TIME_SLOT_ID")
+    assert slot_ids
+    assert len(slot_ids) == len(set(slot_ids))
+    annotation_ids = values_of(document, "ANNOTATION_ID")
+    assert annotation_ids
+    assert len(annotation_ids) == len(set(annotation_ids))
+
+    places_in_schema = [eaf_writing._EAF_ORDER[element.tag] for element in document]
+    assert places_in_schema == sorted(places_in_schema)
+
+    types = {type_.get("LINGUISTIC_TYPE_ID"): type_ for type_ in document.iter("LINGUISTIC_TYPE")}
+    stereotypes = values_of(document, "STEREOTYPE")
     for tier in document.findall("TIER"):
         constraint = types[tier.get("LINGUISTIC_TYPE_REF")].get("CONSTRAINTS")
         assert (constraint is None) == (tier.get("PARENT_REF") is None)
         assert constraint is None or constraint in stereotypes
-    last = [
-        one.text
-        for one in document.findall("HEADER/PROPERTY")
-        if one.get("NAME") == "lastUsedAnnotationId"
-    ]
-    assert last == [
-        str(max(int((one.get("ANNOTATION_ID") or "a0")[1:]) for one in document.iter()))
-    ]
+
+    properties = document.findall("HEADER/PROPERTY[@NAME='lastUsedAnnotationId']")
+    highest_number = max(int(annotation_id[1:]) for annotation_id in annotation_ids)
+    assert [property_.text for property_ in properties] == [str(highest_number)]
+
+
+def values_of(document: ElementTree.Element, attribute: str) -> list[str]:
+    """The values of an attribute, of all elements that have it."""
+    values = [element.get(attribute) for element in document.iter()]
+    return [value for value in values if value]
 
 
 def test_elan(tmp_path: Path) -> None:
@@ -133,36 +146,35 @@ def test_elan(tmp_path: Path) -> None:
     assert find_media(Path(shutil.copy(path, tmp_path))) == tmp_path / "talk one.wav"
 
 
-def test_participants_have_tiers_of_their_own_and_a_recording_without_speech_an_empty_one(
-    tmp_path: Path,
-) -> None:
+def test_participants_have_tiers_of_their_own(tmp_path: Path) -> None:
     both = [segment(1.0, [word("a", 1.1, 1.6)], "A"), segment(1.2, [word("b", 1.3, 1.9)], "B")]
     write_eaf(tmp_path / "two.eaf", recording(tmp_path / "two.wav", *both), "asr", 0.5)
     eaf = Eaf(str(tmp_path / "two.eaf"))
-    parts = {
-        name: (eaf.get_parameters_for_tier(name)["PARTICIPANT"], of_tier(eaf, name))
-        for name in eaf.tiers
-    }
-    assert parts["asr@A"] == ("A", [(1000, 1800, "a")]) and parts["asr words@B"] == (
-        "B",
-        [(1300, 1900, "b")],
-    )
-    assert not any("low confidence" in name for name in parts)
+    assert eaf.get_parameters_for_tier("asr@A")["PARTICIPANT"] == "A"
+    assert of_tier(eaf, "asr@A") == [(1000, 1800, "a")]
+    assert eaf.get_parameters_for_tier("asr words@B")["PARTICIPANT"] == "B"
+    assert of_tier(eaf, "asr words@B") == [(1300, 1900, "b")]
+    assert [name for name in eaf.tiers if "low confidence" in name] == []
+
+
+def test_a_recording_without_speech_has_an_empty_tier(tmp_path: Path) -> None:
     empty = TranscribedRecording(media=tmp_path / "two.wav", duration_s=3.0, segments=())
+
     write_eaf(tmp_path / "empty.eaf", empty, "asr", 0.5)
+
     assert list(Eaf(str(tmp_path / "empty.eaf")).tiers) == ["asr"]
 
 
 def content_of(document: ElementTree.Element) -> list[bytes]:
     """All elements below the document that the user made, without indentation."""
-    kept = []
-    for one in document:
-        if one.tag not in ("HEADER", "TIME_ORDER") and not (
-            one.get("TIER_ID") or one.tag
-        ).startswith("wenet_hs"):
-            ElementTree.indent(one)
-            one.tail = None
-            kept.append(ElementTree.tostring(one))
+    kept = list[bytes]()
+    for element in document:
+        name = element.get("TIER_ID") or element.tag
+        if name in ("HEADER", "TIME_ORDER") or name.startswith("wenet_hs"):
+            continue
+        ElementTree.indent(element)
+        element.tail = None
+        kept.append(ElementTree.tostring(element))
     return kept
 
 
@@ -282,7 +294,9 @@ def test_odd_textgrids(
     grid = read_textgrid(tmp_path / "b.TextGrid")
     tiers = {tier.name: list(tier.spans) for tier in grid.tiers}
     assert tiers.pop("old", None) == expected
-    assert (grid.extent[1], tiers["wenet_hs"][-1]) == (60, (2.6, 60.0, "")) and len(tiers) == 4
+    assert grid.extent[1] == 60
+    assert tiers["wenet_hs"][-1] == (2.6, 60.0, "")
+    assert len(tiers) == 4
 
 
 @pytest.mark.parametrize(("duration_s", "shift"), [(60.0, 0.0), (40.05, 20.0), (50.0, None)])
@@ -312,30 +326,57 @@ def test_a_textgrid_of_a_part_gets_new_tiers_in_its_own_times(
     openTextgrid(str(path), False, "error")
 
 
-def test_a_new_textgrid_subtitles_words_and_a_table(tmp_path: Path) -> None:
-    found = recording(tmp_path / "a b.wav")
-    save_textgrid(tmp_path / "a.TextGrid", found)
+def test_a_new_textgrid_has_the_tiers_and_times_of_a_recording(tmp_path: Path) -> None:
+    save_textgrid(tmp_path / "a.TextGrid", recording(tmp_path / "a b.wav"))
+
     grid = openTextgrid(str(tmp_path / "a.TextGrid"), False, "error")
     assert list(grid.tierNames) == [*EXPECTED, "wenet_hs confidence", "wenet_hs low confidence"]
-    assert (grid.minTimestamp, grid.maxTimestamp) == (0, 60)
-    late = recording(
-        tmp_path / "late.wav", segment(3600.5, [word("end", 3601, 3602)]), duration_s=4000
-    )
-    write_srt(tmp_path / "a.srt", late)
-    assert (tmp_path / "a.srt").read_text("utf-8") == "1\n01:00:00,500 --> 01:00:02,200\nend\n\n"
-    assert ctm_lines("a b", found.words[:1]) == "a▁b 1 0.6230 0.2770 ŋa 0.9000\n"
-    rows = [line.split("\t") for line in tsv_lines(found).splitlines()]
-    expected = (["2.000", "2.600", "dù", "0.7500"], ["4.000", "5.000", "", ""])
-    assert rows[1:] == [[str(found.media), *one] for one in expected]
-    persian = recording(tmp_path / "گفت\u200cوگو.wav", segment(1, [word("می\u200cخواهم\tم", 1, 2)]))
-    [row] = [line.split("\t") for line in tsv_lines(persian).splitlines()]
-    assert (row[0], row[3]) == (str(persian.media), "می\u200cخواهم\\tم")
+    assert grid.minTimestamp == 0
+    assert grid.maxTimestamp == 60
+
+
+def test_subtitles_have_hours(tmp_path: Path) -> None:
+    path = tmp_path / "a.srt"
+    late = segment(3600.5, [word("end", 3601, 3602)])
+
+    write_srt(path, recording(tmp_path / "late.wav", late, duration_s=4000))
+
+    assert path.read_text("utf-8") == "1\n01:00:00,500 --> 01:00:02,200\nend\n\n"
+
+
+def test_a_line_of_a_ctm_has_no_space_in_its_name(tmp_path: Path) -> None:
+    first_word = recording(tmp_path / "a b.wav").words[:1]
+
+    assert ctm_lines("a b", first_word) == "a▁b 1 0.6230 0.2770 ŋa 0.9000\n"
+
+
+def test_a_table_has_the_path_times_text_and_confidence_of_a_segment(tmp_path: Path) -> None:
+    transcribed = recording(tmp_path / "a b.wav")
+
+    _, *rows = [line.split("\t") for line in tsv_lines(transcribed).splitlines()]
+
+    assert rows == [
+        [str(transcribed.media), "2.000", "2.600", "dù", "0.7500"],
+        [str(transcribed.media), "4.000", "5.000", "", ""],
+    ]
+
+
+def test_a_table_keeps_joiners_and_writes_a_tab_as_a_backslash_and_t(tmp_path: Path) -> None:
+    path = tmp_path / "گفت\u200cوگو.wav"
+    transcribed = recording(path, segment(1, [word("می\u200cخواهم\tم", 1, 2)]))
+
+    [row] = [line.split("\t") for line in tsv_lines(transcribed).splitlines()]
+
+    assert row[0] == str(path)
+    assert row[3] == "می\u200cخواهم\\tم"
 
 
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_times_are_in_order_inside_of_the_recording(seed: int) -> None:
-    rng, segments, now = np.random.default_rng(seed), list[TranscribedSegment](), 0.0
+    rng = np.random.default_rng(seed)
+    segments = list[TranscribedSegment]()
+    now = 0.0
     for _ in range(rng.integers(0, 6)):
         start = now = now + rng.choice([0.001, 1.0]) * rng.uniform(0.03, 1)
         words = []
@@ -346,35 +387,59 @@ def test_times_are_in_order_inside_of_the_recording(seed: int) -> None:
         segments.append(TranscribedSegment(start=start, end=now, text="a", words=tuple(words)))
     rest = rng.uniform(0, 0.3)
     placed = place_segments(segments[::-1], now + rest)
+
     flat = [0.0]
-    for one in placed:
-        inner = [second for each in one.words for second in (each.start, each.end)]
-        flat += [one.start, *inner, one.end]
-        assert one.start < one.end and all(each.start < each.end for each in one.words)
-    assert flat == sorted(flat) and flat[-1] <= now + rest
-    assert all(second == round(second, 3) for second in flat) and len(placed) == len(segments)
+    for segment_ in placed:
+        assert segment_.start < segment_.end
+        flat.append(segment_.start)
+        for word_ in segment_.words:
+            assert word_.start < word_.end
+            flat += [word_.start, word_.end]
+        flat.append(segment_.end)
+
+    assert len(placed) == len(segments)
+    assert flat == sorted(flat)
+    assert flat[-1] <= now + rest
+    assert flat == [round(second, 3) for second in flat]
 
 
-def test_overlaps_of_a_speaker_are_refused(tmp_path: Path) -> None:
-    twice = [segment(1.0, [word("a", 1.1, 1.6)]), segment(1.2, [word("b", 1.3, 1.9)])]
+def test_overlaps_of_a_speaker_are_refused() -> None:
+    overlapping = [segment(1.0, [word("a", 1.1, 1.6)]), segment(1.2, [word("b", 1.3, 1.9)])]
+
     with pytest.raises(
         DataError,
         match=r"two segments of one speaker overlap at 1.200 s, which a tier cannot hold; c",
     ):
-        place_segments(twice, 9.0)
-    touching = place_segments(
+        place_segments(overlapping, 9.0)
+
+
+def test_a_segment_that_overlaps_the_one_before_by_30_ms_begins_at_its_end() -> None:
+    first, second = place_segments(
         [segment(1.0, [word("a", 1.1, 1.6)]), segment(1.77, [word("b", 1.8, 1.9)])], 9.0
     )
-    assert touching[1].start == touching[0].end == 1.8
+
+    assert first.end == 1.8
+    assert second.start == 1.8
 
 
 def test_words_beyond_their_segment_are_clipped() -> None:
-    words = [word("a", 0.5, 1.1), word("b", 1.2, 2.5), word("c", 2.1, 2.5), word("d", 2.2, 2.3)]
-    [placed] = place_segments(
-        [TranscribedSegment(start=1.0, end=2.0, text="a b c d", words=tuple(words))], 9.0
+    words = (
+        word("a", 0.5, 1.1),
+        word("b", 1.2, 2.5),
+        word("c", 2.1, 2.5),
+        word("d", 2.2, 2.3),
     )
-    times = [(1.0, 1.1), (1.2, 1.998), (1.998, 1.999), (1.999, 2.0)]
-    assert [(one.start, one.end) for one in placed.words] == times
+
+    [placed] = place_segments(
+        [TranscribedSegment(start=1.0, end=2.0, text="a b c d", words=words)], 9.0
+    )
+
+    assert [(clipped.start, clipped.end) for clipped in placed.words] == [
+        (1.0, 1.1),
+        (1.2, 1.998),
+        (1.998, 1.999),
+        (1.999, 2.0),
+    ]
 
 
 @pytest.mark.parametrize("name", ["talk.wav", "deep/old.wav"])
@@ -482,27 +547,42 @@ def test_a_medium_with_another_offset_does_not_replace_the_recording(tmp_path: P
 
 
 def test_a_whole_is_divided_before_its_parts_whatever_the_order_of_tiers(tmp_path: Path) -> None:
-    times = [' TIME_VALUE="0"', "", "", "", ' TIME_VALUE="12000"']
-    slots = "".join(f'<TIME_SLOT TIME_SLOT_ID="s{n}"{time}/>' for n, time in enumerate(times))
+    words = eaf_tier("words", ["s0 s2", "s2 s4"])
+    phones = eaf_tier("phones", ["s0 s1", "s1 s2", "s2 s3", "s3 s4"], parent="words")
+    slots = """
+        <TIME_SLOT TIME_SLOT_ID="s0" TIME_VALUE="0"/>
+        <TIME_SLOT TIME_SLOT_ID="s1"/>
+        <TIME_SLOT TIME_SLOT_ID="s2"/>
+        <TIME_SLOT TIME_SLOT_ID="s3"/>
+        <TIME_SLOT TIME_SLOT_ID="s4" TIME_VALUE="12000"/>"""
     head = f'<ANNOTATION_DOCUMENT FORMAT="3.0"><HEADER/><TIME_ORDER>{slots}</TIME_ORDER>'
-    spans = {"phones": ["s0 s1", "s1 s2", "s2 s3", "s3 s4"], "words": ["s0 s2", "s2 s4"]}
-    for order in (("words", "phones"), ("phones", "words")):
-        tiers = ""
-        for name in order:
-            parent = ' PARENT_REF="words"' if name == "phones" else ""
-            parts = "".join(
-                f'<ANNOTATION><ALIGNABLE_ANNOTATION ANNOTATION_ID="{name}{n}" TIME_SLOT_REF1="{span[:2]}" '
-                f'TIME_SLOT_REF2="{span[3:]}"><ANNOTATION_VALUE>x</ANNOTATION_VALUE></ALIGNABLE_ANNOTATION></ANNOTATION>'
-                for n, span in enumerate(spans[name])
-            )
-            tiers += f'<TIER TIER_ID="{name}" LINGUISTIC_TYPE_REF="t"{parent}>{parts}</TIER>'
-        (tmp_path / "a.eaf").write_text(f"{head}{tiers}</ANNOTATION_DOCUMENT>")
-        found = {
-            tier.name: [one[:2] for one in tier.spans]
-            for tier in read_elan(tmp_path / "a.eaf").tiers
-        }
-        assert found["words"] == [(0.0, 6.0), (6.0, 12.0)], order
-        assert found["phones"] == [(0.0, 3.0), (3.0, 6.0), (6.0, 9.0), (9.0, 12.0)], order
+    path = tmp_path / "a.eaf"
+
+    for tiers in (words + phones, phones + words):
+        path.write_text(f"{head}{tiers}</ANNOTATION_DOCUMENT>")
+        times = {tier.name: times_of(tier) for tier in read_elan(path).tiers}
+        assert times["words"] == [(0.0, 6.0), (6.0, 12.0)], tiers
+        assert times["phones"] == [(0.0, 3.0), (3.0, 6.0), (6.0, 9.0), (9.0, 12.0)], tiers
+
+
+def eaf_tier(name: str, slots: list[str], parent: str | None = None) -> str:
+    """A tier with one annotation from each slot to another, such as `s0 s2`."""
+    annotations = ""
+    for number, slots_of_annotation in enumerate(slots):
+        first, last = slots_of_annotation.split()
+        annotations += f"""
+            <ANNOTATION>
+              <ALIGNABLE_ANNOTATION ANNOTATION_ID="{name}{number}"
+                  TIME_SLOT_REF1="{first}" TIME_SLOT_REF2="{last}">
+                <ANNOTATION_VALUE>x</ANNOTATION_VALUE>
+              </ALIGNABLE_ANNOTATION>
+            </ANNOTATION>"""
+    of_parent = f' PARENT_REF="{parent}"' if parent else ""
+    return f'<TIER TIER_ID="{name}" LINGUISTIC_TYPE_REF="t"{of_parent}>{annotations}</TIER>'
+
+
+def times_of(tier: Tier) -> list[tuple[float, float]]:
+    return [(start, end) for start, end, _ in tier.spans]
 
 
 WRONG = [
@@ -560,20 +640,20 @@ def test_a_dead_link_to_audio_is_replaced_and_not_doubled(
     tmp_path: Path, links: list[tuple[str, str, str]], expected: list[tuple[str, str | None]]
 ) -> None:
     header = "".join(LINK.format(*link) for link in links)
-    text = f'<ANNOTATION_DOCUMENT FORMAT="3.0"><HEADER>{header}</HEADER><TIME_ORDER/></ANNOTATION_DOCUMENT>'
-    (tmp_path / "talk.eaf").write_text(text)
-    write_eaf(
-        tmp_path / "new.eaf",
-        recording(tmp_path / "talk.wav"),
-        "wenet_hs",
-        0.5,
-        source=tmp_path / "talk.eaf",
+    source = tmp_path / "talk.eaf"
+    source.write_text(
+        f'<ANNOTATION_DOCUMENT FORMAT="3.0"><HEADER>{header}</HEADER><TIME_ORDER/>'
+        "</ANNOTATION_DOCUMENT>"
     )
-    found = read_eaf(tmp_path / "new.eaf").findall("HEADER/MEDIA_DESCRIPTOR")
-    assert [(one.get("MIME_TYPE"), one.get("RELATIVE_MEDIA_URL")) for one in found] == expected
-    assert [one.get("TIME_ORIGIN") for one in found if links and links[0][2]] == ["9"] * bool(
-        links and links[0][2]
-    )
+    path = tmp_path / "new.eaf"
+
+    write_eaf(path, recording(tmp_path / "talk.wav"), "wenet_hs", 0.5, source=source)
+
+    media = read_eaf(path).findall("HEADER/MEDIA_DESCRIPTOR")
+    new_links = [(link.get("MIME_TYPE"), link.get("RELATIVE_MEDIA_URL")) for link in media]
+    assert new_links == expected
+    if "TIME_ORIGIN" in header:
+        assert [link.get("TIME_ORIGIN") for link in media] == ["9"]
 
 
 def write_segmented(path: Path, texts: list[str], *participants: str) -> None:
@@ -681,7 +761,10 @@ def test_a_file_with_a_control_character_is_refused_with_its_place(tmp_path: Pat
     number = next(n for n, line in enumerate(good.split("\n"), start=1) if ">mo<" in line)
     for written, code in {"\x1b": "001B", "&#27;": "001B", "&#x8;": "0008"}.items():
         path.write_text(good.replace(">mo<", f">m{written}o<"), "utf-8")
-        message = f"a.eaf: line {number} has U\\+{code}, a control character that XML cannot contain; remove it in a text"
+        message = (
+            rf"a.eaf: line {number} has U\+{code}, a control character that XML cannot contain; "
+            "remove it in a text"
+        )
         with pytest.raises(DataError, match=message):
             read_elan(path)
         path.write_text(path.read_text("utf-8").replace(written, ""), "utf-8")

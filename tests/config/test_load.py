@@ -3,6 +3,7 @@
 syntax errors.
 """
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -237,16 +238,18 @@ A_YAML = Place("a.yaml", 1)
                 ".inf",
             )
         ),
-        *(
-            ("True", True),
-            ("false", False),
-            ("~", None),
-            ("", None),
-            ("null", None),
-            ("010", 10),
-            ("-7", -7),
-        ),
-        *(("1e-3", 0.001), ("5e-05", 0.00005), (".5", 0.5), ("5.", 5.0), ("1.0E+2", 100.0)),
+        ("True", True),
+        ("false", False),
+        ("~", None),
+        ("", None),
+        ("null", None),
+        ("010", 10),
+        ("-7", -7),
+        ("1e-3", 0.001),
+        ("5e-05", 0.00005),
+        (".5", 0.5),
+        ("5.", 5.0),
+        ("1.0E+2", 100.0),
     ],
 )
 def test_scalars_follow_yaml_1_2(text: str, value: object) -> None:
@@ -255,8 +258,9 @@ def test_scalars_follow_yaml_1_2(text: str, value: object) -> None:
     assert type(resolved) is type(value)
 
 
-def test_values_have_the_line_of_their_key_and_the_first_duplicate_counts() -> None:
+def test_quoted_values_and_words_are_text() -> None:
     quoted = "a: '1'\nb: \"true\"\nc: |\n  3\nd: ''\nlangs: [no, en]\n"
+
     assert parse_yaml(quoted, A_YAML).values == {
         "a": "1",
         "b": "true",
@@ -264,14 +268,30 @@ def test_values_have_the_line_of_their_key_and_the_first_duplicate_counts() -> N
         "d": "",
         "langs": ["no", "en"],
     }
-    assert parse_yaml("a: &long 1206\nb: {c: *long}\n", A_YAML).values == {
-        "a": 1206,
-        "b": {"c": 1206},
+
+
+def test_an_alias_has_the_value_of_its_anchor() -> None:
+    settings = parse_yaml("a: &long 1206\nb: {c: *long}\n", A_YAML)
+
+    assert settings.values == {"a": 1206, "b": {"c": 1206}}
+
+
+def test_values_have_the_line_of_their_key() -> None:
+    settings = parse_yaml("# a comment\na:\n  b: 1\n  c:\n    - 2\n    - 3\n", A_YAML)
+
+    lines = {location: place.line for location, place in settings.places.items() if location}
+    assert lines == {
+        ("a",): 2,
+        ("a", "b"): 3,
+        ("a", "c"): 4,
+        ("a", "c", 0): 5,
+        ("a", "c", 1): 6,
     }
-    places = parse_yaml("# a comment\na:\n  b: 1\n  c:\n    - 2\n    - 3\n", A_YAML).places
-    lines = {("a",): 2, ("a", "b"): 3, ("a", "c"): 4, ("a", "c", 0): 5, ("a", "c", 1): 6}
-    assert {location: place.line for location, place in places.items() if location} == lines
+
+
+def test_the_first_of_two_equal_keys_counts_and_the_other_is_a_fault() -> None:
     settings = parse_yaml("a: 1\nb: 2\na: 3\n", A_YAML)
+
     assert settings.faults == [
         (Place("a.yaml", 3), "a: duplicate of the key at a.yaml:1; keep one")
     ]
@@ -290,17 +310,17 @@ def test_values_have_the_line_of_their_key_and_the_first_duplicate_counts() -> N
 def test_tags_are_refused_and_build_no_object(tagged: str) -> None:
     ((place, fault),) = parse_yaml(f"x: 1\na: {tagged}\n", A_YAML).faults
     assert str(place) == "a.yaml:2"
-    assert fault.startswith("tag '") and fault.endswith("is not supported; remove it")
+    assert fault.startswith("tag '")
+    assert fault.endswith("is not supported; remove it")
 
 
-LETTERS = "abcdefghij"
-BOMB = "\n".join(
-    ["a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
-    + [
-        f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]"
-        for old, new in zip(LETTERS, LETTERS[1:], strict=False)
-    ]
-)
+def nested_aliases() -> str:
+    """Ten lists, each of ten aliases of the one before: 10^10 values."""
+    lines = ["a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    for previous, name in itertools.pairwise("abcdefghij"):
+        aliases = ", ".join([f"*{previous}"] * 10)
+        lines.append(f"{name}: &{name} [{aliases}]")
+    return "\n".join(lines)
 
 
 @pytest.mark.parametrize(
@@ -324,7 +344,10 @@ BOMB = "\n".join(
         ("[" * 30 + "]" * 30, "a.yaml:1: more than 20 sections or lists inside each other"),
         ("{a: " * 3000, "a.yaml:1: more than 20 sections or lists inside each other"),
         ("%YAML " + "9" * 5000 + ".1\n---\na: 1", "a.yaml:1: not YAML: "),
-        (BOMB, f"a.yaml:1: more than {MAX_VALUES} values, counting what aliases repeat"),
+        (
+            nested_aliases(),
+            f"a.yaml:1: more than {MAX_VALUES} values, counting what aliases repeat",
+        ),
     ],
 )
 def test_syntax_errors_are_one_line_with_the_place(text: str, message: str) -> None:
@@ -358,12 +381,15 @@ def test_files_that_are_no_config(tmp_path: Path, content: bytes, message: str) 
     assert str(caught.value) == f"{path}{message}"
 
 
-def test_a_missing_file_and_one_of_windows(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError,
         match=r"/b: cannot be read \(No such file or directory\); check the path of the",
     ):
         read_yaml(tmp_path / "b")
+
+
+def test_a_file_of_windows_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_bytes(b"\xef\xbb\xbfa: 1\r\nb: 2\r\n")
     assert read_yaml(tmp_path / "a.yaml").values == {"a": 1, "b": 2}
 

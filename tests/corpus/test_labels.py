@@ -390,6 +390,14 @@ def test_the_suffix_of_transcripts_with_times_is_named(
     assert {Path(utterance.wav).name for utterance in utterances} == {"a.wav", "b.wav"}
 
 
+def test_another_form_of_a_recording_is_no_file_beside_it(tmp_path: Path) -> None:
+    for suffix in (".wav", ".flac"):
+        write_audio(tmp_path / f"a{suffix}", 12.0)
+    (tmp_path / "a.transcript.vtt").write_text(VTT, "utf-8")
+    line = line_of_folder(tmp_path, "--text_suffix .vtt")
+    assert line.endswith(", but x.transcript.vtt (1); add --text_suffix .transcript.vtt")
+
+
 def test_the_command_for_annotations_in_a_folder_is_named(tmp_path: Path) -> None:
     write_audio(tmp_path / "a.wav")
     (tmp_path / "a.eaf").write_text('<?xml version="1.0"?>\n<ANNOTATION_DOCUMENT DATE="">')

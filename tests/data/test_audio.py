@@ -5,6 +5,7 @@ fault.
 
 import re
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -32,15 +33,15 @@ from wenet_hs.tree.errors import DataError
 
 
 def tone(seconds: float, rate: int = 16000, hz: float = 440.0) -> np.ndarray:
-    return (0.3 * np.sin(2 * np.pi * hz * np.arange(round(seconds * rate)) / rate)).astype(
-        np.float32
-    )
+    times_s = np.arange(round(seconds * rate)) / rate
+    samples = 0.3 * np.sin(2 * np.pi * hz * times_s)
+    return samples.astype(np.float32)
 
 
 def noisy(seconds: float, rate: int = 16000) -> np.ndarray:
-    return (
-        tone(seconds, rate) + 0.05 * np.random.default_rng(0).normal(size=round(seconds * rate))
-    ).astype(np.float32)
+    samples = tone(seconds, rate)
+    noise = np.random.default_rng(0).normal(size=len(samples))
+    return (samples + 0.05 * noise).astype(np.float32)
 
 
 def write(path: Path, samples: np.ndarray, rate: int = 16000, **options: str) -> Path:
@@ -76,8 +77,10 @@ def float_wav(*samples: float) -> bytes:
 def test_sixteen_bit_wav_comes_back_exactly(tmp_path: Path) -> None:
     samples = np.array([0, 1, -1, 16384, 32767, -32768], dtype=np.int16)
     path = write(tmp_path / "a.wav", samples)
+    expected = torch.from_numpy(samples.astype(np.float32) / 32768)
+
     for source in (path, str(path), path.read_bytes()):
-        assert torch.equal(read_audio(source), torch.from_numpy(samples.astype(np.float32) / 32768))
+        assert torch.equal(read_audio(source), expected)
 
 
 @pytest.mark.parametrize(
@@ -85,15 +88,19 @@ def test_sixteen_bit_wav_comes_back_exactly(tmp_path: Path) -> None:
 )
 def test_every_format_and_file_name_is_read(tmp_path: Path, name: str) -> None:
     path = write(tmp_path / name, tone(1.0))
+
     waveform = read_audio(path).numpy()
-    assert (len(waveform), len(read_audio(path, sample_rate=8000))) == (16000, 8000)
+
+    assert len(waveform) == 16000
+    assert len(read_audio(path, sample_rate=8000)) == 8000
     assert np.corrcoef(waveform, tone(1.0))[0, 1] > 0.99
     assert read_duration(path) == 1.0
     assert not list(tmp_path.glob("marker"))
 
 
 def test_channels_are_averaged_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    left, right = tone(0.2), tone(0.2, hz=1000.0)
+    left = tone(0.2)
+    right = tone(0.2, hz=1000.0)
     path = write(tmp_path / "a.wav", np.stack([left, right], axis=1), subtype="FLOAT")
     whole = read_audio(path)
     np.testing.assert_allclose(whole.numpy(), (left + right) / 2, atol=1e-6)
@@ -101,20 +108,30 @@ def test_channels_are_averaged_in_blocks(tmp_path: Path, monkeypatch: pytest.Mon
     assert torch.equal(read_audio(path), whole)
 
 
-def test_channels_that_cancel_each_other_are_not_averaged(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("right_over_left", "read_over_left"),
+    [
+        pytest.param(-1.0, 1.0, id="cancels"),
+        pytest.param(-0.98, 1.0, id="almost cancels"),
+        pytest.param(0.0, 1 / 2, id="silent"),
+        pytest.param(-0.5, 1 / 4, id="half"),
+    ],
+)
+def test_channels_that_cancel_each_other_are_not_averaged(
+    tmp_path: Path, right_over_left: float, read_over_left: float
+) -> None:
     left = noisy(1.0)
-    for right, expected in (
-        (-left, left),
-        (-0.98 * left, left),
-        (0 * left, left / 2),
-        (-0.5 * left, left / 4),
-    ):
-        path = write(tmp_path / "a.wav", np.stack([left, right], axis=1), subtype="FLOAT")
-        torch.testing.assert_close(read_audio(path), torch.from_numpy(expected))
-    assert (
-        read_audio(write(tmp_path / "zeros.wav", np.zeros((100, 2), np.float32))).tolist()
-        == [0.0] * 100
-    )
+    channels = np.stack([left, right_over_left * left], axis=1)
+    path = write(tmp_path / "a.wav", channels, subtype="FLOAT")
+
+    waveform = read_audio(path)
+
+    torch.testing.assert_close(waveform, torch.from_numpy(read_over_left * left))
+
+
+def test_two_silent_channels_are_silent(tmp_path: Path) -> None:
+    path = write(tmp_path / "zeros.wav", np.zeros((100, 2), np.float32))
+    assert read_audio(path).tolist() == [0.0] * 100
 
 
 def test_every_rate_is_resampled(tmp_path: Path) -> None:
@@ -142,72 +159,111 @@ def test_a_segment_is_the_slice_of_the_whole(tmp_path: Path, suffix: str) -> Non
             read_audio(path, start=start, end=end)
 
 
-def test_hostile_files_are_refused_in_one_line(tmp_path: Path) -> None:
-    wav, flac, mp3 = (encoded(noisy(2.0), 16000, container) for container in ("WAV", "FLAC", "MP3"))
-    days = bytearray(flac)
-    fields = int.from_bytes(days[18:26], "big")  # rate, channels, bits, and 36 bits of length
-    days[18:26] = (fields | 2**36 - 1).to_bytes(8, "big")
-    pipe = bytearray(flac)
-    pipe[18:26] = (fields >> 36 << 36).to_bytes(8, "big")
-    files = {
-        "empty.wav": (b"", "empty: 0 bytes"),
-        "no_samples.wav": (wav_header(0, payload=b""), "empty: no samples"),
-        "page.mp3": (
+RESTORE = "restore the file, or leave it out"
+CONVERT = "convert it to FLAC or wav"
+NOT_AUDIO = "convert it to FLAC or wav if it is audio, or restore it, or leave it out"
+
+
+@dataclass(frozen=True)
+class UnreadableFile:
+    name: str
+    content: bytes | None
+    """None: the file is not written."""
+    message: str
+    remedy: str = RESTORE
+    is_refused_without_decoding: bool = False
+
+
+def with_declared_length(flac: bytes, num_samples: int) -> bytes:
+    """A FLAC whose header declares this number of samples."""
+    fields = int.from_bytes(flac[18:26], "big")  # rate, channels, bits, and 36 bits of length
+    other_fields = fields >> 36 << 36
+    return flac[:18] + (other_fields | num_samples).to_bytes(8, "big") + flac[26:]
+
+
+def unreadable_files() -> list[UnreadableFile]:
+    wav = encoded(noisy(2.0), 16000, "WAV")
+    flac = encoded(noisy(2.0), 16000, "FLAC")
+    mp3 = encoded(noisy(2.0), 16000, "MP3")
+    return [
+        UnreadableFile("empty.wav", b"", "empty: 0 bytes", is_refused_without_decoding=True),
+        UnreadableFile("no_samples.wav", wav_header(0, payload=b""), "empty: no samples"),
+        UnreadableFile(
+            "page.mp3",
             b"<html>404 Not Found</html>" * 20,
             "not audio that can be read: no known format",
+            NOT_AUDIO,
         ),
-        "zeros.wav": (bytes(1000), "not audio that can be read"),
-        "cut.wav": (
+        UnreadableFile("zeros.wav", bytes(1000), "not audio that can be read", NOT_AUDIO),
+        UnreadableFile(
+            "cut.wav",
             wav[: len(wav) // 2],
             r"cut off: 0\.999 s of audio, its header declares 2\.000 s",
         ),
-        "a_tenth_missing.wav": (
+        UnreadableFile(
+            "a_tenth_missing.wav",
             wav[:-3300],
             r"cut off: 1\.897 s of audio, its header declares 2\.000 s",
         ),
-        "cut.flac": (flac[: len(flac) // 2], "damaged or cut off"),
-        "cut.mp3": (
+        UnreadableFile("cut.flac", flac[: len(flac) // 2], "damaged or cut off"),
+        UnreadableFile(
+            "cut.mp3",
             mp3[: len(mp3) // 2],
             r"cut off: 0\.\d\d\d s of audio, its header declares 2\.\d\d\d s",
         ),
-        **{f"{value}.wav": (float_wav(value), "not finite") for value in (np.nan, np.inf)},
-        **{
-            f"{value}.wav": (float_wav(value), r"a sample of 2e\+37, where 1 is")
-            for value in (2e37, -2e37)
-        },
-        "channels.wav": (wav_header(130, channels=65, payload=bytes(130)), "declares 65 channels"),
-        "slow.wav": (wav_header(rate=1), "declares a sample rate of 1 Hz"),
-        "fast.wav": (wav_header(rate=2**31 - 1), "declares a sample rate of 2147483647 Hz"),
-        "days.flac": (bytes(days), "declares 1193 hours of audio, more than 24"),
-        "pipe.flac": (bytes(pipe), "no length in its header, as after writing to a pipe"),
-        "missing.wav": (None, "missing"),
-        "": (None, "not a file"),
-        "x" * 300: (None, "cannot be read"),
-    }
-    for name, (content, text) in files.items():
-        path = tmp_path / name
-        if content is not None:
-            path.write_bytes(content)
-        with pytest.raises(DataError, match=text) as caught:
-            read_audio(path)
-        remedies = {"": "give the path of an audio file", "pipe.flac": "convert it to FLAC or wav"}
-        of_unknown = "convert it to FLAC or wav if it is audio, or restore it, or leave it out"
-        remedies |= dict.fromkeys(("page.mp3", "zeros.wav"), of_unknown)
-        remedies["days.flac"] = "divide it into shorter files, or restore it"
-        remedy = remedies.get(name, "restore the file, or leave it out")
-        message = str(caught.value)
-        assert (
-            message.startswith(f"{path}: ")
-            and message.endswith(f"; {remedy}")
-            and "\n" not in message
-        ), name
-        reason = check_clip(clip(path)).reason
-        assert reason and str(tmp_path) not in reason, name
-        if any(
-            part in text for part in ("missing", "empty: 0 bytes", "1193 hours")
-        ):  # visible without decoding
-            with pytest.raises(DataError, match=text):
-                read_duration(path)
+        UnreadableFile("nan.wav", float_wav(np.nan), "not finite"),
+        UnreadableFile("inf.wav", float_wav(np.inf), "not finite"),
+        UnreadableFile("2e+37.wav", float_wav(2e37), r"a sample of 2e\+37, where 1 is"),
+        UnreadableFile("-2e+37.wav", float_wav(-2e37), r"a sample of 2e\+37, where 1 is"),
+        UnreadableFile(
+            "channels.wav",
+            wav_header(130, channels=65, payload=bytes(130)),
+            "declares 65 channels",
+        ),
+        UnreadableFile("slow.wav", wav_header(rate=1), "declares a sample rate of 1 Hz"),
+        UnreadableFile(
+            "fast.wav",
+            wav_header(rate=2**31 - 1),
+            "declares a sample rate of 2147483647 Hz",
+        ),
+        UnreadableFile(
+            "days.flac",
+            with_declared_length(flac, num_samples=2**36 - 1),
+            "declares 1193 hours of audio, more than 24",
+            "divide it into shorter files, or restore it",
+            is_refused_without_decoding=True,
+        ),
+        UnreadableFile(
+            "pipe.flac",
+            with_declared_length(flac, num_samples=0),
+            "no length in its header, as after writing to a pipe",
+            CONVERT,
+        ),
+        UnreadableFile("missing.wav", None, "missing", is_refused_without_decoding=True),
+        UnreadableFile("", None, "not a file", "give the path of an audio file"),
+        UnreadableFile("x" * 300, None, "cannot be read"),
+    ]
+
+
+@pytest.mark.parametrize("file", unreadable_files(), ids=lambda file: file.name[:20] or "folder")
+def test_an_unreadable_file_is_refused_in_one_line(tmp_path: Path, file: UnreadableFile) -> None:
+    path = tmp_path / file.name
+    if file.content is not None:
+        path.write_bytes(file.content)
+
+    with pytest.raises(DataError, match=file.message) as caught:
+        read_audio(path)
+
+    error = str(caught.value)
+    assert error.startswith(f"{path}: ")
+    assert error.endswith(f"; {file.remedy}")
+    assert "\n" not in error
+    reason = check_clip(clip(path)).reason
+    assert reason
+    assert str(tmp_path) not in reason
+    if file.is_refused_without_decoding:
+        with pytest.raises(DataError, match=file.message):
+            read_duration(path)
 
 
 def test_the_loudest_clip_that_is_read_has_finite_features() -> None:

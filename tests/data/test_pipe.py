@@ -3,7 +3,7 @@
 
 import io
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import av
@@ -86,10 +86,15 @@ def test_a_wav_has_the_samples_of_the_file(container: str, subtype: str, tmp_pat
         wav = write(container, subtype, channels, rate)
         path = tmp_path / f"{channels}.wav"
         path.write_bytes(wav)
+
         expected, file_rate, _ = read_audio_file(path)
-        assert file_rate == rate and len(expected) == round(0.5 * rate)
-        for size in (997, 1 << 20):
-            np.testing.assert_array_equal(samples_of(pipe_of(wav, size), rate), expected)
+        in_small_pieces = samples_of(pipe_of(wav, size=997), rate)
+        in_one_piece = samples_of(pipe_of(wav, size=1 << 20), rate)
+
+        assert file_rate == rate
+        assert len(expected) == round(0.5 * rate)
+        np.testing.assert_array_equal(in_small_pieces, expected)
+        np.testing.assert_array_equal(in_one_piece, expected)
 
 
 UNKNOWN_SIZES = (0, 0xFFFFFFFF, 0x7FFFFFFF, 0x7FFFF000, 0x80000000, 0xFFFFFFFF - 36)
@@ -99,8 +104,11 @@ UNKNOWN_SIZES = (0, 0xFFFFFFFF, 0x7FFFFFFF, 0x7FFFF000, 0x80000000, 0xFFFFFFFF -
 def test_a_header_that_was_written_before_the_length_was_known(size: int) -> None:
     """As ffmpeg, sox, GStreamer and arecord write it."""
     wav = write("WAV", "PCM_16")
-    endless = with_data_size(wav, size)
-    np.testing.assert_array_equal(samples_of(pipe_of(endless)), samples_of(pipe_of(wav)))
+    expected = samples_of(pipe_of(wav))
+
+    samples = samples_of(pipe_of(with_data_size(wav, size)))
+
+    np.testing.assert_array_equal(samples, expected)
 
 
 def test_chunks_beside_the_samples_are_no_samples() -> None:
@@ -110,62 +118,126 @@ def test_chunks_beside_the_samples_are_no_samples() -> None:
     note = chunk(b"LIST", b"INFOISFT" + bytes(range(256)) * 40 + b"x")
     before = wav[:position] + note + chunk(b"JUNK", b"") + wav[position:]
     after = wav + note + chunk(b"id3 ", b"ID3")
-    for content in (before, after, wav + b"\0" * 500):
+    padded = wav + b"\0" * 500
+
+    for content in (before, after, padded):
         np.testing.assert_array_equal(samples_of(pipe_of(content)), expected)
-    for too_small in (600, 601):
-        np.testing.assert_array_equal(
-            samples_of(pipe_of(with_data_size(wav, too_small))),
-            expected,
-        )
+
+
+@pytest.mark.parametrize("too_small", [600, 601])
+def test_samples_after_the_declared_size_are_read(too_small: int) -> None:
+    wav = write("WAV", "PCM_24", channels=2)
+    expected = samples_of(pipe_of(wav))
+
+    samples = samples_of(pipe_of(with_data_size(wav, too_small)))
+
+    np.testing.assert_array_equal(samples, expected)
 
 
 WAV = write("WAV", "PCM_16")
 FMT = WAV.index(b"fmt ") + 8
 DATA = WAV.index(b"data")
 RESTORE = "; restore the file, or leave it out"
-DAMAGED = {
-    f"-: cut off: 0.247 s of audio, its header declares 0.500 s{RESTORE}": WAV[:4000],
-    f"-: cut off: 0.000 s of audio, its header declares 0.500 s{RESTORE}": WAV[: DATA + 8],
-    "-: joined files: only the first one was read; convert it to FLAC or wav": WAV + WAV,
-    f"-: empty: no samples{RESTORE}": with_data_size(WAV[: DATA + 8], 0),
-    f"-: a WAV without samples: it ends in its header{RESTORE}": WAV[:20],
-    f"-: a WAV whose header does not describe its samples{RESTORE}": WAV[:12] + WAV[DATA:],
-    f"-: a WAV that declares 0 channels{RESTORE}": replaced(WAV, FMT + 2, bytes(2)),
-    f"-: a WAV that declares a sample rate of 0 Hz{RESTORE}": replaced(WAV, FMT + 4, bytes(4)),
-}
+CHANNELS = FMT + 2
+SAMPLE_RATE = FMT + 4
+FRAME_SIZE = FMT + 12
+SAMPLES = DATA + 8
 
 
-@pytest.mark.parametrize("message", DAMAGED)
-def test_wavs_that_are_damaged(message: str) -> None:
-    assert error_of(DAMAGED[message]) == message
+@pytest.mark.parametrize(
+    ("wav", "message"),
+    [
+        pytest.param(
+            WAV[:4000],
+            f"-: cut off: 0.247 s of audio, its header declares 0.500 s{RESTORE}",
+            id="cut off in its samples",
+        ),
+        pytest.param(
+            WAV[:SAMPLES],
+            f"-: cut off: 0.000 s of audio, its header declares 0.500 s{RESTORE}",
+            id="cut off before its samples",
+        ),
+        pytest.param(
+            WAV + WAV,
+            "-: joined files: only the first one was read; convert it to FLAC or wav",
+            id="joined",
+        ),
+        pytest.param(
+            with_data_size(WAV[:SAMPLES], 0),
+            f"-: empty: no samples{RESTORE}",
+            id="no samples",
+        ),
+        pytest.param(
+            WAV[:20],
+            f"-: a WAV without samples: it ends in its header{RESTORE}",
+            id="cut off in its header",
+        ),
+        pytest.param(
+            WAV[:12] + WAV[DATA:],
+            f"-: a WAV whose header does not describe its samples{RESTORE}",
+            id="no chunk fmt",
+        ),
+        pytest.param(
+            replaced(WAV, CHANNELS, bytes(2)),
+            f"-: a WAV that declares 0 channels{RESTORE}",
+            id="0 channels",
+        ),
+        pytest.param(
+            replaced(WAV, SAMPLE_RATE, bytes(4)),
+            f"-: a WAV that declares a sample rate of 0 Hz{RESTORE}",
+            id="0 Hz",
+        ),
+    ],
+)
+def test_wavs_that_are_damaged(wav: bytes, message: str) -> None:
+    assert error_of(wav) == message
 
 
 def test_a_frame_that_is_not_a_whole_number_of_samples_is_refused() -> None:
-    wav = replaced(replaced(WAV, FMT + 2, b"\x40\0"), FMT + 12, b"\x41\0")
+    of_64_channels = replaced(WAV, CHANNELS, b"\x40\0")
+    wav = replaced(of_64_channels, FRAME_SIZE, b"\x41\0")
+
     assert error_of(wav).startswith("-: a WAV of the encoding 0x0001, which is not read from")
 
 
-def test_wavs_of_another_rate_or_encoding() -> None:
+def test_a_wav_of_another_rate_than_that_of_raw_samples_is_refused() -> None:
     expected = "--rate 16000: the WAV in the pipe has 8000 Hz; leave --rate out"
     assert error_of(WAV, raw_rate=16000) == expected
-    assert {rate for _, rate in read_pipe(pipe_of(WAV), 8000)} == {8000}
+
+
+def test_a_wav_of_the_rate_of_raw_samples_is_read() -> None:
+    pieces = list(read_pipe(pipe_of(WAV), raw_rate=8000))
+
+    rates = {rate for _, rate in pieces}
+    assert rates == {8000}
+
+
+def test_a_wav_of_another_encoding_is_refused() -> None:
     assert error_of(write("WAV", "IMA_ADPCM")) == (
         "-: a WAV of the encoding 0x0011, which is not read from a pipe; give the file by its "
         "name, or put `ffmpeg -i - -f s16le -ar 16000 -ac 1 -` before this command"
     )
 
 
-def test_what_arrived_of_a_wav_is_given_on_before_it_is_refused(
+def test_what_arrived_of_a_wav_is_given_on_before_it_is_refused() -> None:
+    wav = write("WAV", "PCM_16", channels=2)
+    pieces = read_pipe(pipe_of(wav[:4001]), None)
+
+    num_samples = 0
+    with pytest.raises(DataError, match="cut off"):
+        for piece, _ in pieces:
+            num_samples += len(piece)
+
+    num_sample_bytes = 4001 - wav.index(b"data") - 8
+    bytes_per_frame = 4
+    assert num_samples == num_sample_bytes // bytes_per_frame
+
+
+def test_a_part_of_a_sample_at_the_end_is_left_out_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     wav = write("WAV", "PCM_16", channels=2)
-    pieces = read_pipe(pipe_of(wav[:4001]), None)
-    with pytest.raises(DataError, match="cut off"):
-        num_samples = 0
-        while True:
-            piece, _ = next(pieces)
-            num_samples += len(piece)
-    assert num_samples == (4001 - wav.index(b"data") - 8) // 4
+
     with caplog.at_level(logging.WARNING):
         samples_of(pipe_of(with_data_size(wav, 0)[:-1]))
     message = "-: the pipe ends in the middle of a sample of 32 bits; its last 3 bytes are left out"
@@ -188,49 +260,62 @@ TS = b"G\x40\x11\x10" + bytes(184)
 """A packet of a transport stream."""
 MP2 = b"\xff\xfd\x84\xc0" + bytes(380)
 """A frame of layer II: 128 kbit/s, 48,000 Hz."""
-OTHERS: dict[str, tuple[str, Callable[[], bytes]]] = {
-    "flac": ("FLAC", lambda: write("FLAC")),
-    "vorbis": ("Ogg (Vorbis, Opus, Speex or FLAC)", lambda: write("OGG", "VORBIS")),
-    "opus": ("Ogg (Vorbis, Opus, Speex or FLAC)", lambda: write("OGG", "OPUS")),
-    "mp3": ("MP3", lambda: write("MP3", rate=16000)),
-    "mp3 of three frames": ("MP3", lambda: 3 * MP3),
-    "mp3 with tags": ("MP3", lambda: b"ID3\x04\0\0\0\0\0\0" + 3 * MP3),
-    "aac": ("AAC", lambda: 4 * AAC),
-    "webm": ("Matroska or WebM", lambda: b"\x1a\x45\xdf\xa3\x9f\x42\x86\x81" + bytes(100)),
-    "aiff": ("AIFF", lambda: write("AIFF")),
-    "au": ("AU", lambda: write("AU")),
-    "caf": ("CAF", lambda: write("CAF")),
-    "sphere": ("NIST SPHERE", lambda: write("NIST", "PCM_16")),
-    "wave64": ("Wave64", lambda: write("W64")),
-    "avi": ("AVI", lambda: b"RIFF\0\0\0\x01AVI LIST" + bytes(100)),
-    "wma": ("WMA or ASF", lambda: bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c") + bytes(100)),
-    "mp2": ("MP2", lambda: 3 * MP2),
-    "latm": ("AAC (LATM)", lambda: 3 * LATM),
-    "ac-3": ("AC-3", lambda: 3 * AC3),
-    "ac-3 at 44,100 Hz": ("AC-3", lambda: 3 * AC3_ODD),
-    "e-ac-3": ("AC-3", lambda: 3 * EAC3),
-    "true audio": ("True Audio", lambda: b"TTA1\x01\0\x01\0" + bytes(100)),
-    "tak": ("TAK", lambda: b"tBaK" + bytes(100)),
-    "musepack 7": ("Musepack", lambda: b"MP+\x07" + bytes(100)),
-    "musepack 8": ("Musepack", lambda: b"MPCK" + bytes(100)),
-    "transport stream": ("MPEG transport stream", lambda: 3 * TS),
-    "transport stream with times": ("MPEG transport stream", lambda: 3 * (bytes(4) + TS)),
-    "program stream": ("MPEG program stream", lambda: b"\0\0\x01\xba\x44" + bytes(100)),
-    "amr": ("AMR", lambda: b"#!AMR\n" + bytes(100)),
-}
+OTHER_FORMATS = [
+    pytest.param(write("FLAC"), "FLAC", id="flac"),
+    pytest.param(write("OGG", "VORBIS"), "Ogg (Vorbis, Opus, Speex or FLAC)", id="vorbis"),
+    pytest.param(write("OGG", "OPUS"), "Ogg (Vorbis, Opus, Speex or FLAC)", id="opus"),
+    pytest.param(write("MP3", rate=16000), "MP3", id="mp3"),
+    pytest.param(3 * MP3, "MP3", id="mp3 of three frames"),
+    pytest.param(b"ID3\x04\0\0\0\0\0\0" + 3 * MP3, "MP3", id="mp3 with tags"),
+    pytest.param(4 * AAC, "AAC", id="aac"),
+    pytest.param(b"\x1a\x45\xdf\xa3\x9f\x42\x86\x81" + bytes(100), "Matroska or WebM", id="webm"),
+    pytest.param(write("AIFF"), "AIFF", id="aiff"),
+    pytest.param(write("AU"), "AU", id="au"),
+    pytest.param(write("CAF"), "CAF", id="caf"),
+    pytest.param(write("NIST", "PCM_16"), "NIST SPHERE", id="sphere"),
+    pytest.param(write("W64"), "Wave64", id="wave64"),
+    pytest.param(b"RIFF\0\0\0\x01AVI LIST" + bytes(100), "AVI", id="avi"),
+    pytest.param(
+        bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c") + bytes(100), "WMA or ASF", id="wma"
+    ),
+    pytest.param(3 * MP2, "MP2", id="mp2"),
+    pytest.param(3 * LATM, "AAC (LATM)", id="latm"),
+    pytest.param(3 * AC3, "AC-3", id="ac-3"),
+    pytest.param(3 * AC3_ODD, "AC-3", id="ac-3 at 44,100 Hz"),
+    pytest.param(3 * EAC3, "AC-3", id="e-ac-3"),
+    pytest.param(b"TTA1\x01\0\x01\0" + bytes(100), "True Audio", id="true audio"),
+    pytest.param(b"tBaK" + bytes(100), "TAK", id="tak"),
+    pytest.param(b"MP+\x07" + bytes(100), "Musepack", id="musepack 7"),
+    pytest.param(b"MPCK" + bytes(100), "Musepack", id="musepack 8"),
+    pytest.param(3 * TS, "MPEG transport stream", id="transport stream"),
+    pytest.param(3 * (bytes(4) + TS), "MPEG transport stream", id="transport stream with times"),
+    pytest.param(b"\0\0\x01\xba\x44" + bytes(100), "MPEG program stream", id="program stream"),
+    pytest.param(b"#!AMR\n" + bytes(100), "AMR", id="amr"),
+]
+"""The content of a file, and the name of its format."""
 
 
-@pytest.mark.parametrize("kind", OTHERS)
-def test_other_formats_are_refused_by_their_names(kind: str) -> None:
-    name, make = OTHERS[kind]
-    content = make()
-    for raw_rate, rate in ((None, 16000), (8000, 8000)):
-        assert error_of(content, raw_rate) == (
-            f"-: {name} in the pipe, which takes raw samples or WAV; give the file by its name, "
-            f"or put `ffmpeg -i - -f s16le -ar {rate} -ac 1 -` before this command"
-        )
+@pytest.mark.parametrize("raw_rate", [None, 8000])
+@pytest.mark.parametrize(("content", "name"), OTHER_FORMATS)
+def test_other_formats_are_refused_by_their_names(
+    content: bytes, name: str, raw_rate: int | None
+) -> None:
+    rate_of_command = 16000 if raw_rate is None else raw_rate
+    assert error_of(content, raw_rate) == (
+        f"-: {name} in the pipe, which takes raw samples or WAV; give the file by its name, "
+        f"or put `ffmpeg -i - -f s16le -ar {rate_of_command} -ac 1 -` before this command"
+    )
+
+
+@pytest.mark.parametrize(("content", "name"), OTHER_FORMATS)
+def test_a_sample_stream_refuses_the_bytes_of_other_formats(content: bytes, name: str) -> None:
     with pytest.raises(ValueError, match="the bytes begin a file of the format"):
-        SampleStream(16000).advance(content[: len(content) // 2 * 2], 16000)
+        SampleStream(16000).advance(whole_samples(content), 16000)
+
+
+def whole_samples(content: bytes) -> bytes:
+    """The content, without its last byte if their number is odd."""
+    return content[: len(content) // 2 * 2]
 
 
 def test_an_mp4_is_given_by_its_name(tmp_path: Path) -> None:
@@ -242,9 +327,10 @@ def test_an_mp4_is_given_by_its_name(tmp_path: Path) -> None:
     assert error_of(content) == (
         "-: MP4, M4A or MOV in the pipe, which takes raw samples or WAV; give the file by its name"
     )
-    assert len(read_audio_file(path)[0]) >= 48000
+    samples, _, _ = read_audio_file(path)
+    assert len(samples) >= 48000
     with pytest.raises(ValueError, match="the bytes begin a file of the format MP4"):
-        SampleStream(16000).advance(content[: len(content) // 2 * 2], 16000)
+        SampleStream(16000).advance(whole_samples(content), 16000)
 
 
 ENCODED = {
@@ -267,11 +353,14 @@ def test_a_pipe_and_a_file_are_of_the_same_format(container: str, tmp_path: Path
     path = tmp_path / "a"
     write_media(path, container, codec)
     content = path.read_bytes()
+
     assert error_of(content).startswith(f"-: {name} in the pipe")
     file_format = find_file_format(content[:MAX_BEGINNING])
-    assert file_format is not None and file_format.name == name
+    assert file_format is not None
+    assert file_format.name == name
     samples, rate, _ = read_audio_file(path)
-    assert rate == 48000 and len(samples) >= 48000
+    assert rate == 48000
+    assert len(samples) >= 48000
 
 
 def write_media(path: Path, container: str, codec: str) -> None:
@@ -309,10 +398,19 @@ def raw_heads() -> Iterator[bytes]:
 def test_raw_samples_are_not_taken_for_a_format() -> None:
     heads = list(raw_heads())
     assert len(heads) == 4000 + 18 * 100
-    assert {find_pipe_format(head) for head in heads} == {None}
-    assert not any(map(is_undecided, heads))
+
+    for head in heads:
+        assert find_pipe_format(head) is None, head
+        assert not is_undecided(head), head
+
+
+def test_one_or_two_frames_are_taken_for_raw_samples() -> None:
     for head in (MP3 + bytes(3000), AAC + bytes(3000), MP3 + MP3 + bytes(3000)):
-        assert len(samples_of(pipe_of(head), 16000)) == len(head) // 2
+        samples = samples_of(pipe_of(head), 16000)
+        assert len(samples) == len(head) // 2
+
+
+def test_the_frame_size_of_an_mp3() -> None:
     assert mp3_frame_size(MP3[:3]) == len(MP3)
 
 
@@ -331,7 +429,8 @@ def test_raw_samples_do_not_wait() -> None:
 
 def test_a_pipe_that_is_shorter_than_a_signature_has_samples() -> None:
     for content in (b"\xff\xfb", b"\xff\xfb\x90\0", b"\0\0\0\0ft"):
-        np.testing.assert_array_equal(samples_of(pipe_of(content), 16000), from_16_bits(content))
+        samples = samples_of(pipe_of(content), 16000)
+        np.testing.assert_array_equal(samples, from_16_bits(content))
 
 
 SRT = b"1\r\n00:00:00,200 --> 00:00:01,400\r\nmo sa mo\r\n"

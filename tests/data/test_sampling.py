@@ -22,18 +22,23 @@ from wenet_hs.manifest.data_list import Utterance, write_data_list
 from wenet_hs.tree.errors import ConfigError, DataError
 
 # Two lists: 60 of "big" and 6 of "small" of 4 s, then 12 of "small" of 2 s.
-LANGS = [*(["big"] * 10 + ["small"]) * 6, *["small"] * 12]
-UTTERANCES = [
-    Utterance(key=f"k{i}", wav="w", txt="a", lang=lang, duration=4.0 if i < 66 else 2.0)
-    for i, lang in enumerate(LANGS)
+LIST_1 = [
+    Utterance(key=f"k{row}", wav="w", txt="a", lang=lang, duration=4.0)
+    for row, lang in enumerate((["big"] * 10 + ["small"]) * 6)
 ]
+LIST_2 = [
+    Utterance(key=f"k{row}", wav="w", txt="a", lang="small", duration=2.0)
+    for row in range(len(LIST_1), len(LIST_1) + 12)
+]
+UTTERANCES = LIST_1 + LIST_2
 
 
 def dataset(
     sampling: SamplingConf | None, utterances: list[Utterance] = UTTERANCES, **options: Any
 ) -> SpeechDataset:
     conf = DatasetConf(speed_perturb=True, sampling=sampling, batch_conf=BatchConf(batch_size=7))
-    return make_dataset(UtteranceTable(utterances, (0, 66)), conf, **{"seed": 4, **options})
+    table = UtteranceTable(utterances, list_starts=(0, len(LIST_1)))
+    return make_dataset(table, conf, **{"seed": 4, **options})
 
 
 def drawn(data: SpeechDataset, epoch: int) -> Counter[int]:
@@ -42,31 +47,45 @@ def drawn(data: SpeechDataset, epoch: int) -> Counter[int]:
 
 
 @pytest.mark.parametrize(
-    (
-        "conf",
-        "seconds",
-    ),  # of "big" and "small" in list 1, and of list 2, as drawn; 240, 24 and 24 are there
+    ("conf", "big_s", "small_s", "list_2_s"),
     [
-        (SamplingConf(temperature=1.0), (240.0, 24.0, 24.0)),
-        (
+        pytest.param(
+            SamplingConf(temperature=1.0),
+            240.0,
+            24.0,
+            24.0,
+            id="the durations of the utterances",
+        ),
+        pytest.param(
             SamplingConf(temperature=2.0),
-            (200.6, 63.4, 24.0),
-        ),  # 264 s in the proportion of the roots of 240 and 24
-        (
+            200.6,
+            63.4,
+            24.0,
+            id="264 s of list 1 in the proportion of the roots of 240 and 24",
+        ),
+        pytest.param(
             SamplingConf(temperature=1e9, weights=(3.0, 1.0)),
-            (108.0, 108.0, 72.0),
-        ),  # 3/4 and 1/4 of 288 s
+            108.0,
+            108.0,
+            72.0,
+            id="equal languages, and lists of 3/4 and 1/4 of 288 s",
+        ),
     ],
 )
 def test_shares_of_languages_and_lists_by_hand(
-    conf: SamplingConf, seconds: tuple[float, ...]
+    conf: SamplingConf, big_s: float, small_s: float, list_2_s: float
 ) -> None:
-    found: Counter[tuple[bool, str | None]] = Counter()
+    drawn_s = Counter[str]()
     for item, count in drawn(dataset(conf), 0).items():
-        row = item % 78
-        found[row >= 66, LANGS[row]] += count * (4 if row < 66 else 2)
-    groups = ((False, "big"), (False, "small"), (True, "small"))
-    assert found == pytest.approx(dict(zip(groups, seconds, strict=True)), abs=3.0)
+        row = item % len(UTTERANCES)
+        if row < len(LIST_1):
+            lang = LIST_1[row].lang
+            drawn_s[f"{lang} of list 1"] += count * 4
+        else:
+            drawn_s["list 2"] += count * 2
+
+    expected_s = {"big of list 1": big_s, "small of list 1": small_s, "list 2": list_2_s}
+    assert drawn_s == pytest.approx(expected_s, abs=3.0)
 
 
 def test_an_epoch_is_a_function_of_seed_and_epoch() -> None:
@@ -125,54 +144,96 @@ def test_faults_and_the_log(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_list_without_usable_utterances_has_no_share() -> None:
-    table = UtteranceTable(
-        [Utterance(key=f"k{i}", wav="w", txt="a", lang="ca") for i in range(5)], (0, 2, 3)
-    )
+    utterances = [Utterance(key=f"k{i}", wav="w", txt="a", lang="ca") for i in range(5)]
+    table = UtteranceTable(utterances, list_starts=(0, 2, 3))
+    rows_of_lists_1_and_3 = np.array([0, 1, 3, 4])
     conf = SamplingConf(weights=(1.0, 5.0, 3.0))
-    sampler = make_sampler(conf, table, np.array([0, 1, 3, 4]), np.ones(4), seed=0)
+
+    sampler = make_sampler(conf, table, rows_of_lists_1_and_3, np.ones(4), seed=0)
+
     items = sampler.items(0) % 4
-    assert (np.sum(items < 2), np.sum(items >= 2)) == (1, 3)
+    assert np.sum(items < 2) == 1, "of list 1"
+    assert np.sum(items >= 2) == 3, "of list 3"
 
 
-def test_a_table_returns_its_utterances_and_their_digest_without_paths(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    utterances = [
-        Utterance(
-            key=f"u{i}",
-            wav=f"{i}.wav",
-            txt="é x " * (i % 5),
-            lang=None if i % 7 == 0 else ("ca", "es", "fr")[i % 3],
-            duration=None if i % 11 == 0 else 0.05 + i / 7,
-            speaker="s" if i % 2 else None,
-            start=0.5 if i % 5 == 0 else None,
-        )
-        for i in range(60)
-    ]
-    digest = UtteranceTable(utterances).digest
+def varied_utterances() -> list[Utterance]:
+    """60 utterances; optional fields are missing in some of them."""
+    utterances = list[Utterance]()
+    for i in range(60):
+        utterance = Utterance(key=f"u{i}", wav=f"{i}.wav", txt="é x " * (i % 5))
+        if i % 7 != 0:
+            utterance = replace(utterance, lang=("ca", "es", "fr")[i % 3])
+        if i % 11 != 0:
+            utterance = replace(utterance, duration=0.05 + i / 7)
+        if i % 2 != 0:
+            utterance = replace(utterance, speaker="s")
+        if i % 5 == 0:
+            utterance = replace(utterance, start=0.5)
+        utterances.append(utterance)
+    return utterances
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of 60 rows has several blocks, and the last one is not full."""
     monkeypatch.setattr(sampling_module, "_BLOCK_ROWS", 7)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_table_returns_its_utterances() -> None:
+    utterances = varied_utterances()
+
     table = UtteranceTable(iter(utterances))
-    assert list(table) == utterances == list(pickle.loads(pickle.dumps(table)))
+
+    assert list(table) == utterances
+    assert list(pickle.loads(pickle.dumps(table))) == utterances
     assert table[-1] == utterances[-1]
     with pytest.raises(IndexError):
         table[60]
-    assert table.lang_names == ("es", "fr", "ca")  # in the order of their first utterances
-    assert [table.lang_names[i] if i >= 0 else None for i in table.langs] == [
-        u.lang for u in utterances
-    ]
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_table_has_languages_in_the_order_of_their_first_utterances() -> None:
+    utterances = varied_utterances()
+
+    table = UtteranceTable(iter(utterances))
+
+    assert table.lang_names == ("es", "fr", "ca")
+    for lang_id, utterance in zip(table.langs, utterances, strict=True):
+        if utterance.lang is None:
+            assert lang_id < 0, utterance
+        else:
+            assert lang_id >= 0, utterance
+            assert table.lang_names[lang_id] == utterance.lang, utterance
+
+
+def test_an_empty_table_has_no_utterances() -> None:
     assert len(UtteranceTable([])) == 0
-    moved, changed = (
-        [replace(u, wav="w") for u in utterances],
-        [*utterances[:-1], replace(utterances[-1], txt="y")],
-    )
-    assert table.digest == digest == UtteranceTable(moved).digest != UtteranceTable(changed).digest
+
+
+def test_the_digest_of_a_table_does_not_depend_on_paths_and_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    utterances = varied_utterances()
+    moved = [replace(utterance, wav="w") for utterance in utterances]
+    last_is_changed = [*utterances[:-1], replace(utterances[-1], txt="y")]
+    digest_in_one_block = UtteranceTable(utterances).digest
+    monkeypatch.setattr(sampling_module, "_BLOCK_ROWS", 7)
+
+    digest = UtteranceTable(iter(utterances)).digest
+
+    assert digest == digest_in_one_block
+    assert UtteranceTable(moved).digest == digest
+    assert UtteranceTable(last_is_changed).digest != digest
 
 
 def test_several_lists_are_one_table(tmp_path: Path) -> None:
     write_data_list(tmp_path / "a", UTTERANCES[:30])
     write_data_list(tmp_path / "b", UTTERANCES[30:])
     table = open_lists([tmp_path / "a", tmp_path / "b"])
-    assert list(table) == UTTERANCES and table.list_starts == (0, 30)
+
+    assert list(table) == UTTERANCES
+    assert table.list_starts == (0, 30)
     with pytest.raises(
         DataError, match="^--cv_data: utterance 'k0' is in two lists; remove it from one, or rename"
     ):

@@ -4,6 +4,7 @@ is one line.
 """
 
 import io
+import math
 import tarfile
 from collections.abc import Iterable
 from dataclasses import replace
@@ -31,27 +32,37 @@ def utterances(tmp_path_factory: pytest.TempPathFactory) -> list[Utterance]:
     language or duration.
     """
     folder = tmp_path_factory.mktemp("clips")
-    made = []
-    for i, (suffix, rate) in enumerate(
-        [("wav", 16000), ("wav", 8000), ("flac", 16000), ("flac", 22050), ("mp3", 16000)]
-    ):
-        path, seconds = folder / f"{i}.{suffix}", 0.6 + 0.1 * i
-        soundfile.write(
-            path, noise(round(seconds * rate) * (1 + i % 2), i).view(-1, 1 + i % 2).numpy(), rate
-        )
-        duration = None if i == 1 else seconds
-        made.append(
-            Utterance(
-                key=f"k.{i}", wav=str(path), txt="é b"[: 1 + i % 3], lang="ca", duration=duration
-            )
-        )
-    made.append(Utterance(key="s/1", wav=made[3].wav, txt="b", speaker="x", start=0.1, end=0.55))
-    return [*made, Utterance(key="s/2", wav=made[4].wav, txt=" b", start=0.5)]
+    files = [
+        write_clip(folder / "0.wav", rate=16000, seconds=0.6, channels=1, seed=0),
+        write_clip(folder / "1.wav", rate=8000, seconds=0.7, channels=2, seed=1),
+        write_clip(folder / "2.flac", rate=16000, seconds=0.8, channels=1, seed=2),
+        write_clip(folder / "3.flac", rate=22050, seconds=0.9, channels=2, seed=3),
+        write_clip(folder / "4.mp3", rate=16000, seconds=1.0, channels=1, seed=4),
+    ]
+    return [
+        Utterance(key="k.0", wav=files[0], txt="é", lang="ca", duration=0.6),
+        Utterance(key="k.1", wav=files[1], txt="é ", lang="ca"),
+        Utterance(key="k.2", wav=files[2], txt="é b", lang="ca", duration=0.8),
+        Utterance(key="k.3", wav=files[3], txt="é", lang="ca", duration=0.9),
+        Utterance(key="k.4", wav=files[4], txt="é ", lang="ca", duration=1.0),
+        Utterance(key="s/1", wav=files[3], txt="b", speaker="x", start=0.1, end=0.55),
+        Utterance(key="s/2", wav=files[4], txt=" b", start=0.5),
+    ]
+
+
+def write_clip(path: Path, *, rate: int, seconds: float, channels: int, seed: int) -> str:
+    """Writes noise, and returns the path as an utterance has it."""
+    samples = noise(round(seconds * rate) * channels, seed)
+    soundfile.write(path, samples.view(-1, channels).numpy(), rate)
+    return str(path)
 
 
 def first_epochs(utterances: UtteranceTable | list[Utterance]) -> list[Batch]:
     data = make_dataset(utterances)
-    return [batch for epoch in (0, 1) for batch in batches(data, data.plan(epoch), epoch)]
+    of_epochs = list[Batch]()
+    for epoch in (0, 1):
+        of_epochs += batches(data, data.plan(epoch), epoch)
+    return of_epochs
 
 
 def pack(utterances: list[Utterance], out: Path, num: int = 3) -> Path:
@@ -218,33 +229,48 @@ def test_an_incomplete_shard_is_refused(
     (tmp_path / "l").write_text(f"{tmp_path}/x.tar\n")
     with pytest.raises(DataError) as caught:
         open_list(tmp_path / "l", "shard")
+
     message = str(caught.value)
     assert message.startswith(f"{tmp_path}/x.tar: {fault}")
-    assert message.endswith("; restore the shard, or make it again") and "\n" not in message
+    assert message.endswith("; restore the shard, or make it again")
+    assert "\n" not in message
     assert not list((tmp_path / "l.index").iterdir())
 
 
 @pytest.mark.parametrize("step", [40, pytest.param(1, marks=pytest.mark.slow)])
-def test_cuts_and_flips_of_a_header_are_named(
+def test_a_shard_that_is_cut_off_is_named(
     utterances: list[Utterance], tmp_path: Path, step: int
 ) -> None:
     shard_list = pack(utterances[:2], tmp_path)
     path = tmp_path / "shards_000000000.tar"
     whole = path.read_bytes()
     with tarfile.open(path) as tar:
-        end = max(-(-(member.offset_data + member.size) // 512) * 512 for member in tar)
-    for size in [0, 1, end, *range(256, end, 256)][:: max(1, step // 4)]:
+        ends = [member.offset_data + member.size for member in tar]
+    end_of_members = math.ceil(max(ends) / 512) * 512
+    sizes = [0, 1, end_of_members, *range(256, end_of_members, 256)]
+
+    for size in sizes[:: max(1, step // 4)]:
         path.write_bytes(whole[:size])
         with pytest.raises(
             DataError,
             match=r"shards_0{9}.tar: not a complete, uncompressed tar file \(.*\); restore",
         ):
             open_list(shard_list, "shard")
-    for place in set(range(0, 345, step)) - {
-        154,
-        155,
-    }:  # what follows the digits of the checksum is not read
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 64]) + whole[place + 1 :])
+
+
+@pytest.mark.parametrize("step", [40, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_changed_bit_of_a_header_is_named(
+    utterances: list[Utterance], tmp_path: Path, step: int
+) -> None:
+    shard_list = pack(utterances[:2], tmp_path)
+    path = tmp_path / "shards_000000000.tar"
+    whole = path.read_bytes()
+    after_the_digits_of_the_checksum = {154, 155}  # these bytes are not read
+
+    for position in set(range(0, 345, step)) - after_the_digits_of_the_checksum:
+        changed = bytearray(whole)
+        changed[position] ^= 64
+        path.write_bytes(changed)
         with pytest.raises(DataError, match="shards_0{9}.tar: "):
             open_list(shard_list, "shard")
 
@@ -252,19 +278,28 @@ def test_cuts_and_flips_of_a_header_are_named(
 def test_changed_shards_are_indexed_again(utterances: list[Utterance], tmp_path: Path) -> None:
     shard_list = pack(utterances, tmp_path)
     open_list(shard_list, "shard")
+    changed = [replace(utterance, txt="b") for utterance in utterances]
+
+    pack(changed, tmp_path)
+
+    transcripts = {utterance.txt for utterance in open_list(shard_list, "shard")}
+    assert transcripts == {"b"}
+
+
+def test_all_shards_that_were_damaged_later_are_named(
+    utterances: list[Utterance], tmp_path: Path
+) -> None:
+    shard_list = pack(utterances, tmp_path)
+    open_list(shard_list, "shard")
     first, second, third = sorted(tmp_path.glob("*.tar"))
-    pack([replace(utterance, txt="b") for utterance in utterances], tmp_path)
-    assert {utterance.txt for utterance in open_list(shard_list, "shard")} == {"b"}
     with first.open("r+b") as file:
         file.truncate(2048)
     write_tar(second, [("a.txt", b"x")] * 2)
     third.unlink()
     write_tar(tmp_path / "z.tar", [("a.txt", b"x")], "w:gz")
     shard_list.write_text(f"{shard_list.read_text()}{tmp_path}/z.tar\n")
-    broken, remedy = (
-        "not a complete, uncompressed tar file",
-        "; restore the shard, or make it again",
-    )
+    broken = "not a complete, uncompressed tar file"
+    remedy = "; restore the shard, or make it again"
     faults = (
         rf"{first}: {broken} \(.*\){remedy}",
         rf"{second}: {broken} \(member 'a.txt' is in it twice\){remedy}",
@@ -275,8 +310,9 @@ def test_changed_shards_are_indexed_again(utterances: list[Utterance], tmp_path:
         open_list(shard_list, "shard")
 
 
-def test_a_list_of_the_other_type_is_refused(tmp_path: Path) -> None:
-    rows: list[tuple[str, DataType, str]] = [
+@pytest.mark.parametrize(
+    ("content", "data_type", "message"),
+    [
         (
             '{"key": "a"}',
             "shard",
@@ -288,24 +324,35 @@ def test_a_list_of_the_other_type_is_refused(tmp_path: Path) -> None:
             r"l: a list of shards \(tars\), which are trained with --data_type shard; give",
         ),
         ("\n", "shard", "l: contains no shards; write the path or URL of one tar per line$"),
-    ]
-    for content, data_type, message in rows:
-        (tmp_path / "l").write_text(content)
-        with pytest.raises(DataError, match=message):
-            open_list(tmp_path / "l", data_type)
+    ],
+)
+def test_a_list_of_the_other_type_is_refused(
+    tmp_path: Path, content: str, data_type: DataType, message: str
+) -> None:
+    (tmp_path / "l").write_text(content)
+
+    with pytest.raises(DataError, match=message):
+        open_list(tmp_path / "l", data_type)
 
 
-def test_an_utterance_that_cannot_be_packed_is_refused(
+@pytest.mark.parametrize("key", ["/etc/x", "a/../../x", ".."])
+def test_a_key_that_cannot_name_a_member_is_refused(
+    utterances: list[Utterance], tmp_path: Path, key: str
+) -> None:
+    with pytest.raises(DataError, match="cannot name a member of a tar; give it a key without"):
+        pack([replace(utterances[0], key=key)], tmp_path / "out")
+
+    assert list(tmp_path.glob("**/*.tar")) == []
+
+
+def test_an_utterance_without_audio_is_not_packed(
     utterances: list[Utterance], tmp_path: Path
 ) -> None:
-    for key in ("/etc/x", "a/../../x", ".."):
-        with pytest.raises(DataError, match="cannot name a member of a tar; give it a key without"):
-            pack([replace(utterances[0], key=key)], tmp_path / "out")
     (tmp_path / "bad.wav").write_bytes(b"no audio")
-    for bad in (
-        replace(utterances[0], wav=str(tmp_path / "bad.wav")),
-        replace(utterances[5], wav="/none.wav"),
-    ):
+    damaged = replace(utterances[0], wav=str(tmp_path / "bad.wav"))
+    segment_of_a_missing_file = replace(utterances[5], wav="/none.wav")
+
+    for bad in (damaged, segment_of_a_missing_file):
         with pytest.raises(DataError, match=rf"^utterance {bad.key}: {bad.wav}: "):
             pack([bad], tmp_path / "out")
     assert list(tmp_path.glob("**/*.tar")) == []

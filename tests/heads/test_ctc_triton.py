@@ -76,9 +76,9 @@ def main() -> None:
 TYPES = {
     **{
         "log_probs": "*fp32",
-        "frames": "*i64",
+        "frame_counts": "*i64",
         "targets": "*i64",
-        "labels": "*i64",
+        "label_counts": "*i64",
         "alphas": "*fp32",
     },
     **{

@@ -126,10 +126,13 @@ def test_a_fault_is_one_line_with_its_place(tmp_path: Path, line: str, fault: st
 
 def test_all_faults_at_once_but_no_flood(tmp_path: Path) -> None:
     (tmp_path / "l").write_text('{"\n' * 12)
+
     with pytest.raises(DataError) as caught:
         read_data_list(tmp_path / "l")
+
     *lines, last = str(caught.value).split("\n")
-    assert [line.split(":")[1] for line in lines] == [str(number) for number in range(1, 11)]
+    line_numbers = [int(line.split(":")[1]) for line in lines]
+    assert line_numbers == list(range(1, 11))
     assert last == f"{tmp_path / 'l'}: and 2 more faults"
 
 
@@ -207,6 +210,20 @@ def test_only_line_feeds_end_lines(tmp_path: Path) -> None:
         read_lines(tmp_path / "f")
 
 
+@pytest.mark.parametrize(("name", "compress"), [("t.gz", gzip.compress), ("t.xz", lzma.compress)])
+def test_compressed_text_is_read(
+    tmp_path: Path, name: str, compress: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(compress("\ufeffé b\r\n\nc\n".encode()))
+
+    sentences = [(sentence.key, sentence.txt) for sentence in read_sentences(path)]
+    with_empty_lines = [sentence.txt for sentence in read_sentences(path, keep_empty_lines=True)]
+
+    assert sentences == [(f"{path}:1", "é b"), (f"{path}:3", "c")]
+    assert with_empty_lines == ["é b", "", "c"]
+
+
 @pytest.mark.parametrize(
     ("name", "compress", "fault"),
     [
@@ -214,27 +231,25 @@ def test_only_line_feeds_end_lines(tmp_path: Path) -> None:
         ("t.xz", lzma.compress, "Corrupt input data"),
     ],
 )
-def test_compressed_text(
+def test_damaged_compressed_text_is_refused(
     tmp_path: Path, name: str, compress: Callable[[bytes], bytes], fault: str
 ) -> None:
-    path, content = tmp_path / name, compress("\ufeffé b\r\n\nc\n".encode())
-    path.write_bytes(content)
-    assert [(s.key, s.txt) for s in read_sentences(path)] == [
-        (f"{path}:1", "é b"),
-        (f"{path}:3", "c"),
-    ]
-    assert [s.txt for s in read_sentences(path, keep_empty_lines=True)] == ["é b", "", "c"]
+    path = tmp_path / name
+    content = compress("\ufeffé b\r\n\nc\n".encode())
     middle = len(content) // 2
-    damaged = content[:middle] + bytes(255 - byte for byte in content[middle:])
-    for written, reason in (
+    inverted_second_half = bytes(255 - byte for byte in content[middle:])
+    faulty_contents = (
         (content[:-9], "Compressed (data|file) ended before"),
         (b"text", "."),
-        (damaged, fault),
-    ):
-        path.write_bytes(written)
+        (content[:middle] + inverted_second_half, fault),
+    )
+
+    for faulty, reason in faulty_contents:
+        path.write_bytes(faulty)
         with pytest.raises(DataError) as caught:
             read_lines(path)
-        assert re.fullmatch(
-            rf"\S+/{name}: not a complete {path.suffix} file \({reason}.*\); copy it again, or compress the text again",
-            str(caught.value),
+        message = (
+            rf"\S+/{name}: not a complete {path.suffix} file \({reason}.*\); "
+            "copy it again, or compress the text again"
         )
+        assert re.fullmatch(message, str(caught.value))

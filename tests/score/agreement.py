@@ -25,9 +25,13 @@ def edit_distance(
     """
     row = [float(j) for j in range(len(hyp) + 1)]
     for i, unit in enumerate(ref, start=1):
-        above, row = row, [float(i)]
+        above = row
+        row = [float(i)]
         for j, other in enumerate(hyp, start=1):
-            row.append(min(above[j] + 1, row[j - 1] + 1, above[j - 1] + cost(unit, other)))
+            deletion = above[j] + 1
+            insertion = row[j - 1] + 1
+            substitution = above[j - 1] + cost(unit, other)
+            row.append(min(deletion, insertion, substitution))
     return row[-1]
 
 
@@ -43,41 +47,55 @@ SCRIPTS = {
 @cache
 def alphabet(script: str) -> list[str]:
     """Letters and marks of a range of Unicode."""
-    characters = map(chr, range(SCRIPTS[script][0], SCRIPTS[script][1] + 1))
+    first, last = SCRIPTS[script]
+    characters = map(chr, range(first, last + 1))
     return [character for character in characters if unicodedata.category(character)[0] in "LM"]
 
 
 def random_pair(script: str, generator: random.Random) -> tuple[str, str]:
     """A text of one to six words, and the same text with errors; the first may be in NFC or NFD."""
     letters = alphabet(script)
-    words = [
-        "".join(generator.choices(letters, k=generator.randint(1, 7)))
-        for _ in range(generator.randint(1, 6))
-    ]
-    rate = generator.choice((0, 0.1, 0.3, 0.9))
-    wrong = [
-        generator.choice(("", " ", generator.choice(letters), letter + generator.choice(letters)))
-        if generator.random() < rate
-        else letter
-        for letter in " ".join(words)
-    ]
-    return unicodedata.normalize(generator.choice(("NFC", "NFD")), " ".join(words)), "".join(wrong)
+    words = list[str]()
+    for _ in range(generator.randint(1, 6)):
+        num_letters = generator.randint(1, 7)
+        words.append("".join(generator.choices(letters, k=num_letters)))
+    text = " ".join(words)
+
+    error_rate = generator.choice((0, 0.1, 0.3, 0.9))
+    with_errors = ""
+    for letter in text:
+        is_wrong = generator.random() < error_rate
+        with_errors += random_error(letter, letters, generator) if is_wrong else letter
+
+    form = generator.choice(("NFC", "NFD"))
+    return unicodedata.normalize(form, text), with_errors
+
+
+def random_error(letter: str, letters: Sequence[str], generator: random.Random) -> str:
+    """What stands for a letter: nothing, a space, another letter, or one more letter after it."""
+    substituted = generator.choice(letters)
+    inserted = generator.choice(letters)
+    return generator.choice(("", " ", substituted, letter + inserted))
 
 
 def check_pairs(num_pairs: int) -> None:
     """jiwer counts with the same library, so it checks the units; the textbook checks the library."""
     generator = random.Random(num_pairs)
     for index in range(num_pairs):
-        ref, hyp = random_pair([*SCRIPTS][index % len(SCRIPTS)], generator)
+        script = list(SCRIPTS)[index % len(SCRIPTS)]
+        ref, hyp = random_pair(script, generator)
         for metric in ("cer", "wer"):
             rules = Rules(metric=metric)
-            ref_units, hyp_units = split_units(ref, rules), split_units(hyp, rules)
+            ref_units = split_units(ref, rules)
+            hyp_units = split_units(hyp, rules)
+
             counts = count_errors(ref_units, hyp_units)
+            report = score({"k": ref}, {"k": hyp}, rules=rules, num_resamples=0)
             theirs = jiwer.process_words(" ".join(ref_units), " ".join(hyp_units))
+
             assert counts.errors == theirs.substitutions + theirs.deletions + theirs.insertions
             assert counts.num_units == theirs.hits + theirs.substitutions + theirs.deletions
-            assert counts.rate is not None and math.isclose(counts.rate, theirs.wer)
+            assert counts.rate is not None
+            assert math.isclose(counts.rate, theirs.wer)
             assert counts.errors == edit_distance(ref_units, hyp_units)
-            assert (
-                score({"k": ref}, {"k": hyp}, rules=rules, num_resamples=0).micro.counts == counts
-            )
+            assert report.micro.counts == counts

@@ -93,7 +93,11 @@ def test_forms_of_nist_are_read(tmp_path: Path, content: str, expected: dict[str
     ],
 )
 def test_lines_that_begin_with_their_key_stay_so(tmp_path: Path, content: str) -> None:
-    expected = {line.split()[0]: line.partition(" ")[2] for line in content.splitlines()}
+    expected = dict[str, str]()
+    for line in content.splitlines():
+        key, _, transcript = line.partition(" ")
+        expected[key] = transcript
+
     assert read(tmp_path, content) == expected
 
 
@@ -162,7 +166,9 @@ def test_lines_that_begin_with_their_key_stay_so(tmp_path: Path, content: str) -
 def test_what_cannot_be_scored_is_one_line(tmp_path: Path, content: str, message: str) -> None:
     with pytest.raises(DataError) as caught:
         read(tmp_path, content)
-    assert str(caught.value).replace(str(tmp_path / "file.txt"), "FILE") == f"FILE:{message}"
+
+    error = str(caught.value).replace(str(tmp_path / "file.txt"), "FILE")
+    assert error == f"FILE:{message}"
 
 
 @pytest.mark.parametrize(
@@ -177,8 +183,16 @@ def test_what_cannot_be_scored_is_one_line(tmp_path: Path, content: str, message
         ("rec-1 yes\nrec-2 no\n", {"rec-1": "yes", "rec-2": "no"}),
     ],
 )
-def test_what_a_line_says_works(tmp_path: Path, repaired: str, expected: dict[str, str]) -> None:
+def test_a_file_that_is_repaired_as_the_error_says_is_read(
+    tmp_path: Path, repaired: str, expected: dict[str, str]
+) -> None:
     assert read(tmp_path, repaired) == expected
+
+
+def output_of(command: str) -> str:
+    """What a command of an error message prints."""
+    finished = subprocess.run(command, shell=True, check=True, capture_output=True, text=True)
+    return finished.stdout
 
 
 def test_the_command_of_a_line_puts_channels_into_names(tmp_path: Path) -> None:
@@ -186,17 +200,22 @@ def test_the_command_of_a_line_puts_channels_into_names(tmp_path: Path) -> None:
     path.write_text("rec A 0.1 0.2 so\nrec A 0.3 0.2 yes\nrec B 0.3 0.2 no\n")
     with pytest.raises(DataError) as caught:
         read_transcripts(path)
-    command = caught.value.to_do.partition(": ")[2].replace("FILE", str(path))
-    renamed = subprocess.run(command, shell=True, check=True, capture_output=True, text=True)
-    path.write_text(renamed.stdout)
+    _, _, command = caught.value.to_do.partition(": ")
+
+    path.write_text(output_of(command.replace("FILE", str(path))))
+
     assert read_transcripts(path) == {"rec-A": "so yes", "rec-B": "no"}
 
 
-def test_what_follows_after_many_lines_is_read_too(tmp_path: Path) -> None:
+def test_a_trn_of_many_lines_is_checked_to_its_end(tmp_path: Path) -> None:
     trn = "".join(f"word {number} (s-{number})\n" for number in range(500))
     assert read(tmp_path, trn)["s-499"] == "word 499"
+
     with pytest.raises(DataError, match=r"txt:501: no key in brackets at the end"):
         read(tmp_path, f"{trn}another word\n")
+
+
+def test_text_of_many_lines_may_end_with_a_line_in_brackets(tmp_path: Path) -> None:
     text = "".join(f"utt{number} word {number}\n" for number in range(500))
     assert read(tmp_path, f"{text}utt500 so (s-1)\n")["utt500"] == "so (s-1)"
 
@@ -296,17 +315,34 @@ def test_a_ctm_may_have_whole_seconds(tmp_path: Path, name: str, content: str) -
     assert read_named(tmp_path / name, content) == CTM_TEXTS
 
 
-def test_a_name_of_nist_decides_where_lines_could_be_text(tmp_path: Path) -> None:
-    assert read_named(tmp_path / "x.ctm", "u1 1 2 3 4\nu2 1 4 5 6\n") == {"u1": "4", "u2": "6"}
-    stm = "u1 1 7 2 3 4\nu2 2 8 4 5 6\n"
-    assert read_named(tmp_path / "x.stm", stm) == {"u1": "4", "u2": "6"}
-    with gzip.open(tmp_path / "x.stm.gz", "wt") as file:
-        file.write(stm)
-    assert read_transcripts(tmp_path / "x.stm.gz") == {"u1": "4", "u2": "6"}
-    trn = "hello there (anna)\nyes (bob)\n"
-    assert read_named(tmp_path / "x.trn", trn) == {"anna": "hello there", "bob": "yes"}
-    trn = "utt-1 hello (s-1)\nutt-2 hello (s-2)\n"
-    assert read_named(tmp_path / "y.trn", trn) == {"s-1": "utt-1 hello", "s-2": "utt-2 hello"}
+STM_OR_TEXT = "u1 1 7 2 3 4\nu2 2 8 4 5 6\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("x.ctm", "u1 1 2 3 4\nu2 1 4 5 6\n", {"u1": "4", "u2": "6"}),
+        ("x.stm", STM_OR_TEXT, {"u1": "4", "u2": "6"}),
+        ("x.trn", "hello there (anna)\nyes (bob)\n", {"anna": "hello there", "bob": "yes"}),
+        (
+            "x.trn",
+            "utt-1 hello (s-1)\nutt-2 hello (s-2)\n",
+            {"s-1": "utt-1 hello", "s-2": "utt-2 hello"},
+        ),
+    ],
+)
+def test_a_name_of_nist_decides_where_lines_could_be_text(
+    tmp_path: Path, name: str, content: str, expected: dict[str, str]
+) -> None:
+    assert read_named(tmp_path / name, content) == expected
+
+
+def test_a_name_of_nist_decides_also_before_the_suffix_of_gzip(tmp_path: Path) -> None:
+    path = tmp_path / "x.stm.gz"
+    with gzip.open(path, "wt") as file:
+        file.write(STM_OR_TEXT)
+
+    assert read_transcripts(path) == {"u1": "4", "u2": "6"}
 
 
 @pytest.mark.parametrize(
@@ -319,8 +355,10 @@ def test_a_name_of_nist_decides_where_lines_could_be_text(tmp_path: Path) -> Non
 )
 def test_text_under_a_name_of_nist_is_refused(tmp_path: Path, suffix: str, columns: str) -> None:
     path = tmp_path / f"x.{suffix}"
+
     with pytest.raises(DataError) as caught:
         read_named(path, "u1 moro ngai\nu2 ke luba\n")
+
     assert str(caught.value) == (
         f"{path}:1: 'u1 moro ngai' does not have the form of its suffix, {columns}; "
         "if the lines are `key transcript`, let its name end in .txt; otherwise correct them"
@@ -379,8 +417,12 @@ def test_words_in_brackets_are_scored(capsys: Capsys, ref: str, hyp: str) -> Non
     Path("ref.txt").write_text(ref)
     Path("hyp.txt").write_text(hyp)
     line = "--metric wer --num_resamples 0 --ref ref.txt --hyp hyp.txt"
+
     assert run_line(score_command, line) == 0
-    assert capsys.readouterr().out.splitlines()[-1].split()[3] == "4"
+
+    averages = capsys.readouterr().out.splitlines()[-1].split()
+    num_reference_words = averages[3]
+    assert num_reference_words == "4"
 
 
 ALTERNATIVES_OF_CTM = """u1 1 0 1 moro
@@ -398,16 +440,18 @@ u1 1 3 1 ke
 def test_alternatives_of_a_ctm_are_named_with_a_command(tmp_path: Path, num_words: int) -> None:
     path = tmp_path / "x.ctm"
     words = "".join(f"u0 1 {number} 1 word\n" for number in range(num_words))
+
     with pytest.raises(DataError) as caught:
         read_named(path, words + ALTERNATIVES_OF_CTM)
+
     to_do = caught.value.to_do
-    command = to_do.partition("the first ones by: ")[2].replace("FILE", str(path))
     assert str(caught.value).removesuffix(to_do) == (
         f"{path}:{num_words + 2}: alternatives of sclite, <ALT_BEGIN>, which are not scored; "
     )
     assert to_do.startswith("keep one of them, without the lines <ALT_BEGIN>, <ALT> and <ALT_END>;")
-    kept = subprocess.run(command, shell=True, check=True, capture_output=True, text=True)
-    assert read_named(path, kept.stdout)["u1"] == "moro ngai ke"
+    _, _, command = to_do.partition("the first ones by: ")
+    first_ones = output_of(command.replace("FILE", str(path)))
+    assert read_named(path, first_ones)["u1"] == "moro ngai ke"
 
 
 def test_many_braces_and_slashes_are_text(tmp_path: Path) -> None:
@@ -473,20 +517,27 @@ def test_names_of_columns_are_no_utterance(tmp_path: Path, header: str) -> None:
 
 
 @pytest.mark.usefixtures("in_tmp_path")
-@pytest.mark.parametrize(("encoding", "name"), [("cp1252", "WINDOWS-1252"), ("utf-16", "UTF-16")])
+@pytest.mark.parametrize(
+    ("encoding", "name", "position"), [("cp1252", "WINDOWS-1252", 4), ("utf-16", "UTF-16", 0)]
+)
 @pytest.mark.parametrize("flag", ["ref", "hyp"])
 def test_another_encoding_gets_the_command_that_converts_it(
-    capsys: Capsys, encoding: str, name: str, flag: str
+    capsys: Capsys, encoding: str, name: str, position: int, flag: str
 ) -> None:
     Path("a file.txt").write_text("u1 más\nu2 no\n", encoding)
-    files = {"ref": "u.txt", "hyp": "u.txt"} | {flag: "'a file.txt'"}
     Path("u.txt").write_text("u1 más\nu2 no\n", "utf-8")
+    in_utf_8 = {"ref": "u.txt", "hyp": "u.txt"}
     line = "--metric wer --ref {ref} --hyp {hyp} --num_resamples 0"
-    error = error_line(run_line(score_command, line.format(**files)), capsys)
-    position = 4 if encoding == "cp1252" else 0
+
+    code = run_line(score_command, line.format(**in_utf_8 | {flag: "'a file.txt'"}))
+
     command = f"iconv -f {name} -t UTF-8 'a file.txt' > NEW"
-    to_do = f"convert it from {name}, or the encoding in which it was saved: {command}"
-    assert error == f"a file.txt:1: not UTF-8 at byte {position}; {to_do}"
-    subprocess.run(command, shell=True, check=True)
-    assert run_line(score_command, line.format(**files | {flag: "NEW"})) == 0
-    assert capsys.readouterr().out.splitlines()[-1].split()[7] == "0.00"
+    assert error_line(code, capsys) == (
+        f"a file.txt:1: not UTF-8 at byte {position}; "
+        f"convert it from {name}, or the encoding in which it was saved: {command}"
+    )
+    output_of(command)
+    assert run_line(score_command, line.format(**in_utf_8 | {flag: "NEW"})) == 0
+    averages = capsys.readouterr().out.splitlines()[-1].split()
+    error_rate = averages[7]
+    assert error_rate == "0.00"

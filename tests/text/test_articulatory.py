@@ -33,105 +33,102 @@ HARD = str.split(
 
 
 def test_a_plain_phone_is_panphons_row() -> None:
-    # p of the table: + cons ant lab, 0 distr tense and tones, - the rest; scaled by the root of
-    # each weight.
-    signs = [
-        -1,
-        -1,
-        1,
-        -1,
-        -1,
-        -1,
-        -1,
-        -1,
-        -1,
-        -1,
-        -1,
-        1,
-        -1,
-        0,
-        1,
-        -1,
-        -1,
-        -1,
-        -1,
-        -1,
-        0,
-        -1,
-        0,
-        0,
-    ]
-    weights = [
-        1,
-        1,
-        1,
-        0.5,
-        *[0.25] * 3,
-        *[0.125] * 4,
-        0.25,
-        0.25,
-        0.125,
-        *[0.25] * 7,
-        0.125,
-        0.25,
-        0.25,
-    ]
-    assert articulatory_vectors(["p"])[0].tolist() == [
-        *(np.array(signs) * np.sqrt(weights)).tolist(),
-        *[0.0] * 24,
-    ]
+    # p of the table: + cons ant lab, 0 distr tense and tones, - the rest.
+    row_of_p = "- - + - - - - - - - - + - 0 + - - - - - 0 - 0 0"
+    values = {"+": 1, "-": -1, "0": 0}
+    signs = np.array([values[sign] for sign in row_of_p.split()])
+    weights = np.array(
+        [1, 1, 1, 0.5]
+        + [0.25] * 3
+        + [0.125] * 4
+        + [0.25, 0.25, 0.125]
+        + [0.25] * 7
+        + [0.125, 0.25, 0.25]
+    )
+    signs_scaled_by_roots = signs * np.sqrt(weights)
+    no_difference_of_ends = [0.0] * 24
+
+    (vector,) = articulatory_vectors(["p"])
+
+    assert vector.tolist() == signs_scaled_by_roots.tolist() + no_difference_of_ends
 
 
+# `nd` has no sign that `ⁿd` has: both are n and d.
 SPELLINGS = (
     "g ɡ, t͡ʃ tʃ ʧ t͜ʃ, d͡z ʣ dz, ɚ ə˞, aː a:, kʼ k' k’, kʷʰ kʰʷ, ŋ̊ ŋ̥, bʱ b̤, e̞ e˕, tˤ tˁ, ⁿd nd"
 )
 
 
-def test_every_phone_has_a_vector_that_does_not_depend_on_spelling_and_unicode_form() -> None:
-    for spellings in SPELLINGS.split(", "):
-        first, *others = articulatory_vectors(spellings.split())
-        for other in others:
-            assert np.array_equal(first, other), (
-                spellings
-            )  # `nd` has no sign that `ⁿd` has: both are n and d
+@pytest.mark.parametrize("spellings", SPELLINGS.split(", "))
+def test_all_spellings_of_a_phone_have_one_vector(spellings: str) -> None:
+    first, *others = articulatory_vectors(spellings.split())
+
+    for other in others:
+        assert np.array_equal(first, other)
+
+
+def test_every_phone_has_a_vector_that_does_not_depend_on_the_unicode_form() -> None:
     units = [*CONSONANTS, *VOWELS, *HARD, "ç", "ĩ", "ǘ", "ã̤"]
-    composed, decomposed = (
-        [unicodedata.normalize(form, unit) for unit in units] for form in ("NFC", "NFD")
-    )
+    composed = [unicodedata.normalize("NFC", unit) for unit in units]
+    decomposed = [unicodedata.normalize("NFD", unit) for unit in units]
     assert composed != decomposed
+
     vectors = articulatory_vectors(composed)
-    assert [
-        unit for unit, row in zip(units, vectors, strict=True) if not np.isfinite(row).all()
-    ] == []
+
+    for unit, vector in zip(units, vectors, strict=True):
+        assert np.isfinite(vector).all(), unit
     assert np.array_equal(vectors, articulatory_vectors(decomposed))
 
 
-NEARER = """p b a  p pʰ k  p p̚ pʰ  p p̚ b  i iː a  a ã e  t͡ʃ d͡ʒ m  ᵐb b s  ᵐb m a  aɪ a p  aɪ aʊ ɪa  a˥ a ˥  ˥ ˦ ˩
-    ˩˥ ˥ ˥˩  ǃ ǀ a  t̪͡s̪ˠʷ t͡s m  ʜ ħ h"""
+@pytest.mark.parametrize(
+    ("phone", "near", "far"),
+    [
+        ("p", "b", "a"),
+        ("p", "pʰ", "k"),
+        ("p", "p̚", "pʰ"),
+        ("p", "p̚", "b"),
+        ("i", "iː", "a"),
+        ("a", "ã", "e"),
+        ("t͡ʃ", "d͡ʒ", "m"),
+        ("ᵐb", "b", "s"),
+        ("ᵐb", "m", "a"),
+        ("aɪ", "a", "p"),
+        ("aɪ", "aʊ", "ɪa"),
+        ("a˥", "a", "˥"),
+        ("˥", "˦", "˩"),
+        ("˩˥", "˥", "˥˩"),
+        ("ǃ", "ǀ", "a"),
+        ("t̪͡s̪ˠʷ", "t͡s", "m"),
+        ("ʜ", "ħ", "h"),
+    ],
+)
+def test_a_similar_phone_is_nearer_than_another(phone: str, near: str, far: str) -> None:
+    vector, near_vector, far_vector = articulatory_vectors([phone, near, far])
 
-
-def test_the_second_phone_is_nearer_to_the_first_than_the_third() -> None:
-    symbols = NEARER.split()
-    for triple in zip(symbols[::3], symbols[1::3], symbols[2::3], strict=True):
-        first, near, far = articulatory_vectors(triple)
-        assert 0 < np.linalg.norm(first - near) < np.linalg.norm(first - far), triple
+    distance_to_near = np.linalg.norm(vector - near_vector)
+    distance_to_far = np.linalg.norm(vector - far_vector)
+    assert 0 < distance_to_near < distance_to_far
 
 
 def test_a_phone_with_an_unknown_diacritic_is_near_its_letter() -> None:
-    p, unreleased, strong, both, b, b_unreleased = vectors = articulatory_vectors(
-        ["p", "p̚", "p͈", "p͈̚", "b", "b̚"]
-    )
-    assert 0 < np.linalg.norm(p - unreleased) == np.linalg.norm(p - strong)
+    vectors = articulatory_vectors(["p", "p̚", "p͈", "p͈̚", "b", "b̚"])
+
+    p, unreleased, strong, both, b, b_unreleased = vectors
+    assert np.linalg.norm(p - unreleased) > 0
+    assert np.linalg.norm(p - unreleased) == np.linalg.norm(p - strong)
     assert np.array_equal(unreleased - p, b_unreleased - b)
     assert np.linalg.norm(p - both) < np.linalg.norm(p - b)
     assert len(np.unique(vectors, axis=0)) == 6
     # What the table does know with that letter still counts beside the sign that it does not.
-    assert np.array_equal(*articulatory_vectors(["pʰ͈", "pʰ"])[:, :48])
+    aspirated_and_strong, aspirated = articulatory_vectors(["pʰ͈", "pʰ"])
+    assert np.array_equal(aspirated_and_strong[:48], aspirated[:48])
 
 
 def test_several_letters_are_their_mean_and_their_difference() -> None:
     a, i, ai, ia, aj = articulatory_vectors(["a", "i", "ai", "ia", "aj"])
-    middle, difference = (a[:24] + i[:24]) / 2, (i[:24] - a[:24]) / 2
+
+    middle = (a[:24] + i[:24]) / 2
+    difference = (i[:24] - a[:24]) / 2
     assert np.array_equal(ai, [*middle, *difference])
     assert np.array_equal(ia, [*middle, *-difference])
     syllabic = 0
@@ -140,23 +137,31 @@ def test_several_letters_are_their_mean_and_their_difference() -> None:
 
 def test_symbols_that_are_not_phones_have_no_vector() -> None:
     units = ["<blank>", "<unk>", "<sos/eos>", "a", *"ж▁字1!'ʰ", "aж", "͡", "A", "", "ٱ", "▁the", "-"]
+
     vectors = articulatory_vectors(units)
-    assert np.flatnonzero(np.isfinite(vectors).all(axis=1)).tolist() == [3]
+
+    has_vector = np.isfinite(vectors).all(axis=1)
+    index_of_a = 3
+    assert np.flatnonzero(has_vector).tolist() == [index_of_a]
     assert np.isnan(vectors).sum() == 17 * 48
     assert articulatory_vectors([]).shape == (0, 48)
 
 
 def test_similar_phones_share_a_branch() -> None:
     units = ["<blank>", "<unk>", *CONSONANTS, *VOWELS, "pʰ", "字"]
-    found = units_below(build_tree("articulatory", TreeSource(units, np.ones(len(units)))))
-    for subtree in (
+    tree = build_tree("articulatory", TreeSource(units, np.ones(len(units))))
+
+    subtrees = units_below(tree)
+
+    for expected in (
         ["<blank>", "<unk>", "字"],
         VOWELS,
         ["p", "pʰ", "b"],
         ["s", "z"],
         ["m", "n", "ɲ", "ŋ"],
     ):
-        assert frozenset(map(units.index, subtree)) in found
+        ids = frozenset(units.index(unit) for unit in expected)
+        assert ids in subtrees, expected
 
 
 @settings(max_examples=10, deadline=None)

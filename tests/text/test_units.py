@@ -40,14 +40,25 @@ def test_units_start_at_three_in_code_point_order() -> None:
     table = UnitTable.from_units(["ş", "b", "a", "a", "▁", "<unk>"])
     assert table.units == ("<blank>", "<unk>", "<sos/eos>", "a", "b", "ş", "▁")
     assert table.special == SpecialIds(blank=0, unk=1, sos=2, eos=2)
-    assert [table.id_of(unit) for unit in ("a", "▁", "z", "s\u0327")] == [3, 6, None, 5]
     assert table.special_ids == {0, 1, 2}
-    for units, message in (
+    assert table.id_of("a") == 3
+    assert table.id_of("▁") == 6
+    assert table.id_of("z") is None
+    assert table.id_of("s\u0327") == 5, "the same letter as ş"
+
+
+@pytest.mark.parametrize(
+    ("units", "message"),
+    [
         (("é", "a b"), "contains a space"),
         (("é", "e\u0301"), "equal after NFC"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            UnitTable(units=units, special=table.special)
+    ],
+)
+def test_a_table_with_a_wrong_unit_is_rejected(units: tuple[str, ...], message: str) -> None:
+    special = UnitTable.from_units(["a"]).special
+
+    with pytest.raises(ValueError, match=message):
+        UnitTable(units=units, special=special)
 
 
 @settings(max_examples=25, deadline=None)
@@ -58,36 +69,40 @@ def test_a_written_table_is_read_back(
 ) -> None:
     path = tmp_path_factory.mktemp("units") / "units.txt"
     table = UnitTable.from_units(units)
+
     table.write(path)
+
     assert UnitTable.read(path) == table
-    assert list(table.units[3:]) == sorted(
-        {unicodedata.normalize("NFC", unit) for unit in units} - set(SPECIAL_UNITS)
-    )
+    composed = {unicodedata.normalize("NFC", unit) for unit in units}
+    assert list(table.units[3:]) == sorted(composed - set(SPECIAL_UNITS))
 
 
 @pytest.mark.parametrize(
     ("content", "units", "special"),
-    [  # WeNet's old order; any order, and tabs
-        (
+    [
+        pytest.param(
             "<blank> 0\n<unk> 1\na 2\nb 3\n<sos/eos> 4\n",
             ("<blank>", "<unk>", "a", "b", "<sos/eos>"),
-            (0, 1, 4, 4),
+            SpecialIds(blank=0, unk=1, sos=4, eos=4),
+            id="WeNet's old order",
         ),
-        (
+        pytest.param(
             "a\u0303\t3\r\n<sos> 2\r\n<blank> 1\r\n<eos> 0",
             ("<eos>", "<blank>", "<sos>", "a\u0303"),
-            (1, None, 2, 0),
+            SpecialIds(blank=1, unk=None, sos=2, eos=0),
+            id="any order, and tabs",
         ),
     ],
 )
 def test_special_units_are_found_by_name(
-    tmp_path: Path, content: str, units: tuple[str, ...], special: tuple[int, int | None, int, int]
+    tmp_path: Path, content: str, units: tuple[str, ...], special: SpecialIds
 ) -> None:
     table = table_of(tmp_path / "units.txt", content)
-    assert (table.units, table.special) == (units, SpecialIds(*special))
-    assert [table.id_of(unicodedata.normalize("NFC", unit)) for unit in units] == list(
-        range(len(units))
-    )
+
+    assert table.units == units
+    assert table.special == special
+    for unit_id, unit in enumerate(units):
+        assert table.id_of(unicodedata.normalize("NFC", unit)) == unit_id
 
 
 @pytest.mark.parametrize(
@@ -122,7 +137,10 @@ def test_special_tokens_must_equal_the_table(tmp_path: Path) -> None:
     for special_tokens in (WENET_NEW, {"<sos/eos>": 2}, None):
         check_special(UnitTable.from_units(["a"]), special_tokens)
     old = table_of(tmp_path / "units.txt", "<blank> 0\n<unk> 1\na 2\nb 3\n<sos/eos> 4\n")
-    message = "tokenizer_conf.special_tokens: <sos> is 2, but is 4 in the unit table; use the units.txt of this model"
+    message = (
+        "tokenizer_conf.special_tokens: <sos> is 2, but is 4 in the unit table; "
+        "use the units.txt of this model"
+    )
     with pytest.raises(ConfigError, match=re.escape(message)):
         check_special(old, WENET_NEW)
     with pytest.raises(ConfigError, match=re.escape("<mask> is 9, but is not in the unit table")):
@@ -167,7 +185,8 @@ def test_phones_and_words_stay_whole_and_special_names_are_text() -> None:
 
 def test_bpe_uses_pieces_longer_than_a_character(bpe: BpeTokenizer) -> None:
     ids = bpe.encode("la casa roja")
-    assert len(ids) < len("la casa roja") and 1 not in ids
+    assert len(ids) < len("la casa roja")
+    assert 1 not in ids
     assert bpe.decode(ids) == "la casa roja"
     assert 1 in bpe.encode("la kasa")
     assert sum(bpe.count_unknown("la kasa").values()) == 1
@@ -192,7 +211,10 @@ def test_a_table_without_unk_refuses_an_unknown_unit() -> None:
     table = UnitTable(units=("<blank>", "<sos/eos>", "a"), special=SpecialIds(0, None, 1, 1))
     tokenizer = CharTokenizer(table)
     assert tokenizer.encode("a") == [2]
-    message = "transcript 'ab': unit 'b' is not in the unit table, which has no <unk>; use the table of these data"
+    message = (
+        "transcript 'ab': unit 'b' is not in the unit table, which has no <unk>; "
+        "use the table of these data"
+    )
     with pytest.raises(DataError, match=re.escape(message)):
         tokenizer.encode("ab")
 

@@ -48,9 +48,20 @@ from wenet_hs.tree.errors import ConfigError, DataError
 WENET_HS = "wenet-hs"
 """The program beside the Python of the server, which jobs have on their PATH."""
 OPTIONS_OF_PREPARE = (
-    *("--tier", "--tier_type", "--participant", "--speaker_from", "--columns"),
-    *("--letter_apostrophe", "--no_normalize", "--drop_overlaps", "--join_intervals", "--pauses"),
-    *("--keep_names", "--split_by", "--ignore_sets", "--max_rejected"),
+    "--tier",
+    "--tier_type",
+    "--participant",
+    "--speaker_from",
+    "--columns",
+    "--letter_apostrophe",
+    "--no_normalize",
+    "--drop_overlaps",
+    "--join_intervals",
+    "--pauses",
+    "--keep_names",
+    "--split_by",
+    "--ignore_sets",
+    "--max_rejected",
 )
 """The options of `wenet-hs prepare` that are taken from the lists of a project.
 
@@ -58,7 +69,14 @@ None of them names a file, so a project of somebody else may state them.
 """
 OPTIONS_OF_TRAINING = (
     *DATA_OPTIONS,
-    *("data", "exp", "min_minutes", "base", "encoder", "size", "override", "stage"),
+    "data",
+    "exp",
+    "min_minutes",
+    "base",
+    "encoder",
+    "size",
+    "override",
+    "stage",
 )
 """The options of `wenet-hs own` that are taken from a training job of a project."""
 COMPARED_CHOICES = (*FORMS, "lang", "prepare", "unit")
@@ -70,6 +88,8 @@ BOXES = ("letter_apostrophe", "no_normalize", "drop_overlaps")
 """Fields of the form of recordings that are options of `prepare` without a value."""
 _MAX_SHOWN = 80
 """Characters of a text of a user in a message."""
+_MAX_SHOWN_OF_NUMBER = 40
+"""Characters in a message of a text that should be a number."""
 FormValues = ImmutableMultiDict[str, str]
 
 
@@ -227,7 +247,8 @@ def _read_options_of_lists(project: Project) -> OwnOptions:
 
     That run has a new folder for its experiment. The lists do not state `min_minutes`, so it is
     that of the last job that made lists.
-    Raises DataError if there are no lists, or they have an option that this page does not write.
+    Raises DataError if there are no lists, or their options are damaged or have one that this page
+    does not write.
     """
     texts = read_recipe_options(project / "data")
     if not texts:
@@ -251,8 +272,9 @@ def _read_options_of_lists(project: Project) -> OwnOptions:
 
 
 def _parse_known(texts: dict[str, str]) -> OwnOptions:
-    """The options of texts by name, without names that `wenet-hs own` does not have.
+    """The options of `wenet-hs own` with these texts: name of an option → its text.
 
+    Names that `wenet-hs own` does not have, as in a folder of another recipe, are left out.
     Raises ConfigError for a text that is wrong.
     """
     return parse_own_options({name: texts[name] for name in texts if name in OPTION_NAMES})
@@ -269,8 +291,9 @@ def _refuse_unexpected_options(where: object, names: Iterable[str], allowed: Seq
 
 
 def _refuse_unexpected_arguments(where: object, arguments: Iterable[str]) -> None:
-    """Raise DataError for an option of `wenet-hs prepare` that may name a file.
+    """Raise DataError for an option of `wenet-hs prepare` that this page does not write.
 
+    Such an option could name any file. Arguments that are no options are the values of options.
     `where`: the file or folder that has the arguments, for the message.
     """
     for argument in arguments:
@@ -304,14 +327,9 @@ def make_train_command(project: Project, form: FormValues, places: Places) -> Tr
         override=time_limit_settings(minutes),
         stage=0 if form.get("corrected") else 1,
     )
-    if not form.get("only_time"):
-        command = _make_recipe_command(options, minutes)
-        return TrainingCommand(command=command, options=options)
-    details = RecipeDetails(options=options, minutes=minutes)
-    command = PageCommand(
-        command_line=time_command_line(project, options),
-        details=details.record(),
-    )
+    command = _make_recipe_command(options, minutes)
+    if form.get("only_time"):
+        command = replace(command, command_line=time_command_line(project, options))
     return TrainingCommand(command=command, options=options)
 
 
@@ -339,15 +357,16 @@ def _add_start(options: OwnOptions, form: FormValues, places: Places) -> OwnOpti
 def _read_minutes(form: FormValues) -> float | None:
     """The minutes that each part of a training may take; None: the form states no limit.
 
-    The number has the six digits that are written into a command. Raises ConfigError for a text
-    that is no number from 0.1 to 100,000.
+    Raises ConfigError for a text that is no number from 0.1 to 100,000.
     """
     minutes = _read_number(form, "minutes", low=0.1, high=100_000)
-    return None if minutes is None else float(f"{minutes:g}")
+    if minutes is None:
+        return None
+    return float(f"{minutes:g}")  # rounded as `time_limit_settings` writes it: to six digits
 
 
 def time_limit_settings(minutes: float | None) -> tuple[str, ...]:
-    """The settings KEY=VALUE of a training whose parts may take so many minutes; None: no limit."""
+    """The settings KEY=VALUE that limit each part of a training to minutes; None: no limit."""
     if minutes is None:
         return ()
     return (f"max_minutes={minutes:g}", WARMUP_OF_LIMITED)
@@ -383,7 +402,7 @@ def _read_checked_details(job: Job) -> RecipeDetails:
     """The details of a training job, checked because its project may be of somebody else.
 
     Raises DataError for options of `wenet-hs own`, settings of the training, or arguments of
-    `wenet-hs prepare` that this page does not write.
+    `wenet-hs prepare` that this page does not write, and for details that cannot be read.
     """
     _refuse_unexpected_options(job.folder, read_option_names(job), OPTIONS_OF_TRAINING)
     details = read_recipe_details(job)
@@ -400,8 +419,8 @@ def _read_checked_details(job: Job) -> RecipeDetails:
 def make_transcribe_command(project: Project, model: Path, files: Sequence[Path]) -> PageCommand:
     """The command that transcribes recordings into the folder `transcribed` of the project.
 
-    It skips recordings that are there already. `files`: recordings, or annotation files beside
-    them. Raises DataError if there are none.
+    It skips recordings that this model has transcribed before. `files`: recordings, or annotation
+    files beside them. Raises DataError if there are none.
     """
     if not files:
         raise DataError("recordings", "none chosen", "choose at least one")
@@ -486,6 +505,6 @@ def _read_number(form: FormValues, name: str, *, low: float, high: float) -> flo
     except ValueError:
         value = math.nan  # is in no range
     if not low <= value <= high:
-        where = f"{name} {one_field(text)[:40]!r}"
+        where = f"{name} {one_field(text)[:_MAX_SHOWN_OF_NUMBER]!r}"
         raise ConfigError(where, f"must be a number from {low:g} to {high:g}")
     return value

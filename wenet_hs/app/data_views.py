@@ -24,7 +24,7 @@ from wenet_hs.app.pages import (
     run_as_job,
     site_of,
 )
-from wenet_hs.app.places import UPLOADED
+from wenet_hs.app.places import UPLOAD_SUFFIXES
 from wenet_hs.app.projects import Project, read_recipe_options
 from wenet_hs.base.jobs import Job
 from wenet_hs.corpus.check import FAULTS, KINDS
@@ -41,6 +41,8 @@ from wenet_hs.tree.errors import DataError
 
 _REJECTED_ORDERS = ("reason", "key", "text", "path")
 """By which the rejected annotations can be sorted; the first is used if none is asked for."""
+_MAX_TYPED_NAME = 100
+"""Characters of the name of a language that are compared with known names."""
 
 
 # ---- projects
@@ -53,6 +55,7 @@ def show_projects(request: Request) -> Response:
     faults = dict[str, str]()
     for project in listed:
         try:
+            # The template reads them too. Here they are read to find errors.
             project.jobs()
             project.trainings()
         except (DataError, OSError) as error:
@@ -86,19 +89,12 @@ def show_recordings(request: Request) -> Response:
     query = request.query_params
     made_with = read_recipe_options(project / "data")
     last_form = _read_last_form_of_lists(project, made_with)
-    language = _find_language_text(query, last_form, made_with)
-    language_code = UNDETERMINED
-    language_fault = ""
-    try:
-        if language.strip():
-            language_code = find_language(language)
-    except ValueError as error:
-        language_fault = str(error)
+    language = _recognise_language(_find_language_text(query, last_form, made_with))
     source = None
     fault = ""
     try:
         if query.get("path"):
-            source = recognise(site_of(request).places.resolve(query["path"]), language_code)
+            source = recognise(site_of(request).places.resolve(query["path"]), language.code)
     except DataError as error:
         fault = str(error)
     browsed = browse_folder(request, project, "recordings")
@@ -109,13 +105,13 @@ def show_recordings(request: Request) -> Response:
         **browsed.template_values(),
         source=source,
         fault=fault,
-        lang=language,
-        lang_fault=language_fault,
-        lang_known=describe_language(language_code),
-        given=_find_filled_fields(query, last_form, source),
-        made=made_with,
-        last=last_form,
-        suffixes=UPLOADED,
+        lang=language.text,
+        lang_fault=language.fault,
+        language_name=describe_language(language.code),
+        filled_fields=_find_filled_fields(query, last_form, source),
+        made_with=made_with,
+        last_form=last_form,
+        suffixes=UPLOAD_SUFFIXES,
         job=project.last_job("prepare"),
     )
 
@@ -125,10 +121,10 @@ def _read_last_form_of_lists(
 ) -> dict[str, list[str]]:
     """The fields of the form from which the data lists of a project were made: name → values.
 
-    These are the fields that were sent last, if the lists are of the same recordings. They are not
-    if a shell made the lists, or if the job of that form was refused. Then only the fields `form`
-    (how the transcripts are stored) and `path` are known. Without lists the fields that were sent
-    last are returned.
+    Without lists they are the fields that were sent last. They are these fields too if the lists
+    are of the recordings in them. If not, a shell has made the lists, or the form that was sent
+    last did not lead to lists. Then only two fields are known: `form` (how the transcripts are
+    stored) and `path`.
 
     `made_with`: the options of `wenet-hs own` that made the lists; empty without lists.
     """
@@ -137,8 +133,8 @@ def _read_last_form_of_lists(
     if kind is None:
         return sent_fields
     known_fields: dict[str, list[str]] = {"form": [kind], "path": [made_with[kind]]}
-    is_same = all(sent_fields.get(name) == values for name, values in known_fields.items())
-    return sent_fields if is_same else known_fields
+    are_of_lists = all(sent_fields.get(name) == values for name, values in known_fields.items())
+    return sent_fields if are_of_lists else known_fields
 
 
 def _find_language_text(
@@ -152,6 +148,28 @@ def _find_language_text(
     if last_form.get("lang"):
         return last_form["lang"][0]
     return made_with.get("lang", "")
+
+
+class _ShownLanguage(NamedTuple):
+    """The language in the form of recordings."""
+
+    text: str
+    """What its field shows: a name, a code, or what a user typed instead."""
+    code: str
+    """UNDETERMINED if the field is empty, or has no known language."""
+    fault: str
+    """Why the text is no language; empty if it is one, or if the field is empty."""
+
+
+def _recognise_language(text: str) -> _ShownLanguage:
+    """The language of a text in the field of the form, or what is wrong with the text."""
+    if not text.strip():
+        return _ShownLanguage(text, code=UNDETERMINED, fault="")
+    try:
+        code = find_language(text)
+    except ValueError as error:
+        return _ShownLanguage(text, code=UNDETERMINED, fault=str(error))
+    return _ShownLanguage(text, code=code, fault="")
 
 
 def _find_filled_fields(
@@ -173,8 +191,8 @@ def _find_filled_fields(
 
 
 def send_languages(request: Request) -> Response:
-    """The names of languages that are similar to what a user typed → their codes, as JSON."""
-    typed = request.query_params.get("name", "")[:100]
+    """The languages with names similar to what a user typed: name → code, as JSON."""
+    typed = request.query_params.get("name", "")[:_MAX_TYPED_NAME]
     return JSONResponse(suggest_languages(typed))
 
 
@@ -186,7 +204,9 @@ def start_preparing(request: Request) -> Response:
 
     With the field `replace`, lists that exist are moved away first. Without it, raises DataError if
     there are lists that were made with other choices. The fields are kept, to be shown again.
-    A preview of the command changes nothing, and is not refused.
+    A preview of the command changes no file, and is given for other choices too.
+
+    Also raises ConfigError or DataError for a field that is wrong, or if the job cannot start.
     """
     project = project_of(request)
     form = form_of(request)
@@ -261,7 +281,7 @@ def show_check(request: Request) -> Response:
     ]
     first_kind = kinds[0].name if kinds else ""
     kind = query.get("kind") or first_kind
-    excluded = lists.read_excluded(project)
+    excluded_keys = lists.read_excluded(project)
     job = project.last_job("prepare")
     return render(
         request,
@@ -270,16 +290,16 @@ def show_check(request: Request) -> Response:
         job=job,
         stats=stats,
         expected=describe_results(_train_hours(stats)) if stats else "",
-        least_minutes=find_missed_minimum(job, stats),
+        missed_minutes=find_missed_minimum(job, stats),
         kinds=kinds,
         kind=kind,
         shown=lists.select_page(findings.get(kind, ()), query.get("page", "")),
         clips=lists.read_clips(project),
-        left_out=excluded,
-        excluded=lists.select_page(excluded, query.get("excluded", ""), size=100),
+        excluded_keys=excluded_keys,
+        excluded_page=lists.select_page(excluded_keys, query.get("excluded", ""), size=100),
         num_rejected=len(lists.read_rejected_annotations(project)),
-        made=read_recipe_options(project / "data"),
-        choice=lists.read_last_form(project),
+        made_with=read_recipe_options(project / "data"),
+        last_form=lists.read_last_form(project),
     )
 
 

@@ -13,8 +13,8 @@ from wenet_hs.recipes.own_options import OwnOptions, own_record
 def expected_time_path(project: Project, options: OwnOptions) -> Path:
     """The file for the measured time of a training with these options; it may not exist.
 
-    Its name is a hash of the options. Neither the folder of the experiment nor the stages that run
-    change the time, so they are left out.
+    Its name is the first half of a SHA-256 of the options. The folder of the experiment and the
+    stages that run are left out, because the time does not depend on them.
     """
     default = OwnOptions()
     hashed = replace(options, exp=default.exp, stage=default.stage, stop_stage=default.stop_stage)

@@ -10,8 +10,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-MAX_FORM_BYTES = 1 << 20
+MAX_FORM_BYTES = 1 << 20  # 1 MiB
 MAX_FIELDS = 5000
+"""Fields of one form."""
 UPLOAD_TYPE = "application/octet-stream"
 _FORM_TYPE = "application/x-www-form-urlencoded"
 _OPEN_PROJECTS = (
@@ -47,10 +48,10 @@ HEADERS = {
 
 
 class Guard:
-    """Passes only requests of the page that the user opened with the token to the application.
+    """Passes requests to the application if they are from the page that the user opened.
 
-    The user opens an address with the token. The answer sets a cookie with a random session, which
-    every other request must have.
+    The user opens an address with the token. The answer sets a cookie with a random text, the
+    session. Every other request must have this cookie.
     The guard also reads the fields of forms, into `scope["form"]`. A file is uploaded as the body
     of a request; the handler of uploads reads it.
     """
@@ -70,6 +71,7 @@ class Guard:
         """
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
+            return
         if scope["type"] != "http":
             return
 
@@ -103,8 +105,7 @@ class Guard:
             return _refuse("method: only GET and POST", 405)
         if not _has_own_origin(request, hosts[0]):
             return _refuse("Origin: the request is from another page", 403)
-        fetch_site = request.headers.get("sec-fetch-site", "none")
-        is_from_another_page = fetch_site not in ("none", "same-origin")
+        is_from_another_page = _is_from_another_page(request)
         if self._has_token(request):
             return self._begin_session(is_from_another_page=is_from_another_page)
         if is_from_another_page:
@@ -176,6 +177,16 @@ def _has_own_origin(request: Request, host: str) -> bool:
         return request.method != "POST"
     origin = urlsplit(header)
     return origin.scheme == "http" and origin.netloc == host
+
+
+def _is_from_another_page(request: Request) -> bool:
+    """Whether a page of another server sent the browser here, by the header Sec-Fetch-Site.
+
+    The header is `none` if the user typed the address or opened a bookmark. Browsers that do not
+    send it are treated in the same way.
+    """
+    fetch_site = request.headers.get("sec-fetch-site", "none")
+    return fetch_site not in ("none", "same-origin")
 
 
 def _refuse(message: str, status: int) -> Response:

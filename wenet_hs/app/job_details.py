@@ -18,31 +18,33 @@ JsonRecord = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeDetails:
-    """What a job is for that runs stages of `wenet-hs own`, or measures the time of a training."""
+    """The purpose of a job that runs stages of `wenet-hs own`, or measures a training's time."""
 
     options: OwnOptions
     minutes: float | None = None
     """The limit of each part of the training; None: there is none."""
 
     def record(self) -> JsonRecord:
+        """The details as JSON, which `read_recipe_details` reads."""
         return {"own": own_record(self.options), "minutes": self.minutes}
 
 
 @dataclass(frozen=True, kw_only=True)
 class TranscribeDetails:
-    """What a job is for that transcribes recordings."""
+    """The purpose of a job that transcribes recordings."""
 
     model: Path
     files: tuple[Path, ...]
     """The recordings, or annotation files that name them."""
 
     def record(self) -> JsonRecord:
+        """The details as JSON, which `read_transcribe_details` reads."""
         return {"model": str(self.model), "files": [str(path) for path in self.files]}
 
 
 @dataclass(frozen=True, kw_only=True)
 class PackDetails:
-    """What a job is for that packs a model, or makes its card."""
+    """The purpose of a job that packs a model, or makes its card."""
 
     model: Path
     license: str
@@ -50,6 +52,7 @@ class PackDetails:
     """What the training data are, in a sentence."""
 
     def record(self) -> JsonRecord:
+        """The details as JSON, which `read_pack_details` reads."""
         return {"model": str(self.model), "license": self.license, "data": self.data}
 
 
@@ -85,9 +88,9 @@ def read_transcribe_details(job: Job | None) -> TranscribeDetails | None:
 
 
 def read_pack_details(job: Job | None) -> PackDetails | None:
-    """The details of a job that packs; None if there is no job, or it is of another kind.
+    """The details of a job that packs; None if there is no job, or its details name no model.
 
-    License and data are empty if the job does not state them.
+    License and data are empty if the details do not state them.
     """
     if job is None or "model" not in job.details:
         return None

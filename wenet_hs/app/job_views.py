@@ -57,7 +57,8 @@ def describe_live_state(project: Project, job: Job) -> str:
 def stop_job(request: Request) -> Response:
     """Stop the job that the form names, or a training that a shell started.
 
-    The page that has the button is shown next: `step`, of which only pages with jobs are allowed.
+    Then the page is shown that has the button, by its name in the field `step`. For any name that
+    is no page with jobs it is the page of trainings.
     """
     project = project_of(request)
     form = form_of(request)

@@ -27,6 +27,7 @@ Value = TypeVar("Value")
 _LAST_FORM = "recordings.json"
 _PREPARE_AGAIN = "prepare the recordings again"
 _MAX_PAGE_DIGITS = 8
+"""Python refuses to read a number with thousands of digits, so longer ones are not read."""
 _EXCLUDED_MUTEX = threading.Lock()
 """Held from the reading of the excluded keys to their writing."""
 
@@ -48,13 +49,14 @@ def select_page(items: Sequence[Value], number: str, size: int = 20) -> ListPage
 
     Args:
         number: the number of the page, from 1, as a request sent it. A number after the last page
-            gives the last page. A text that is not a number gives the first page.
+            gives the last page. A text that is not a number of up to eight digits gives the first
+            page.
         size: items per page.
     """
-    num_pages = max(1, math.ceil(len(items) / size))
+    num_pages = max(1, math.ceil(len(items) / size))  # an empty list has one empty page
     is_number = number.isdecimal() and len(number) <= _MAX_PAGE_DIGITS
-    page_number = int(number) if is_number else 1
-    page_number = min(max(page_number, 1), num_pages)
+    wanted_number = int(number) if is_number else 1
+    page_number = min(max(wanted_number, 1), num_pages)
     start = (page_number - 1) * size
     return ListPage(
         items=items[start : start + size],
@@ -68,7 +70,7 @@ def select_page(items: Sequence[Value], number: str, size: int = 20) -> ListPage
 
 
 def read_clips(project: Project) -> Mapping[str, Utterance]:
-    """The utterances of the training, dev and test lists by key; none of a list that is missing."""
+    """The utterances of the training, dev and test lists by key. A list may be missing."""
     paths = [_data_list(project, name) for name in SPLITS]
     utterances = [read_cached(_read_by_key, path) for path in paths if path.is_file()]
     return ChainMap(*utterances)  # without a copy of the large dicts
@@ -96,7 +98,7 @@ def find_clip(project: Project, key: str) -> Utterance:
 
 
 def read_recordings(project: Project) -> list[str]:
-    """The audio files of the training list, by name; none if there is no such list."""
+    """The audio files of the training list, sorted by path; none if there is no such list."""
     return read_cached(_read_audio_files, _data_list(project, "train"), [])
 
 
@@ -117,11 +119,11 @@ def find_rejected(project: Project, key: str) -> Utterance:
 
     Raises DataError if no such annotation has this key and an audio file that exists.
     """
-    annotations = dict[str, Rejected]()
-    for annotation in read_rejected_annotations(project):
-        if annotation.key == key and has_audio(annotation):
-            annotations[key] = annotation
-    annotation = find_entry(annotations, key, "annotation", "has no audio in the list")
+    playable = dict[str, Rejected]()
+    for rejected in read_rejected_annotations(project):
+        if rejected.key == key and has_audio(rejected):
+            playable[key] = rejected
+    annotation = find_entry(playable, key, "annotation", "has no audio in the list")
     return Utterance(
         key=key, wav=annotation.path, txt="", start=annotation.start, end=annotation.end
     )
@@ -165,7 +167,7 @@ def _read_by_kind(path: Path) -> dict[str, list[ListedFinding]]:
 
 
 def read_project_stats(project: Project) -> dict[str, Any]:
-    """The content of data/stats.json; empty if the lists are not complete.
+    """The content of data/stats.json; empty if the file is missing: no lists are complete then.
 
     Raises DataError if it is damaged.
     """
@@ -189,23 +191,28 @@ def _check_totals(total: dict[str, Any]) -> None:
     """
     for values in (total["hours"], total["utterances"]):
         for value in values.values():
-            float(value)
+            float(value)  # only for its errors
 
 
 # ---- what a user chose
 
 
 def read_last_form(project: Project) -> dict[str, list[str]]:
-    """The fields of the form that made the lists last: name → values, without empty ones.
+    """The fields of the form from which this page made the lists last: name → values.
 
-    Empty if this page did not make them. Raises DataError if the file is damaged.
+    Fields without values are left out. Empty if this page has made no lists. Raises DataError if
+    the file is damaged.
     """
     path = project / ".app" / _LAST_FORM
     if not path.is_file():
         return {}
     try:
-        fields = json.loads(path.read_text("utf-8"))
-        return {str(name): [*map(str, values)] for name, values in fields.items() if values}
+        content = json.loads(path.read_text("utf-8"))
+        fields = dict[str, list[str]]()
+        for name, values in content.items():
+            if values:
+                fields[name] = [str(value) for value in values]
+        return fields
     except (ValueError, AttributeError, TypeError) as error:
         raise DataError(path, "not the fields of a form", "remove the file") from error
 
@@ -220,7 +227,7 @@ def write_last_form(project: Project, fields: Mapping[str, Sequence[str]]) -> No
 
 
 def read_excluded(project: Project) -> list[str]:
-    """The keys of utterances that `prepare` leaves out at its next run."""
+    """The keys of utterances that `prepare` leaves out at its next run; none without the file."""
     path = project / "data" / EXCLUDED
     if not path.is_file():
         return []
@@ -231,7 +238,8 @@ def read_excluded(project: Project) -> list[str]:
 def set_excluded(project: Project, key: str, *, is_excluded: bool) -> None:
     """Add the key of an utterance to those that `prepare` leaves out, or remove it from them.
 
-    Raises DataError for a key to add that the data lists do not have.
+    Raises DataError for a key to add that the data lists do not have, or if the folder of the lists
+    is a link that leads out of the project.
     """
     if is_excluded:
         find_clip(project, key)  # raises DataError for an unknown key

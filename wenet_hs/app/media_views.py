@@ -16,7 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 from wenet_hs.annotation.recordings import read_record
 from wenet_hs.app import lists
 from wenet_hs.app.pages import project_of, routes_of, site_of
-from wenet_hs.app.places import TARGETS, check_file_name
+from wenet_hs.app.places import UPLOAD_FOLDERS, check_file_name
 from wenet_hs.app.projects import Project
 from wenet_hs.base.files import file_sha256, read_cached
 from wenet_hs.data.audio import AudioError, TooLongError, read_duration
@@ -26,7 +26,7 @@ from wenet_hs.report.audio import encode_clip
 from wenet_hs.tree.atomic import open_atomic
 from wenet_hs.tree.errors import DataError
 
-MAX_UPLOAD_BYTES = 4 << 30
+MAX_UPLOAD_BYTES = 4 << 30  # 4 GiB
 MAX_UPLOADS = 5000
 """Files in one folder of uploads."""
 MAX_UPLOAD_HOURS = 12
@@ -53,12 +53,12 @@ def save_upload(request: Request) -> Response:
     project = project_of(request)
     query = request.query_params
     target = query.get("to", "")
-    if target not in TARGETS:
+    if target not in UPLOAD_FOLDERS:
         raise DataError("upload", "not a folder for files", "load the page again")
     if "form" in request.scope:  # the guard has read the body as a form
         raise DataError("upload", "a form, not a file", "load the page again")
     folder = project.writable_path(target)
-    path = folder / check_file_name(query.get("name", ""), TARGETS[target])
+    path = folder / check_file_name(query.get("name", ""), UPLOAD_FOLDERS[target])
     if path.is_file() and _is_equal_to_body(path, request):
         return PlainTextResponse("")
     with _reserve(path), open_atomic(path) as file:
@@ -87,7 +87,7 @@ def _read_body(name: str, request: Request) -> Iterator[bytes]:
     while True:
         # The handler runs in a thread, and the event loop of the server reads the part.
         part = from_thread.run(anext, parts)
-        is_end = not part
+        is_end = not part  # the last part of a stream of Starlette is empty
         if is_end:
             return
         size += len(part)
@@ -96,8 +96,9 @@ def _read_body(name: str, request: Request) -> Iterator[bytes]:
 
 
 def _is_equal_to_body(path: Path, request: Request) -> bool:
-    """Whether the body of a request is the content of a file. It cannot be read again after this.
+    """Whether the body of a request is the content of a file.
 
+    The body is read to its end, and cannot be read again.
     Raises DataError if the body is larger than an upload may be.
     """
     digest = sha256()
@@ -174,10 +175,12 @@ def _check_duration(name: str, path: Path) -> None:
 def send_audio(request: Request) -> Response:
     """A part of a recording as MP3; see `_find_audio` for how the address names it.
 
-    Raises DataError if the part is empty or longer than MAX_CLIP_S, or if the file may not be read.
+    Raises DataError if there is no such recording, if the part is empty or longer than MAX_CLIP_S,
+    or if the file may not be read.
     """
-    clip = _find_audio(project_of(request), request.query_params)
-    clip = replace(clip, wav=str(site_of(request).places.resolve(clip.wav)))
+    named_clip = _find_audio(project_of(request), request.query_params)
+    path = site_of(request).places.resolve(named_clip.wav)
+    clip = replace(named_clip, wav=str(path))
     if not 0 < _find_duration(clip) <= MAX_CLIP_S:
         fault = f"not a part of up to {MAX_CLIP_S} s"
         raise DataError(clip.wav, fault, "open it in another program")
@@ -210,7 +213,7 @@ def _find_audio(project: Project, query: QueryParams) -> Utterance:
 def _find_duration(clip: Utterance) -> float:
     """The duration of an utterance in seconds.
 
-    If it has no end, that is its duration in the data list, or else the duration of its file.
+    Without an end it is the duration that the data list states, or else that of the whole file.
     """
     if clip.end is not None:
         return clip.end - (clip.start or 0.0)

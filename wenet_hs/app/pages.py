@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from wenet_hs.app.commands import FormValues, PageCommand
 from wenet_hs.app.lists import ListPage, select_page
-from wenet_hs.app.places import UPLOADED, Places
+from wenet_hs.app.places import UPLOAD_SUFFIXES, Places
 from wenet_hs.app.projects import Project, Projects
 from wenet_hs.base.jobs import start_job
 from wenet_hs.report.aligned import align_columns
@@ -60,7 +60,7 @@ def project_of(request: Request) -> Project:
 
 
 def form_of(request: Request) -> FormValues:
-    """The fields of the form, which the guard has read; none of a request without a form."""
+    """The fields of the form, which the guard has read; empty if the request has no form."""
     form: FormValues = request.scope.get("form", FormValues())
     return form
 
@@ -122,7 +122,7 @@ def load_templates() -> Environment:
         "texts": read_texts(),
         "steps": STEPS,
         "shell": shlex.join,
-        "uploaded": UPLOADED,
+        "upload_suffixes": UPLOAD_SUFFIXES,
     }
     templates.filters |= {
         "columns": align_columns,
@@ -145,11 +145,12 @@ def render(request: Request, template: str, **values: Any) -> HTMLResponse:
 
 
 def show_error(request: Request, error: Exception) -> Response:
-    """The answer to a request whose handler raised an error: its line, as a page or as text.
+    """The answer to a request whose handler raised an error: a page or a text with one line.
 
-    The status is 400 for an error of the user or of the disk, and 500 for an unexpected one, whose
-    traceback Starlette logs. A script gets text. If it asked for a preview of a command, an error
-    of the user or of the disk has status 200: the page shows its line instead of the command.
+    The line says what is wrong. The status is 400 for an error of the user or of the disk, and 500
+    for an unexpected one, whose traceback Starlette logs. A script gets text. If it asked for a
+    preview of a command, an error of the user or of the disk has status 200: the page shows its
+    line instead of the command.
     """
     line = _describe_error(error)
     is_expected = isinstance(error, WenetHsError | OSError)
@@ -243,7 +244,7 @@ def go_to(project: Project, step: str, **query: str) -> Response:
     address = f"/p/{quote(project.name, safe='')}/{step}"
     if query:
         address += f"?{urlencode(query)}"
-    return RedirectResponse(address, 303)
+    return RedirectResponse(address, 303)  # the browser opens it with GET, also after a POST
 
 
 # ---- folders to choose from
@@ -268,9 +269,9 @@ class BrowsedFolder:
 
 
 def browse_folder(
-    request: Request, project: Project, uploads: str, suffixes: Sequence[str] = UPLOADED
+    request: Request, project: Project, uploads: str, suffixes: Sequence[str] = UPLOAD_SUFFIXES
 ) -> BrowsedFolder:
-    """The folder that the address names as `folder`, with one page of its files.
+    """The folder that the address names as `folder`, with the page of its files named as `page`.
 
     Without a folder in the address it is the folder `uploads` of the project if that exists,
     otherwise the home folder of the user. Only files with these suffixes are in the list.
@@ -284,7 +285,7 @@ def browse_folder(
     folder = places.resolve(query.get("folder") or default_folder)
     content = places.list_folder(folder)
     above = None
-    with suppress(DataError):
+    with suppress(DataError):  # the folder above may not be read
         above = places.resolve(folder.parent)
     endings = tuple(suffixes)
     files = [path for path in content.files if path.name.lower().endswith(endings)]

@@ -26,7 +26,9 @@ Mongolian, Persian and Indian scripts have them.
 _MAX_NAME_LENGTH = 64
 _MAX_NAME_BYTES = 200
 _MAX_SHOWN = 80
-"""Characters of a name in a message. Of a path a message has 200."""
+"""Characters of a name in a message."""
+_MAX_SHOWN_OF_PATH = 200
+"""Characters of a path in a message."""
 _TEXT_SUFFIXES = (
     ".eaf",
     ".textgrid",
@@ -40,10 +42,14 @@ _TEXT_SUFFIXES = (
     ".phn",
     ".wrd",
 )
-UPLOADED = (*ALL_SUFFIXES, *_TEXT_SUFFIXES)
+UPLOAD_SUFFIXES = (*ALL_SUFFIXES, *_TEXT_SUFFIXES)
 """Suffixes of the recordings and annotations that may be uploaded."""
-TARGETS = {"recordings": UPLOADED, "to_transcribe": UPLOADED, "models": (".zip",)}
-"""Folder of a project that files are uploaded to → their suffixes."""
+UPLOAD_FOLDERS = {
+    "recordings": UPLOAD_SUFFIXES,
+    "to_transcribe": UPLOAD_SUFFIXES,
+    "models": (".zip",),
+}
+"""Folder of a project to which files may be uploaded → the suffixes that they may have."""
 
 
 @dataclass(frozen=True)
@@ -63,17 +69,17 @@ class Places:
     def resolve(self, path: Path | str) -> Path:
         """The real path of a file or folder that a request names, with all links followed.
 
-        The file or folder need not exist. Raises DataError if the text is empty or no absolute
-        path, or if the real path is outside of the root folders or hidden.
+        The file or folder need not exist. Raises DataError if `path` is empty, is no path or not an
+        absolute one, or if the real path is outside of the root folders or hidden.
         """
         try:
             real_path = Path(path).resolve()
         except (OSError, ValueError, RuntimeError) as error:  # a zero byte, a loop of links
-            where = ascii(str(path))[:200]
+            where = ascii(str(path))[:_MAX_SHOWN_OF_PATH]
             raise DataError(where, "not a path", "choose a folder in the list") from error
         if not str(path):
             raise DataError("folder or file", "none chosen", "choose one in the list")
-        shown_path = one_field(str(path))[:200]
+        shown_path = one_field(str(path))[:_MAX_SHOWN_OF_PATH]
         # A relative path may be an address such as http://…, which a reader of audio would open.
         if not Path(path).is_absolute():
             where = f"path {shown_path!r}"

@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 
 from wenet_hs.annotation.corrections import CORRECTIONS
-from wenet_hs.app.places import TARGETS, Places, check_name, find_entry
+from wenet_hs.app.places import UPLOAD_FOLDERS, Places, check_name, find_entry
 from wenet_hs.base.files import lock_holder, locked, one_field
 from wenet_hs.base.jobs import Job, read_jobs
 from wenet_hs.model.checkpoint import weights_path
@@ -20,8 +20,9 @@ from wenet_hs.results.folder import ExperimentFolder
 from wenet_hs.tree.errors import DataError, WenetHsError
 
 _FOLDERS_OF_RECIPE = ("data", "exp")
-_INCOMPLETE_FILES = f".*.{'[0-9a-f]' * 8}.tmp"
-"""The temporary files of `open_atomic`, such as `.talk.wav.0123abcd.tmp`."""
+_EIGHT_HEX_DIGITS = "[0-9a-f]" * 8
+_INCOMPLETE_FILES = f".*.{_EIGHT_HEX_DIGITS}.tmp"
+"""A pattern for the temporary files of `open_atomic`, such as `.talk.wav.0123abcd.tmp`."""
 
 
 class Projects:
@@ -112,7 +113,7 @@ def _remove_incomplete_uploads(project: "Project") -> None:
     A file that cannot be deleted stays. Folders that are links are skipped, because they may lead
     out of the project.
     """
-    for name in TARGETS:
+    for name in UPLOAD_FOLDERS:
         folder = project / name
         if folder.is_symlink():
             continue
@@ -217,8 +218,8 @@ class Project:
     def transcripts(self) -> dict[str, Path]:
         """The transcribed recordings: name → the JSON file with the segments.
 
-        The files with corrections beside them are left out. Raises DataError if the folder of
-        transcripts is a link that leads out of the project.
+        Beside them are files with the corrections of a person, which are left out. Raises DataError
+        if the folder of transcripts is a link that leads out of the project.
         """
         self.writable_path("transcribed")  # raises DataError for a link to the outside
         transcripts = dict[str, Path]()
@@ -270,18 +271,18 @@ class ProjectTraining:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the recipe has done all of its experiment; the report is last."""
+        """Whether all stages of the recipe have ended: the last one writes the report."""
         return self.folder.with_name("report.html").is_file()
 
     @property
     def begun(self) -> str:
-        """When its settings were written, in local time."""
+        """When its settings were written, in local time, such as `2026-01-31 09:05`."""
         changed = ExperimentFolder(self.folder).settings_path.stat().st_mtime
         return f"{datetime.fromtimestamp(changed):%Y-%m-%d %H:%M}"
 
     @property
     def max_minutes(self) -> float | None:
-        """The limit of its time; None without one, or if train.yaml cannot be read."""
+        """The limit of its time in minutes; None: no limit, or train.yaml cannot be read."""
         with suppress(WenetHsError, OSError):
             minutes = ExperimentFolder(self.folder).read_settings().get("max_minutes")
             if isinstance(minutes, int | float):
@@ -296,9 +297,10 @@ class ProjectTraining:
 
 
 def read_recipe_options(folder: Path) -> dict[str, str]:
-    """The options with which the recipe made data or an experiment, without empty ones.
+    """The options with which the recipe made a folder of lists or of experiments: name → text.
 
-    Paths are absolute. Raises DataError if the file with the options is damaged.
+    Options that were not given are left out. Paths are absolute. Raises DataError if the file with
+    the options is damaged.
     """
     values = read_absolute_values(folder)
     return {name: value for name, value in values.items() if value}

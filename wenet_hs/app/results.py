@@ -73,11 +73,12 @@ def read_shown_results(training: ProjectTraining, mode: str, page: str) -> Shown
     shown_mode = mode if mode in scored_modes else usual_mode(scored_modes)
     scores = read_cached(read_scores, test.score_path(shown_mode))
     report = scores.report
+    has_several_languages = len(report.languages) > 1
     return ShownResults(
         mode=shown_mode,
         modes=scored_modes,
         scores=scores,
-        score=report.macro if len(report.languages) > 1 else report.micro,
+        score=report.macro if has_several_languages else report.micro,
         shown=select_page(scores.worst, page, size=10),
     )
 
@@ -107,11 +108,11 @@ class ComparedTraining:
     begun: str
     """When the new one began."""
     mode: str = ""
-    """In which both are scored; empty if there is none."""
+    """The decoding mode in which both are scored; empty if there is none."""
     fault: str = ""
     """Why they are not compared in this mode; empty if they are."""
     improvement: Improvement | None = None
-    """None: they are not compared."""
+    """None: they are not compared, because there is no mode, or a fault."""
 
 
 def read_comparisons(project: Project) -> list[ComparedTraining]:
@@ -170,10 +171,11 @@ def _date_file(path: Path) -> _DatedFile:
 
 @lru_cache(maxsize=64)
 def _compare_scores(project: Project, old: _DatedFile, new: _DatedFile) -> Improvement:
-    """The paired difference of two files of scores.
+    """The paired difference of two files of scores, and its test of significance.
 
-    The time of the last change is part of both arguments, and so of the key of the cache: it is
-    computed again if one of the files changes.
+    The speakers in the data lists are used for the test if enough of them are known; see
+    `compare_macro`. The result is kept in a cache. The time of the last change is part of both
+    arguments, so the result is computed again if one of the files changes.
     Raises DataError if they are not of the same utterances, or damaged.
     """
     speakers = {key: clip.speaker for key, clip in read_clips(project).items()}

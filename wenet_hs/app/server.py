@@ -30,12 +30,17 @@ from wenet_hs.tree.errors import ConfigError, WenetHsError
 
 _ADDRESS = "127.0.0.1"
 _REPORT_TEMPLATES = Path(report_render.__file__).with_name("templates")
-_MEDIA_TYPES = {"report.css": "text/css", "report.js": "text/javascript"}
-"""The files of the reports that the page uses too."""
+_REPORT_FILES = {
+    "report.css": ("page.css", "text/css"),
+    "report.js": ("page.js", "text/javascript"),
+}
+"""Name in an address → the file of the templates of reports, and its media type."""
+_MAX_WAITING = 128
+"""The number of connections that the system lets wait until the server takes them."""
 
 
 def serve(folder: Path, port: int, show: Callable[[str], None]) -> None:
-    """Serve the projects below a folder until SIGINT or SIGTERM.
+    """Serve the projects below a folder until SIGINT or SIGTERM. Then release their locks.
 
     Args:
         folder: is made if it is missing.
@@ -66,15 +71,16 @@ def serve(folder: Path, port: int, show: Callable[[str], None]) -> None:
 
 
 def _listen(port: int) -> socket.socket:
-    """A socket that takes connections of this computer at a port; 0: at a free one.
+    """A socket that listens for connections from this computer.
 
+    `port`: the port; 0: a free port that the system chooses.
     Raises ConfigError if the port cannot be used.
     """
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((_ADDRESS, port))
-        listener.listen(128)  # the address works as soon as it is shown
+        listener.listen(_MAX_WAITING)  # now, so that the address works as soon as it is shown
     except OSError as error:
         listener.close()
         fault = f"cannot be used ({error.strerror})"
@@ -85,7 +91,9 @@ def _listen(port: int) -> socket.socket:
 def make_app(
     folder: Path, port: int, token: str, *, home: Path | None = None
 ) -> tuple[Guard, Site]:
-    """The application of a server within its guard, and the site with the projects.
+    """The application of a server with its guard around it, and the site with the projects.
+
+    The page shows every error of a handler, also an unexpected one; see `show_error`.
 
     Args:
         folder: has the projects. Files below it and below `home` may be read.
@@ -107,7 +115,11 @@ def make_app(
     ]
     app = Starlette(
         routes=routes,
-        exception_handlers=dict.fromkeys((WenetHsError, OSError, Exception), show_error),
+        exception_handlers={
+            WenetHsError: show_error,
+            OSError: show_error,
+            Exception: show_error,
+        },
     )
     app.state.site = site
     return Guard(app, port=port, token=token), site
@@ -116,8 +128,8 @@ def make_app(
 def send_report_file(request: Request) -> Response:
     """The style or the script of the reports, which the pages use too; 404 for another name."""
     name = request.path_params["name"]
-    if name not in _MEDIA_TYPES:
+    if name not in _REPORT_FILES:
         return Response(b"", 404, media_type="text/plain")
-    file_name = name.replace("report", "page")  # page.css is the style of reports
+    file_name, media_type = _REPORT_FILES[name]
     content = (_REPORT_TEMPLATES / file_name).read_bytes()
-    return Response(content, media_type=_MEDIA_TYPES[name])
+    return Response(content, media_type=media_type)

@@ -40,7 +40,9 @@ from wenet_hs.tree.errors import DataError, WenetHsError
 _MAX_CARD = 20_000
 """Characters of a card that are shown."""
 _ALLOWED_TEXTS = {None: "", True: "yes", False: "no"}
-"""Whether a recording may be shared → the value of the field of the form."""
+"""Whether a recording may be shared (None: not decided) → the value of the field of the form."""
+_MAX_SHOWN_OF_PATH = 200
+"""Characters of the path of a recording in a message."""
 _LOAD_AGAIN = "load the page again"
 _MUTEX = threading.Lock()
 """Held from the reading of a file that is changed to its writing."""
@@ -71,10 +73,10 @@ def show_share(request: Request) -> Response:
         unmatched=find_unmatched(consents, _find_all_audio(project)),
         models={name: path for name, path in models.items() if path.is_dir()},
         job=job,
-        last=read_pack_details(job),
+        last_pack=read_pack_details(job),
         drafts=drafts.texts,
         packed=[path.name for path in project.files("shared/*.zip")],
-        cards=cards | drafts.faults,
+        cards=cards | drafts.faults,  # the error of a draft is shown where its card would be
     )
 
 
@@ -89,7 +91,8 @@ def _read_cards(project: Project) -> dict[str, str]:
         try:
             # The unpacked model is kept in a cache, because the SHA-256 of a ZIP takes seconds.
             card = read_cached(resolve_model, path) / "README.md"
-            cards[path.name] = card.read_text("utf-8")[:_MAX_CARD] if card.is_file() else ""
+            text = card.read_text("utf-8") if card.is_file() else ""
+            cards[path.name] = text[:_MAX_CARD]
         except (WenetHsError, UnicodeDecodeError, OSError) as error:
             cards[path.name] = str(error)
     return cards
@@ -165,7 +168,8 @@ def _save_consent_of_unstated(project: Project, form: FormValues) -> None:
     path = project / CONSENT
     with _MUTEX:
         in_file = match_consent(read_consent(path), recordings)
-        unstated = [recording for recording, old in in_file if old == Consent()]
+        nothing_stated = Consent()  # neither a decision nor a note
+        unstated = [recording for recording, old in in_file if old == nothing_stated]
         _write_consents(path, dict.fromkeys(unstated, consent))
 
 
@@ -173,7 +177,7 @@ def _save_shown_consents(project: Project, form: FormValues) -> None:
     """Write the consents of a form that the user has changed on the page.
 
     Raises DataError, and writes none of them, if the file has another consent for one of these
-    recordings than the page had shown. Also for wrong fields; see `_read_sent_consents`.
+    recordings than the page had shown, or if the fields are wrong; see `_read_sent_consents`.
     """
     sent_consents = _read_sent_consents(project, form)
     recordings = [sent.recording for sent in sent_consents]
@@ -194,7 +198,10 @@ def _save_shown_consents(project: Project, form: FormValues) -> None:
 
 
 def _read_sent_consents(project: Project, form: FormValues) -> list[_SentConsent]:
-    """The consents of recordings in a form, which has four fields per recording.
+    """The consents of recordings in a form.
+
+    Per recording it has four fields: `recording`, `allowed` (the decision), `note`, and `was` (what
+    the page had shown of both).
 
     Raises DataError for a recording that is not in the training list, if a field is missing or
     doubled, and for a decision that is not yes, no or nothing.
@@ -202,11 +209,13 @@ def _read_sent_consents(project: Project, form: FormValues) -> list[_SentConsent
     recordings = form.getlist("recording")
     unknown = set(recordings) - set(lists.read_recordings(project))
     if unknown:
-        raise DataError(_name_recording(min(unknown)), "not in the training list", _LOAD_AGAIN)
+        first = min(unknown)  # by path
+        raise DataError(_name_recording(first), "not in the training list", _LOAD_AGAIN)
     decisions = form.getlist("allowed")
     notes = form.getlist("note")
     shown_texts = form.getlist("was")
-    if {len(decisions), len(notes), len(shown_texts)} != {len(recordings)}:
+    num_fields = {len(recordings), len(decisions), len(notes), len(shown_texts)}
+    if len(num_fields) > 1:  # a field is missing or doubled
         raise DataError("consent", "not the fields of this page", _LOAD_AGAIN)
     sent_consents = []
     rows = zip(recordings, decisions, notes, shown_texts, strict=True)
@@ -224,7 +233,7 @@ def _read_sent_consents(project: Project, form: FormValues) -> list[_SentConsent
 
 def _name_recording(recording: str) -> str:
     """The recording as a message names it."""
-    return f"recording {one_field(recording)[:200]!r}"
+    return f"recording {one_field(recording)[:_MAX_SHOWN_OF_PATH]!r}"
 
 
 def _write_consents(path: Path, consents: Mapping[str, Consent]) -> None:
@@ -245,7 +254,7 @@ def save_card(request: Request) -> Response:
     """Save the edited text of a card in the folder `cards` of the project.
 
     The form also has the text that the page had shown, as `was`. Raises DataError if the file has
-    another text now, or if there is no such card.
+    another text now, if there is no such card, or if the form has no text.
     """
     project = project_of(request)
     form = form_of(request)

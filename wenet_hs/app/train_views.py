@@ -48,7 +48,7 @@ def show_train(request: Request) -> Response:
         project=project,
         **browsed.template_values(),
         stats=lists.read_project_stats(project),
-        made=read_recipe_options(project / "data"),
+        made_with=read_recipe_options(project / "data"),
         sizes=commands.SIZES,
         models=project.models(),
         trainings=project.trainings(),
@@ -56,7 +56,7 @@ def show_train(request: Request) -> Response:
         job_experiment=None if job_details is None else job_details.options.exp,
         state="" if job is None else describe_live_state(project, job),
         time_job=time_job,
-        last=read_last_choice(request.query_params.get("encoder", ""), time_job),
+        last_choice=read_last_choice(request.query_params.get("encoder", ""), time_job),
     )
 
 
@@ -208,7 +208,7 @@ def show_results(request: Request) -> Response:
         "results.html",
         project=project,
         trainings=trainings,
-        chosen=shown_training,
+        shown_training=shown_training,
         results=results,
         clips=lists.read_clips(project) if has_results else {},
         comparisons=read_comparisons(project) if has_results else [],

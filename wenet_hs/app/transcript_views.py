@@ -69,13 +69,13 @@ def show_transcribe(request: Request) -> Response:
         **browsed.template_values(),
         job=job,
         queue=_list_queue(job, transcripts.records),
-        done=transcripts.paths,
-        reviewed=transcripts.num_reviewed,
+        transcripts=transcripts.paths,
+        num_reviewed=transcripts.num_reviewed,
         faults=transcripts.faults,
-        nameless=transcripts.find_nameless(),
-        used=transcripts.find_used_model(),
-        chosen=ticked_files,
-        added=project / "data" / ADDED,
+        without_speaker=transcripts.find_without_speaker(),
+        used_model=transcripts.find_used_model(),
+        ticked_files=ticked_files,
+        corrected_table=project / "data" / ADDED,
         stats=lists.read_project_stats(project),
         models=project.models(),
         comparisons=read_comparisons(project),
@@ -95,7 +95,7 @@ class _Transcripts:
     faults: dict[str, str]
     """Name of a recording with a damaged file → the line of the error."""
 
-    def find_nameless(self) -> list[str]:
+    def find_without_speaker(self) -> list[str]:
         """The names of recordings with reviewed segments whose speaker is not known."""
         return [name for name in self._reviewed_names() if _needs_speaker(self.paths[name])]
 
@@ -180,14 +180,26 @@ def _list_queue(job: Job | None, records: Sequence[Record]) -> list[_QueuedFile]
 
 
 def _find_untranscribed(files: Iterable[Path], records: Sequence[Record]) -> list[Path]:
-    """The files that no model has transcribed yet, with one file per recording.
-
-    A recording with an annotation file beside it is represented by this file, so that the
-    transcript can have the tiers of the file. For talk.wav that is talk.eaf or talk.wav.eaf.
+    """The files to transcribe that no model has transcribed yet, with one file per recording.
 
     Args:
         files: recordings and annotation files of one folder.
         records: the transcripts of the project.
+    """
+    untranscribed = list[Path]()
+    for path in _choose_file_per_recording(files):
+        # `is_of` also asks for a model. That of the record itself is always right.
+        is_transcribed = any(record.is_of(path, record.model) for record in records)
+        if not is_transcribed:
+            untranscribed.append(path)
+    return untranscribed
+
+
+def _choose_file_per_recording(files: Iterable[Path]) -> list[Path]:
+    """One file per recording of a folder: its annotation file, or else the recording itself.
+
+    With an annotation file the transcript can have the tiers of this file. For talk.wav that is
+    talk.eaf or talk.wav.eaf. The annotation files come first, then the recordings without one.
     """
     media = list[Path]()
     annotation_files = dict[str, Path]()  # by name without suffix; of several the last one
@@ -196,18 +208,12 @@ def _find_untranscribed(files: Iterable[Path], records: Sequence[Record]) -> lis
             annotation_files[path.stem] = path
         else:
             media.append(path)
-    candidates = list(annotation_files.values())
+    chosen_files = list(annotation_files.values())
     for path in media:
         has_annotation_file = path.stem in annotation_files or path.name in annotation_files
         if not has_annotation_file:
-            candidates.append(path)
-    untranscribed = list[Path]()
-    for path in candidates:
-        # With the model of the record itself, because any model counts.
-        is_transcribed = any(record.is_of(path, record.model) for record in records)
-        if not is_transcribed:
-            untranscribed.append(path)
-    return untranscribed
+            chosen_files.append(path)
+    return chosen_files
 
 
 def start_transcription(request: Request) -> Response:
@@ -241,7 +247,8 @@ def show_text(request: Request) -> Response:
     """The page of a transcribed recording, on which its segments are played and corrected.
 
     If the recording was given by an annotation file, the page also shows what the tiers of this
-    file have at the time of each segment. If it cannot be read, the page shows its error instead.
+    file have at the time of each segment. If the annotation file cannot be read, the page shows its
+    error instead.
     """
     project = project_of(request)
     query = request.query_params
@@ -266,10 +273,10 @@ def show_text(request: Request) -> Response:
         request,
         "text.html",
         project=project,
-        found=corrected,
+        corrected=corrected,
         duration_s=recording.duration_s,
         shown=shown,
-        beside=other_tiers,
+        other_tiers=other_tiers,
         fault=fault,
         marks=marks,
         speakers=sorted(speakers),
@@ -292,7 +299,8 @@ def _read_other_tiers(
     if source.is_file():
         annotation_file = read_cached(corrections.read_given, source)
     else:
-        annotation_file = corrections.read_given(source)  # raises DataError
+        # The cache has only files that exist. Without it the error is that of a missing file.
+        annotation_file = corrections.read_given(source)
     duration_s = corrected.record.recording.duration_s
     return corrections.annotations_beside(annotation_file, duration_s, segments)
 
@@ -350,12 +358,12 @@ def send_transcript(request: Request) -> Response:
     project = project_of(request)
     query = request.query_params
     corrected = corrections.read_corrected(project.transcript(query.get("name", "")))
-    form = query.get("form", "")
+    suffix = query.get("form", "")
     # The tiers of the source are copied into the file, so it must be a file that may be read.
     site_of(request).places.resolve(corrected.record.source)
-    file_name = quote(f"{corrected.name}.{form}")
+    file_name = quote(f"{corrected.name}.{suffix}")
     return Response(
-        corrections.export_corrected(corrected, form),
+        corrections.export_corrected(corrected, suffix),
         media_type="application/octet-stream",
         headers={"Content-Disposition": f"attachment; filename*=UTF-8''{file_name}"},
     )

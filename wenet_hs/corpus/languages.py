@@ -59,13 +59,15 @@ def resolve_languages(written: Sequence[tuple[str | None, str]], given: str) -> 
     for value, where in written:
         if value:
             first_place_of_value.setdefault(value, where)
-    used_code_of = {
-        _standardize(usual): usual
-    }  # standard code of a language → the code that is used
+    # The standard code of a language → the code of it that was found first, which is used.
+    first_code_of_standard = {_standardize(usual): usual}
     code_of_value = {given: usual}
     for value, where in first_place_of_value.items():
         code = _find_language_of_data(value, where)
-        code_of_value[value] = used_code_of.setdefault(_standardize(code), code)
+        standard = _standardize(code)
+        if standard not in first_code_of_standard:
+            first_code_of_standard[standard] = code
+        code_of_value[value] = first_code_of_standard[standard]
     replaced = [f"{value!r} is {code}" for value, code in code_of_value.items() if value != code]
     if replaced:
         logger.info("languages: %s", list_names(replaced, most=8))
@@ -182,8 +184,9 @@ def suggest_languages(text: str, most: int = 12) -> dict[str, str]:
     if len(key) < 2:
         return {}
     all_names = trie.keys()
+    # Names of `_OTHER_NAMES` and of the trie, the English names of the data of Unicode.
     names = [name for name in _OTHER_NAMES if name.startswith(key)]
-    names += sorted(trie.keys(key), key=len)
+    names += sorted(trie.keys(key), key=len)  # those that begin with `key`
     names += difflib.get_close_matches(key, all_names, n=3, cutoff=0.8)
     names += [name for name in all_names if f" {key}" in name]
     suggested = dict[str, str]()

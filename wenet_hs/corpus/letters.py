@@ -69,15 +69,15 @@ def check_letters(texts: Mapping[str, str], unit: Unit) -> tuple[dict[str, list[
         remark, which names several scripts and letters that are too frequent to be wrong. The
         remark is "" if there are none.
     """
+    # Notes in brackets are not checked, and of phones the Greek letters of the IPA neither.
     texts = {key: _SKIPPED[unit].sub(" ", text) for key, text in texts.items()}
     counts = Counter[str]()
     for text in texts.values():
         counts.update(text)
     script_shares = _measure_scripts(counts)
-    main_script = ""  # no script has most of the letters
-    for script, share in script_shares.items():
-        if share >= _MAIN_SHARE:
-            main_script = script
+    main_script = max(script_shares, key=lambda script: script_shares[script], default="")
+    if script_shares.get(main_script, 0.0) < _MAIN_SHARE:
+        main_script = ""  # no script has most of the letters
     candidates = {
         key: dict(_find_wrong_letters(text, main_script, counts)) for key, text in texts.items()
     }
@@ -165,10 +165,11 @@ def _find_wrong_letters(
 
 @lru_cache(maxsize=2**16)
 def _check_word(word: str, main_script: str) -> list[tuple[str, str]]:
-    """The wrong letters of a word, without their marks, and what is wrong with each.
+    """The wrong letters of a word, and what is wrong with each.
 
-    Wrong are letters of another script than the main script of the language. Without a main script
-    (""), the script of most letters of the word counts instead.
+    A letter is given without its marks: `e` for `é`. Wrong are letters of another script than the
+    main script of the language. Without a main script (""), the script of most letters of the word
+    counts instead.
 
     A word whose letters are all of one other script may be a foreign word. Then nothing is wrong,
     unless each letter looks like one of the main script: so it was typed by mistake.
@@ -182,9 +183,11 @@ def _check_word(word: str, main_script: str) -> list[tuple[str, str]]:
         for letter in word
         if _find_script(letter) not in ("", right_script)
     }
+    if not look_alike_of:  # all letters are of the right script
+        return []
     is_in_one_script = len(scripts) == 1
     have_all_look_alikes = all(look_alike_of.values())
-    if is_in_one_script and not have_all_look_alikes:
+    if is_in_one_script and not have_all_look_alikes:  # a foreign word
         return []
     wrong = list[tuple[str, str]]()
     for letter, look_alike in look_alike_of.items():

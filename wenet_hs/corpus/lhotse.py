@@ -14,38 +14,34 @@ from wenet_hs.tree.errors import DataError
 def join_recordings(path: Path, records: Sequence[dict[str, Any]]) -> bool:
     """Give each supervision the `audio` of its recording, and its `channel` in that file.
 
-    The records are changed. The channel is a letter: A is the first channel of the file. (A number
-    would be ambiguous, because numbers may count from 0 or from 1.) It is None if the file has only
-    one channel, or the supervision has several. A supervision without a channel has the channel 0.
-
-    A supervision gets neither audio nor channel if its recording is not in the manifest of the
-    recordings, or if no file of the recording has its channels. The caller then finds no audio.
-
-    The manifest of the recordings is beside `path`, with `recordings` instead of `supervisions` in
+    The records are changed; `_name_channel` describes the channel. All are taken for supervisions
+    if the first one is. The manifest of the recordings is beside `path`, with `recordings` instead of `supervisions` in
     its name, or is recordings.jsonl.
 
     Returns: whether the records are from lhotse; others are not changed.
     Raises DataError for other manifests, if that of the recordings is missing, and for audio that
         is no file.
     """
-    manifest_kind = describe_manifest(records[0]) if records else None
-    if manifest_kind is None:
+    kind_and_remedy = describe_manifest(records[0]) if records else None
+    if kind_and_remedy is None:
         return False
-    if "recording_id" not in records[0]:
-        raise DataError(path, manifest_kind)
+    is_of_supervisions = "recording_id" in records[0]
+    if not is_of_supervisions:
+        raise DataError(path, kind_and_remedy)
     recordings_file = _find_recordings_file(path)
     sources_of = _read_recordings(recordings_file)
     for record in records:
-        channel = record.get("channel", 0)
+        channel = record.get("channel", 0)  # absent: the first channel
         channels = channel if isinstance(channel, list) else [channel]
         source = _find_source(sources_of.get(record["recording_id"], []), channels)
-        if source is None:
+        if source is None:  # the caller finds no audio then, and rejects the supervision
             continue
         if source.get("type") not in ("file", "url"):
             found = f"recording {record['recording_id']!r} is of the type {source.get('type')!r}"
             raise DataError(recordings_file, found, "save its audio as a file")
         record["audio"] = source["source"]
-        record["channel"] = _name_channel(channels, source.get("channels", channels))
+        channels_of_file = source.get("channels", channels)
+        record["channel"] = _name_channel(channels, channels_of_file)
     return True
 
 
@@ -90,7 +86,8 @@ def _find_source(
 def _name_channel(channels: Sequence[Any], channels_of_file: Sequence[Any]) -> str | None:
     """The letter of the only channel of a supervision: A for the first channel of the file.
 
-    None: the supervision has several channels, or the file has only one.
+    It is a letter, because a number would be ambiguous: numbers may count from 0 or from 1. None:
+    the supervision has several channels, or the file has only one.
     """
     if len(channels) != 1 or len(channels_of_file) < 2:
         return None

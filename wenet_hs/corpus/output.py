@@ -488,9 +488,13 @@ class _TimeSpan(NamedTuple):
 def name_recordings(paths: set[Path]) -> dict[Path, str]:
     """A unique name for each file.
 
-    It is the stem of the file: `x` for a/x.wav. For files that would have the same name so, it is
-    the path from the folder that all files have in common, without the suffix: `a_x`. If this is
-    not unique either, it is this path with the suffix (`a_x.wav`), and at last with a number too.
+    These names are tried in turn, for the files that have no unique name yet. The example is the
+    file a/x.wav, and the path begins at the folder that all files have in common:
+    1. The stem of the file: `x`.
+    2. Its path without the suffix, if there is also b/x.wav: `a_x`.
+    3. Its path with the suffix, if there is also a/x.flac: `a_x.wav`.
+    4. Its path with the suffix and a number. This is for files such as a_b/x.wav and a/b/x.wav,
+       whose paths become the same word: `a_b_x.wav-1` and `a_b_x.wav-2`.
     """
     root = commonpath([path.parent for path in paths]) if paths else ""
     unnamed = sorted(paths)
@@ -502,6 +506,7 @@ def name_recordings(paths: set[Path]) -> dict[Path, str]:
         lambda path: path.relative_to(root),
     ):
         candidates = {path: _join_parts(shorten(path)) for path in unnamed}
+        # Names that were given before are taken too.
         counts = Counter([*name_of.values(), *candidates.values()])
         name_of |= {path: name for path, name in candidates.items() if counts[name] == 1}
         unnamed = [path for path in unnamed if path not in name_of]

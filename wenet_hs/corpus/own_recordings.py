@@ -50,8 +50,9 @@ def prepare_entries(
 ) -> dict[str, Any]:
     """Write the lists of the entries. Returns the content of `stats.json`.
 
-    Two files of the user in the output folder are read, if they exist: exclude.txt names utterances
-    to leave out, and added.tsv has utterances to add to the training set.
+    The usable utterances are collected and divided into sets. The utterances that the user adds
+    go into train, except those of recordings or speakers of test and dev. rejected.tsv
+    is written before the sets are made and again with the lists, because making them may raise.
 
     Args:
         form: name of the form, such as `elan`.
@@ -64,36 +65,28 @@ def prepare_entries(
     entries = list(entries)
     named = make_utterances(options, entries)
     checker = options.make_checker()
-    usable, faulty = checker.check(named.utterances, "clips")
-    added, unusable_added = _make_added(options, checker)
-    excluded = reject_excluded([*usable, *added], options.out / EXCLUDED)
-    usable = _remove_rejected(usable, excluded)
-    added = _remove_rejected(added, excluded)
-    overlapping = _find_overlapping(usable, options)
-    usable = _remove_rejected(usable, overlapping)
+    collected = _collect_utterances(options, checker, named.utterances)
+    rejected = [*named.rejected, *collected.rejected]
+    write_rejected(options.out, rejected)
 
-    rejected = [*named.rejected, *faulty, *unusable_added, *excluded, *overlapping]
-    write_rejected(options.out, rejected)  # written now, because the next steps may raise
-    _refuse_equal_transcripts(usable, form, source)
+    _refuse_equal_transcripts(collected.usable, form, source)
     if not options.ignore_sets:
-        _refuse_unusable_sets(options, entries, usable, named.set_of_key)
-
-    sets = _divide_into_sets(options, usable, named.set_of_key, rejected)
-    added, not_allowed = leave_out_held(added, sets.splits)
+        _refuse_unusable_sets(options, entries, collected.usable, named.set_of_key)
+    sets = _divide_into_sets(options, collected.usable, named.set_of_key, rejected)
+    added, not_for_training = leave_out_held(collected.added, sets.splits)
     facts_of_added = dict[str, int]()
     if (options.out / ADDED).is_file():
         facts_of_added = {"num_added": len(added)}
         sets = _add_to_training(options, sets, added)
-    rejected += [*sets.left_out, *not_allowed]
-    # The languages in the order in which `stats.json` has them; there are no facts about them.
-    langs: dict[str, dict[str, Any]] = {
-        u.lang or "": {} for u in (*usable, *named.utterances, *added)
-    }
-    langs |= {clip.lang: {} for clip in rejected}
+
+    all_rejected = [*rejected, *sets.left_out, *not_for_training]
+    # This is the order of the languages in `stats.json`. A language may be repeated here.
+    langs = [u.lang or "" for u in (*collected.usable, *named.utterances, *added)]
+    langs += [clip.lang for clip in all_rejected]
     return write_corpus(
         options.out,
         sets.splits,
-        rejected,
+        all_rejected,
         facts={
             "corpus": form,
             "source": source,
@@ -104,10 +97,45 @@ def prepare_entries(
             "made_sets": sets.made_names,
             "num_incomplete": checker.count_incomplete(sets.splits),
         },
-        langs=langs,
+        langs={lang: {} for lang in langs},  # there are no facts of single languages
         max_rejected=options.max_rejected,
         unit=options.unit,
     )
+
+
+# ---- utterances that can be used
+
+
+@dataclass(frozen=True)
+class _CollectedUtterances:
+    """The utterances whose audio can be used, without those that the user does not want."""
+
+    usable: list[Utterance]
+    """The utterances of the data."""
+    added: list[Utterance]
+    """The utterances of added.tsv."""
+    rejected: list[Rejected]
+    """The others of both."""
+
+
+def _collect_utterances(
+    options: RecordingOptions, checker: ClipChecker, utterances: Sequence[Utterance]
+) -> _CollectedUtterances:
+    """The usable ones of the utterances of the data, and the usable ones that the user adds.
+
+    Two files of the user in the output folder are read, if they exist: added.tsv has utterances to
+    add to the training set, and exclude.txt names utterances of both kinds to leave out. With
+    --drop_overlaps, utterances of the data that overlap others are rejected too.
+    """
+    usable, faulty = checker.check(utterances, "clips")
+    added, unusable_added = _make_added(options, checker)
+    excluded = reject_excluded([*usable, *added], options.out / EXCLUDED)
+    usable = _remove_rejected(usable, excluded)
+    added = _remove_rejected(added, excluded)
+    overlapping = _find_overlapping(usable, options)
+    usable = _remove_rejected(usable, overlapping)
+    rejected = [*faulty, *unusable_added, *excluded, *overlapping]
+    return _CollectedUtterances(usable, added, rejected)
 
 
 def _remove_rejected(
@@ -261,46 +289,59 @@ def _divide_into_sets(
     """
     if options.split_by == "off":
         return _make_one_set(options, utterances, set_of_key)
-    splits: dict[str, list[Utterance]] = {name: [] for name in SPLITS}
-    without_set = list[Utterance]()
-    for utterance in utterances:
-        if not set_of_key:  # the data give no sets
-            splits["train"].append(utterance)
-        elif utterance.key in set_of_key:
-            splits[set_of_key[utterance.key]].append(utterance)
-        else:
-            without_set.append(utterance)
+    splits, without_set = _use_sets_of_data(utterances, set_of_key)
     left_out = _leave_out_without_set(without_set)
     absent_names = [name for name in ("test", "dev") if not splits[name]]
     min_utterances = len(absent_names) + 1  # one for each absent set, and one to train on
     if len(splits["train"]) < min_utterances:
         all_rejected = [*rejected, *left_out]
-        write_rejected(options.out, all_rejected)
+        write_rejected(options.out, all_rejected)  # the error names this file
         raise _make_too_few_error(options, splits, set_of_key, all_rejected)
 
-    rule = "given"  # all sets are those of the data
-    lost = list[Rejected]()
+    # Sentences that differ only in case and punctuation are one sentence. So the texts are compared
+    # without them, and the result has the texts as they were.
     plain_splits = _make_texts_plain(splits, options.unit)
+    rule = "given"  # all sets are those of the data
+    left_out_as_common = list[Rejected]()  # so that sets have no sentence or speaker in common
     if absent_names:
         share_of = {"test": options.test_share, "dev": options.dev_share}
-        held_out, lost, rule = hold_out_sets(
+        made_splits, left_out_as_common, rule = hold_out_sets(
             plain_splits["train"],
             {name: share_of[name] for name in absent_names},
             split_by=options.split_by,
             seed=options.seed,
         )
-        plain_splits |= held_out
+        plain_splits |= made_splits  # they also have the rest of train
     summary = (
         f"sets ({rule}): {describe_common(plain_splits)} in several sets; "
-        f"{len(lost)} utterances left out for that"
+        f"{len(left_out_as_common)} utterances left out for that"
     )
     logger.info(summary)
     return _DividedSets(
         splits=_restore_texts(plain_splits, utterances),
-        left_out=left_out + lost,
+        left_out=left_out + left_out_as_common,
         made_names=absent_names,
         summary=summary,
     )
+
+
+def _use_sets_of_data(
+    utterances: Sequence[Utterance], set_of_key: Mapping[str, str]
+) -> tuple[dict[str, list[Utterance]], list[Utterance]]:
+    """The sets that the data give, and the utterances for which they give none.
+
+    If the data give no sets at all (`set_of_key` is empty), all utterances are in train.
+    """
+    splits: dict[str, list[Utterance]] = {name: [] for name in SPLITS}
+    without_set = list[Utterance]()
+    for utterance in utterances:
+        if not set_of_key:
+            splits["train"].append(utterance)
+        elif utterance.key in set_of_key:
+            splits[set_of_key[utterance.key]].append(utterance)
+        else:
+            without_set.append(utterance)
+    return splits, without_set
 
 
 def _make_texts_plain(

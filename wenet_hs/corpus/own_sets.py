@@ -132,8 +132,8 @@ def hold_out_sets(
 ) -> HeldOutSets:
     """Divide utterances into the sets of `shares` and train, by the first rule that can be used.
 
-    A rule cannot be used if it has fewer groups than there are sets, or if it leaves out more than
-    the share `MAX_LOSS` of the utterances.
+    A rule cannot be used if its groups are fewer than the sets, or if it leaves out more than the
+    share `MAX_LOSS` of the utterances.
 
     Args:
         shares: name of each set but train → about which share of all utterances it gets.
@@ -143,20 +143,21 @@ def hold_out_sets(
     """
     num_sets = len(shares) + 1  # train is not in `shares`
     sizes = {name: max(1, round(share * len(utterances))) for name, share in shares.items()}
-    chains = _find_chains(utterances)
-    rules = _list_rules(split_by, utterances)
-    for rule in rules:
+    chains = _find_chains(utterances)  # which utterances share audio
+    cause = ""  # why the last rule that was tried cannot be used
+    for rule in _list_rules(split_by, utterances):
         groups = rule.find_groups(utterances, chains)
         num_groups = len({*groups.values()})
+        # This is all that the last rule of `auto`, and each rule that the user names, requires:
+        # they leave out nothing.
         if num_groups < num_sets:
+            cause = f"{num_groups} {rule.groups} for {num_sets} sets"
             continue
         splits, left_out = _divide_by_rule(utterances, rule, groups, sizes, chains, seed)
         if len(left_out) <= MAX_LOSS * len(utterances):
             used_rule = rule.name if rule.name == split_by else f"{split_by}: {rule.name}"
             return HeldOutSets(splits, left_out, used_rule)
-    # The error is about the last rule, which asks for the least.
-    found = f"{num_groups} {rules[-1].groups} for {num_sets} sets"
-    raise ConfigError(f"--split_by {split_by}", found, "use another way, such as none")
+    raise ConfigError(f"--split_by {split_by}", cause, "use another way, such as none")
 
 
 def _divide_by_rule(
@@ -175,47 +176,55 @@ def _divide_by_rule(
         chains: chains of overlaps, for a rule by which sets share no audio.
         seed: of the order in which utterances and groups are held out.
     """
-    utterance_of_key = {utterance.key: utterance for utterance in utterances}
-    rest = [utterance for utterance in utterances if utterance.key in groups]
+    remaining = [utterance for utterance in utterances if utterance.key in groups]
     without_group = [utterance for utterance in utterances if utterance.key not in groups]
-    if rule is SPEAKERS_AND_SENTENCES:
-        rest = list(map(_fill_speaker, rest))
     splits = dict[str, list[Utterance]]()
     left_out = list[tuple[Utterance, str]]()
-    num_later_sets = len(sizes)  # the sets that are filled after this one; train is one of them
-    for name, size in sizes.items():
+    for index, (name, size) in enumerate(sizes.items()):
         if rule is SPEAKERS_AND_SENTENCES:
-            held_out, rest, without_set = hold_out(
-                rest, size, seed=seed, purpose=name, max_loss=MAX_LOSS
+            splits[name], remaining, in_neither = _hold_out_speakers(
+                remaining, size, seed=seed, purpose=name
             )
-            left_out += without_set
+            left_out += in_neither
         else:
-            held_out, rest = hold_out_groups(
-                rest,
+            splits[name], remaining = hold_out_groups(
+                remaining,
                 size,
                 lambda utterance: groups[utterance.key],
-                keep=num_later_sets,  # at least one group for each of them
+                keep=len(sizes) - index,  # a group for each set that is filled later, and for train
                 seed=seed,
                 purpose=name,
             )
-        num_later_sets -= 1
         if rule.is_audio_apart:
-            rest, with_common_audio = _divide_by_audio(rest, held_out, chains)
+            remaining, with_common_audio = _divide_by_audio(remaining, splits[name], chains)
             reason = f"its audio is in the {name} set"
             left_out += [(utterance, reason) for utterance in with_common_audio]
-        # The utterances as they were before `_fill_speaker`.
-        splits[name] = [utterance_of_key[utterance.key] for utterance in held_out]
-    train = [utterance_of_key[utterance.key] for utterance in rest]
-    splits["train"] = train + without_group
+    splits["train"] = remaining + without_group
     rejected = [Rejected.of(utterance, reason, is_fault=False) for utterance, reason in left_out]
     return splits, rejected
 
 
-def _fill_speaker(utterance: Utterance) -> Utterance:
-    """The utterance, with the speaker `UNKNOWN` if it has none.
+def _hold_out_speakers(
+    utterances: Sequence[Utterance], size: int, *, seed: int, purpose: str
+) -> tuple[list[Utterance], list[Utterance], list[tuple[Utterance, str]]]:
+    """What `hold_out` returns, where all utterances without a speaker count as those of one person.
 
-    So all utterances without a speaker are those of one person, who may indeed speak all of them.
+    This may indeed be so. The utterances that are returned have no speaker, as before.
     """
+    utterance_of_key = {utterance.key: utterance for utterance in utterances}
+    filled = [_fill_speaker(utterance) for utterance in utterances]
+    held_out, rest, in_neither = hold_out(
+        filled, size, seed=seed, purpose=purpose, max_loss=MAX_LOSS
+    )
+    return (
+        [utterance_of_key[utterance.key] for utterance in held_out],
+        [utterance_of_key[utterance.key] for utterance in rest],
+        [(utterance_of_key[utterance.key], reason) for utterance, reason in in_neither],
+    )
+
+
+def _fill_speaker(utterance: Utterance) -> Utterance:
+    """The utterance, with the speaker `UNKNOWN` if it has none."""
     return utterance if utterance.speaker else replace(utterance, speaker=UNKNOWN)
 
 
@@ -233,12 +242,16 @@ def _divide_by_audio(
 
 
 def _find_chains(utterances: Sequence[Utterance]) -> dict[str, str]:
-    """Key of each utterance that overlaps another one → key of the first utterance of its chain."""
+    """Key of each utterance that overlaps another one → key of the first utterance of its chain.
+
+    The overlaps of a recording are in the order of their beginnings, and an utterance is the later
+    one of at most one of them. So when an earlier utterance is met, its chain is known already, or
+    it is the first one of a new chain.
+    """
     first_of_chain = dict[str, str]()
-    for earlier, later, _, _ in find_overlaps(utterances):
-        # An earlier utterance that overlaps none before it begins a chain.
-        first_key = first_of_chain.setdefault(earlier.key, earlier.key)
-        first_of_chain[later.key] = first_key
+    for overlap in find_overlaps(utterances):
+        first_key = first_of_chain.setdefault(overlap.earlier.key, overlap.earlier.key)
+        first_of_chain[overlap.later.key] = first_key
     return first_of_chain
 
 
@@ -267,10 +280,11 @@ def describe_common(splits: Mapping[str, Sequence[Utterance]]) -> str:
 def _count_common(values_of_sets: Sequence[Set[str | None]], what: str, *, none: str) -> str:
     """How many values are in several sets, as `1 of 20 sentences`; without values the text `none`.
 
-    The value None, of utterances without a speaker or overlap, does not count.
+    None does not count: it is the speaker of utterances without a speaker, and the chain of those
+    that overlap no other utterance.
     """
     num_sets_of_value = Counter(itertools.chain.from_iterable(values_of_sets))
-    del num_sets_of_value[None]
+    num_sets_of_value.pop(None, None)
     if not num_sets_of_value:
         return none
     num_common = sum(num > 1 for num in num_sets_of_value.values())

@@ -134,7 +134,7 @@ def _normalize_label(text: str) -> str:
 
 
 def find_aligner_labels(pauses: str, unit: str) -> PauseLabels:
-    """The labels of letters that are pauses between words or phones of a forced aligner.
+    """The labels written with letters, such as `sil`, that are pauses of a forced aligner.
 
     Args:
         pauses: the value of --pauses: labels that are pauses, or `auto` for the usual ones.
@@ -153,11 +153,15 @@ def _read_labels(pauses: str) -> PauseLabels:
 def find_pause_labels(
     labels: Iterable[TimedLabel], pauses: str, unit: str
 ) -> tuple[PauseLabels, Counter[str]]:
-    """The labels of letters that are pauses, and those that are left as text with their number.
+    """The labels written with letters, such as `sil`, that are pauses in these data.
 
-    If the user names labels, only these are pauses. Otherwise all usual labels are pauses between
-    phones. Between utterances a label is a pause if it is frequent, and if more than half of its
-    annotations touch an annotation of text, because a pause fills the time between utterances.
+    - If the user names labels, these are the pauses.
+    - With phones, all usual labels are pauses.
+    - With text, a usual label is a pause if it is frequent, and if more than half of its annotations
+      touch an annotation of text, because a pause fills the time between utterances.
+
+    Returns: these labels; and the usual labels that are no pauses here, which stay text, with the
+        number of their annotations.
 
     Args:
         labels: the texts of the data; those without start or end are not counted.

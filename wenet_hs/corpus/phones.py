@@ -10,7 +10,7 @@ import math
 import random
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import count, product
@@ -117,38 +117,51 @@ class PhoneRenderer:
     """Makes the samples of a `PhoneRequest`."""
 
     recordings: Mapping[str, Recording]
+    """Name → the recordings of one language; a clip imitates one of them."""
     engine_F: Floats
-    """Long-term spectrum of espeak-ng."""
+    """Long-term power spectrum (F,) of espeak-ng; F: bins of frequency."""
 
     def __call__(self, request: PhoneRequest) -> NDArray[np.float32] | None:
         """Samples (N,) at 16,000 Hz, or None when espeak-ng gives no sound for the text.
 
-        The speech gets the spectrum of the imitated recordings, and in some clips a room. Their
-        noise is added, and in some clips hum. All draws are made in a fixed order.
+        The speech gets the spectrum of the imitated recordings, and in some clips a room. Then noise
+        with the spectrum of their noise is added, and in some clips hum. All draws are made in a
+        fixed order.
         """
         speech = espeak.render_speech(request)
         if speech is None:
             return None
         draw = np.random.default_rng(request.noise_seed)
         imitated = self.recordings[request.recording]
-        num_before, _ = request.padding
+        num_before, _ = request.padding  # samples of silence before and after the speech
         padded = np.pad(speech, request.padding)
         wave = recording.match_spectrum(padded, self.engine_F, imitated.speech_F)
         if draw.random() < _ROOM_SHARE:
             decay_s = draw.uniform(0.1, 0.6)
             direct_db = draw.uniform(0.0, 15.0)
             wave = recording.add_room(wave, decay_s, direct_db, draw)
+        noise = self._make_noise(request, len(wave), draw)
         spoken = wave[num_before : num_before + len(speech)]
-        # `noise_F` gives noise with the ratio of the recordings; the clip has another ratio.
-        noise_gain = 10 ** ((imitated.snr_db - request.snr_db) / 20)
-        noise = recording.make_coloured_noise(imitated.noise_F, len(wave), draw) * noise_gain
-        if draw.random() < _HUM_SHARE:
-            mains_hz = draw.choice((50, 60))
-            hum = recording.make_hum(len(wave), mains_hz, draw)
-            noise += hum * 10 ** (draw.uniform(-50, -25) / 20)  # 25 to 50 dB below the speech
         loudness = np.sqrt(np.square(spoken).mean())
         wave += noise * loudness
         return espeak.scale_to_peak(wave.astype(np.float32), request.peak_db)
+
+    def _make_noise(
+        self, request: PhoneRequest, num_samples: int, draw: np.random.Generator
+    ) -> Floats:
+        """The noise (N,) of a clip, in some clips with hum, for speech of power 1."""
+        imitated = self.recordings[request.recording]
+        # `noise_F` gives noise with the signal-to-noise ratio of the recordings. The clip has
+        # another ratio: if it is lower, the noise is amplified.
+        gain_db = imitated.snr_db - request.snr_db
+        noise_gain = 10 ** (gain_db / 20)
+        noise = recording.make_coloured_noise(imitated.noise_F, num_samples, draw) * noise_gain
+        if draw.random() < _HUM_SHARE:
+            mains_hz = draw.choice((50, 60))
+            hum = recording.make_hum(num_samples, mains_hz, draw)  # of power 1, as the speech
+            hum_db = draw.uniform(-50, -25)  # 25 to 50 dB below the speech
+            noise += hum * 10 ** (hum_db / 20)
+        return noise
 
 
 @dataclass(frozen=True)
@@ -171,15 +184,12 @@ def run_phones(options: SimulationOptions) -> dict[str, Any]:
     """
     voices = choose_langs(options.langs, options.exclude_langs)
     real_utterances = read_data_list(options.match_list) if options.match_list else []
+    # The simulated clips get the spellings of phones of the real transcripts, and the sound of the
+    # real recordings.
     spelling = PhoneSpelling(utterance.txt for utterance in real_utterances)
-    engine_F = _measure_engine()
-    recordings = recording.measure_recordings(real_utterances)
-    if not recordings:
-        noise_F = np.full(_NUM_BINS, _DEFAULT_NOISE)
-        recordings = {"": Recording(engine_F, noise_F, _DEFAULT_PEAK_DB)}  # "": not of a language
+    renderer = _make_renderer(real_utterances)
     plans, voices_not_used = _plan_voices(options, voices)
     corpus = options.out.absolute() / "corpus"
-    renderer = PhoneRenderer(recordings, engine_F)
     maker = ClipMaker(corpus, "flac", options.num_workers, renderer)
     hours_of_lang = split_hours([plan.lang for plan in plans], options.hours)
     utterances: list[Utterance] = []
@@ -187,7 +197,7 @@ def run_phones(options: SimulationOptions) -> dict[str, Any]:
     for plan in plans:
         clips = speak_training(
             maker,
-            draw_words(plan, recordings, seed=options.seed),
+            draw_words(plan, renderer.recordings, seed=options.seed),
             target_s=hours_of_lang[plan.lang] * 3600,
             pace=_PACE_S,
             num_sentences=len(plan.texts),
@@ -209,11 +219,26 @@ def run_phones(options: SimulationOptions) -> dict[str, Any]:
             "engine": f"espeak-ng {espeak.installed_voices().version}",
             "options": recorded_options(options, SimulationOptions),
             "voices_not_used": voices_not_used,
-            "recordings": list(recordings),
+            "recordings": list(renderer.recordings),
         },
         langs={plan.lang: _describe_voice(plan) for plan in plans},
         unit="phone",
     )
+
+
+def _make_renderer(real_utterances: Sequence[Utterance]) -> PhoneRenderer:
+    """The renderer of clips that sound like the recordings of these utterances.
+
+    Without utterances the clips keep the spectrum of espeak-ng, and get a usual white noise and
+    level.
+    """
+    engine_F = _measure_engine()
+    recordings = recording.measure_recordings(real_utterances)
+    if not recordings:
+        noise_F = np.full(_NUM_BINS, _DEFAULT_NOISE)
+        # Its name is empty, because it is of no language.
+        recordings = {"": Recording(engine_F, noise_F, _DEFAULT_PEAK_DB)}
+    return PhoneRenderer(recordings, engine_F)
 
 
 def _describe_voice(plan: VoicePlan) -> dict[str, str]:
@@ -271,27 +296,39 @@ def choose_langs(langs: Sequence[str], exclude: Sequence[str]) -> ChosenVoices:
             the families by which espeak-ng sorts its voices (ISO 639-5, such as `sem`).
     Raises ConfigError for a code that no voice has, and if no voice is left.
     """
-    names_of = _name_voices()
+    names_of_voice = _name_voices()  # shortest code of a voice → all its codes and its family
+    known_names = set[str]().union(*names_of_voice.values())
     for flag, wanted in (("--langs", langs), ("--exclude_langs", exclude)):
-        unknown = set(wanted).difference(*names_of.values())
+        unknown = set(wanted) - known_names
         if unknown:
             where = f"{flag} {' '.join(sorted(unknown))}"
-            to_do = f"the voices are {' '.join(sorted(names_of))}"
+            to_do = f"the voices are {' '.join(sorted(names_of_voice))}"
             raise ConfigError(where, "no voice or family of espeak-ng", to_do)
     chosen = list[str]()
     unused = dict[str, str]()
-    for lang, names in sorted(names_of.items()):
-        excluded_names = names & set(exclude)
-        reason = UNUSABLE.get(lang) or UNUSABLE.get(lang.partition("-")[0])
-        if excluded_names:
-            unused[lang] = f"excluded by --exclude_langs {' '.join(sorted(excluded_names))}"
-        elif reason:
+    for lang, names in sorted(names_of_voice.items()):
+        reason = _find_reason_against(lang, names, exclude)
+        if reason is not None:
             unused[lang] = reason
         elif not langs or names & set(langs):
             chosen.append(lang)
     if not chosen:
         raise ConfigError(f"--langs {' '.join(langs)}", f"no voice is left; {unused}")
     return ChosenVoices(chosen, unused)
+
+
+def _find_reason_against(lang: str, names: Set[str], exclude: Sequence[str]) -> str | None:
+    """Why the voice `lang` must not be used, or None. It is excluded, or its phones are not usable.
+
+    Args:
+        names: all codes of the voice and its family.
+        exclude: the codes and families that the user excludes.
+    """
+    excluded_names = names & set(exclude)
+    if excluded_names:
+        return f"excluded by --exclude_langs {' '.join(sorted(excluded_names))}"
+    language = lang.partition("-")[0]  # `pt` of `pt-br`
+    return UNUSABLE.get(lang) or UNUSABLE.get(language)
 
 
 def _name_voices() -> dict[str, set[str]]:
@@ -321,9 +358,10 @@ def _plan_voices(
     all_plans = parallel_map(
         partial(plan_voice, num_texts=num_texts, seed=options.seed),
         langs,
-        num_workers=max(1, options.num_workers),  # at least one process: some voices end theirs
+        # For some voices espeak-ng crashes and ends its process, so this one must not be used.
+        num_workers=max(1, options.num_workers),
         description="words and labels",
-        on_crash=VoicePlan,
+        on_crash=VoicePlan,  # a voice that crashed gets a plan without texts
     )
     plans = list[VoicePlan]()
     unused = dict(voices.unused)
@@ -342,8 +380,8 @@ def _plan_voices(
 def plan_voice(lang: str, *, num_texts: int, seed: int) -> VoicePlan:
     """The first `num_texts` texts of a voice that have a usable label, in random order.
 
-    With a larger number the first texts are the same. Texts without a usable label that come before
-    the last text are rejected.
+    With a larger number the first texts are the same, because they are drawn one after the other.
+    Texts without a usable label that come before the last text are rejected.
     """
     voice = voice_name(lang)
     words, is_made_up = read_words(lang, voice, seed=seed)
@@ -352,7 +390,10 @@ def plan_voice(lang: str, *, num_texts: int, seed: int) -> VoicePlan:
     texts = dict[str, None]()  # a set that keeps the order
     for word in words[: 3 * num_texts]:  # more than are needed: some have no usable label
         is_phrase = draw.random() < _PHRASE_SHARE
-        texts[f"{word} {draw.choice(words)}" if is_phrase else word] = None
+        text = word
+        if is_phrase:
+            text += f" {draw.choice(words)}"
+        texts[text] = None
     plan = VoicePlan(lang, is_made_up=is_made_up)
     for text, label in zip(texts, phonemize([*texts], voice=voice), strict=True):
         if len(plan.texts) == num_texts:
@@ -425,18 +466,20 @@ def find_syllables(lang: str, voice: str) -> list[str]:
 def _find_syllables_of_script(characters: Sequence[str], lang: str, voice: str) -> list[str]:
     """The pairs of these characters that the voice reads as consonant and vowel, one per sound.
 
-    Letters that the voice reads by their names are left out. They are found by their many phones if
-    a letter is written three times. Marks, such as vowel signs, are only read after a letter, so
-    they are not tested.
-
-    A pair is read as two letters, and not by name, if the pair written twice gives consonant,
-    vowel, consonant, vowel.
+    Two tests leave out what the voice does not read as letters of a word:
+    1. A letter that the voice reads by its name. It is written three times: `bbb` has few phones,
+       and read as `bee bee bee` it has more than `_MOST_PHONES`. Marks, such as vowel signs, are
+       only read after a letter, so they are not tested; they can only be the second of a pair.
+    2. A pair that is not a consonant and a vowel. It is written twice: `baba` must give consonant,
+       vowel, consonant, vowel.
     """
     labels = phonemize([3 * character for character in characters], voice=voice)
     usable = []
     for character, label in zip(characters, labels, strict=True):
-        num_phones = len(_describe_sounds(label, lang))  # 0: the label cannot be used
-        if _is_mark(character) or 0 < num_phones <= _MOST_PHONES:
+        num_phones = len(_describe_sounds(label, lang))
+        # No phones: the label cannot be used.
+        is_read_as_letter = 0 < num_phones <= _MOST_PHONES
+        if is_read_as_letter or _is_mark(character):
             usable.append(character)
     letters = [character for character in usable if not _is_mark(character)]
     pairs = [first + second for first, second in product(letters, usable)]

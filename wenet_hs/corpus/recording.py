@@ -151,7 +151,7 @@ def _apply_gain(wave: NDArray[np.floating[Any]], gain_F: Floats) -> Floats:
 
 
 def add_room(wave: Floats, decay_s: float, direct_db: float, draw: np.random.Generator) -> Floats:
-    """The wave (N,) as it sounds in a room, with the same power.
+    """The wave (N,) as it sounds in a room; `reverberate` keeps its power.
 
     The impulse response of the room is the direct sound and then decaying noise.
 

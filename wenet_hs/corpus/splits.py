@@ -8,7 +8,8 @@ corpus's files nor on Python's random generator.
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple
 
 from wenet_hs.manifest.data_list import Utterance
 
@@ -46,15 +47,37 @@ def hold_out(
 ) -> tuple[list[Utterance], list[Utterance], list[tuple[Utterance, str]]]:
     """Choose at most `size` utterances as the set `purpose`.
 
-    Two steps make the set; each may cost at most a share `max_loss` of the utterances:
-    1. Whole speakers are chosen, those with few utterances first. If the next one would cost too
-       much, this speaker is divided between the set and the rest.
-    2. Utterances of the rest whose sentence is in the set are left out. Sentences that too many
-       others read for this are left out of the set instead. If these are all sentences of the set,
-       nothing is left out, and the set and the rest have common sentences.
+    Two steps make the set: whole speakers are held out (`_hold_out_speakers`), and then sentences
+    are kept apart (`_keep_sentences_apart`). Each step leaves out utterances, but not many: at most
+    a share `max_loss` of the utterances has a speaker or sentence of the set without being in it.
 
     Returns: the set, the rest, and the utterances in neither, with the reason: they would put a
         speaker or sentence of the set into the rest.
+    """
+    by_speaker = _hold_out_speakers(utterances, size, seed=seed, purpose=purpose, max_loss=max_loss)
+    by_sentence = _keep_sentences_apart(
+        by_speaker.held_out, by_speaker.rest, seed=seed, purpose=purpose, max_loss=max_loss
+    )
+    left_out = by_speaker.left_out + by_sentence.left_out
+    return by_sentence.held_out, by_sentence.rest, left_out
+
+
+class _HoldOutStep(NamedTuple):
+    """What one step of `hold_out` gives."""
+
+    held_out: list[Utterance]
+    rest: list[Utterance]
+    left_out: list[tuple[Utterance, str]]
+    """The utterances in neither, with the reason."""
+
+
+def _hold_out_speakers(
+    utterances: Sequence[Utterance], size: int, *, seed: int, purpose: str, max_loss: float
+) -> _HoldOutStep:
+    """Hold out at most `size` utterances of the speakers that `_choose_speakers` chooses.
+
+    The utterances of the chosen speakers beyond `size` are left out. If another speaker is to be
+    divided, some of the utterances of this one are held out too, and the others are in the rest.
     """
     speakers, shared_speaker = _choose_speakers(
         utterances, size, seed=seed, purpose=purpose, max_loss=max_loss
@@ -67,7 +90,7 @@ def hold_out(
     # By speaker, and in random order within one (the sort is stable). So only utterances of the
     # last speaker are beyond `size`.
     candidates.sort(key=lambda utterance: position_of[_identify_speaker(utterance)])
-    held = candidates[:size]
+    held_out = candidates[:size]
     left_out = [
         (utterance, f"its speaker is in the {purpose} set") for utterance in candidates[size:]
     ]
@@ -79,21 +102,46 @@ def hold_out(
             utterance for utterance in rest if _identify_speaker(utterance) == shared_speaker
         ]
         by_sentence = _order_by_sentence(of_shared, seed, purpose)
-        held += by_sentence[: size - len(held)]
-        held_keys = {utterance.key for utterance in held}
+        held_out += by_sentence[: size - len(held_out)]
+        held_keys = {utterance.key for utterance in held_out}
         rest = [utterance for utterance in rest if utterance.key not in held_keys]
+    return _HoldOutStep(held_out, rest, left_out)
 
+
+def _keep_sentences_apart(
+    held_out: Sequence[Utterance],
+    rest: Sequence[Utterance],
+    *,
+    seed: int,
+    purpose: str,
+    max_loss: float,
+) -> _HoldOutStep:
+    """Leave out utterances until the set and the rest have no common sentence.
+
+    A sentence in both is left out of the rest. If that would cost more than a share `max_loss` of
+    the rest, the sentences that the most others read are left out of the set instead. If these are
+    all sentences of the set, nothing is left out: the set and the rest have common sentences.
+    """
     budget = int(max_loss * len(rest))  # utterances of the rest that may be left out
-    sentences = _find_affordable_sentences(held, rest, budget, seed=seed, purpose=purpose)
-    if not sentences:  # every sentence costs too much: both sets share sentences
-        return held, rest, left_out
+    sentences = _find_affordable_sentences(held_out, rest, budget, seed=seed, purpose=purpose)
+    if not sentences:
+        return _HoldOutStep(list(held_out), list(rest), [])
+    kept, too_frequent = _divide_by_sentences(held_out, sentences)
+    common, other_rest = _divide_by_sentences(rest, sentences)
     reason = f"too many others read its sentence for the {purpose} set"
-    left_out += [(utterance, reason) for utterance in held if utterance.txt not in sentences]
+    left_out = [(utterance, reason) for utterance in too_frequent]
     reason = f"its sentence is in the {purpose} set"
-    left_out += [(utterance, reason) for utterance in rest if utterance.txt in sentences]
-    held = [utterance for utterance in held if utterance.txt in sentences]
-    rest = [utterance for utterance in rest if utterance.txt not in sentences]
-    return held, rest, left_out
+    left_out += [(utterance, reason) for utterance in common]
+    return _HoldOutStep(kept, other_rest, left_out)
+
+
+def _divide_by_sentences(
+    utterances: Sequence[Utterance], sentences: Collection[str]
+) -> tuple[list[Utterance], list[Utterance]]:
+    """The utterances that have one of these sentences, and the others."""
+    with_sentence = [utterance for utterance in utterances if utterance.txt in sentences]
+    others = [utterance for utterance in utterances if utterance.txt not in sentences]
+    return with_sentence, others
 
 
 def _choose_speakers(
@@ -102,10 +150,12 @@ def _choose_speakers(
     """Speakers whose utterances are all held out, and one who is divided between both sets.
 
     Speakers are chosen until they have `size` utterances: those with the fewest ones first, and
-    UNKNOWN last. If one would bring them above `size`, and above a share `max_loss` of all
-    utterances, this speaker is divided and the last one. Otherwise no speaker is divided (None).
+    UNKNOWN last. A speaker with whom they would have more than `max_chosen` utterances is divided
+    instead, and no further one is chosen. Otherwise no speaker is divided (None).
     """
     counts = Counter(_identify_speaker(utterance) for utterance in utterances)
+    # Above `size`, the utterances of chosen speakers are lost: they are in no set. A loss is
+    # allowed as long as all utterances of chosen speakers are a share `max_loss` at most.
     max_chosen = max(size, max_loss * len(utterances))
 
     def order(speaker: _Speaker) -> tuple[bool, int, bytes, _Speaker]:

@@ -92,7 +92,7 @@ class SyntheticOptions(SimulationOptions):
             number = getattr(self, name)
             if number < 1:
                 raise ValueError(f"{name} {number}: must be at least 1")
-        self.read_noise_range()
+        self.read_noise_range()  # raises ValueError for a wrong range
 
     def _refuse_options_without_effect(self) -> None:
         """Raise ValueError if an option of the other `unit` has another value than its default.
@@ -165,27 +165,34 @@ def prepare(options: SyntheticOptions) -> dict[str, Any]:
         rejected += language.rejected
         facts_of_lang[lang] = {
             "removed_characters": most_frequent(language.removed),
-            "sentences": _count_spoken(clips, sentences_of_lang[lang]),
+            "sentences": _count_requested(clips, sentences_of_lang[lang]),
         }
-    recorded = recorded_options(options)
-    del recorded["exclude_langs"]  # an option of phones only
-    statistics = options.statistics  # recorded by its name: paths are not recorded
-    recorded["statistics"] = None if statistics is None else statistics.name
     facts = {
         "corpus": "synthetic (simulated speech)",
         "simulated": True,
         "engine": f"espeak-ng {espeak.installed_voices().version}",
-        "options": recorded,
+        "options": _record_options(options),
         "voices": {"train": list(train_voices), "dev and test": list(test_voices)},
     }
     return write_corpus(options.out, lists, rejected, facts, facts_of_lang)
 
 
+def _record_options(options: SyntheticOptions) -> dict[str, Any]:
+    """The options for `stats.json`.
+
+    Other paths are not recorded (`recorded_options`), but the name of the file of statistics is.
+    """
+    recorded = recorded_options(options)
+    del recorded["exclude_langs"]  # an option of phones only
+    recorded["statistics"] = None if options.statistics is None else options.statistics.name
+    return recorded
+
+
 def hours_by_language(options: SyntheticOptions) -> dict[str, float]:
     """Hours of training speech per language; their sum is --hours.
 
-    All languages have equal hours. With --statistics they are in proportion to λ_i · hours_i, the
-    hours that the paper would take of this release.
+    All languages have equal hours. With --statistics, the statistics of a release of Common Voice,
+    they are in proportion to the hours that `hours_to_keep` would keep of this release.
     """
     shares = dict.fromkeys(options.langs, 1.0)
     if options.statistics is not None:
@@ -334,11 +341,13 @@ def choose_voices(num_test: int, *, seed: int) -> tuple[tuple[str, ...], tuple[s
     for gender in ("female", "male"):
         names = [name for name, gender_of_voice in VOICES.items() if gender_of_voice == gender]
         generator.shuffle(names)
-        names.reverse()
+        names.reverse()  # only so that a seed gives the voices that it always gave
         names_of_gender.append(names)
-    # After the shorter list ends, it gives None, which is left out.
-    alternating = filter(None, chain.from_iterable(zip_longest(*names_of_gender)))
-    held_out = list(islice(alternating, num_test))
+    alternating = list[str]()
+    for female_and_male in zip_longest(*names_of_gender):
+        # After the last name of a gender, its place has None.
+        alternating += [name for name in female_and_male if name is not None]
+    held_out = alternating[:num_test]
     training = [name for name in VOICES if name not in held_out]
     return tuple(training), tuple(sorted(held_out))
 
@@ -470,7 +479,8 @@ def _read_language(
     """
     language = Language(sentences.lang)
     language.rejected += sentences.rejected
-    silent: dict[str, SpokenClip] = {}  # one per sentence, which each turn requests again
+    # A sentence is requested once per turn (`draw_sentences`), but rejected only once.
+    silent: dict[str, SpokenClip] = {}
     for name in SPLITS:
         for clip in clips[name]:
             if clip.duration_s is None:
@@ -489,17 +499,18 @@ def _read_language(
     return language
 
 
-def _count_spoken(
+def _count_requested(
     clips: Mapping[str, Sequence[SpokenClip]], sentences: Sentences
 ) -> dict[str, int]:
-    """The numbers of training sentences that are spoken and not spoken.
+    """The numbers of training sentences that espeak-ng was asked to speak, and of the others.
 
-    A sentence that is not spoken is a warning.
+    The first number also counts sentences that gave no sound. Others are left when the hours are
+    full; this gives a warning.
     """
     held_out = {clip.request.sentence for clip in (*clips["dev"], *clips["test"])}
     num_train = len(sentences.kept) - len(held_out)
-    num_spoken = len({clip.request.sentence for clip in clips["train"]})
-    if num_spoken < num_train:
+    num_requested = len({clip.request.sentence for clip in clips["train"]})
+    if num_requested < num_train:
         message = "%s: only %d of %d training sentences are spoken; more --hours would use them all"
-        logger.warning(message, sentences.lang, num_spoken, num_train)
-    return {"train": num_spoken, "train_unused": num_train - num_spoken}
+        logger.warning(message, sentences.lang, num_requested, num_train)
+    return {"train": num_requested, "train_unused": num_train - num_requested}

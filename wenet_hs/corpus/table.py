@@ -69,6 +69,8 @@ Words that are read as seconds, and are milliseconds, are longer too.
 """
 _MAX_ROWS_OF_TIMES = 1000
 """Rows at the beginning that show which columns are times."""
+_BEGIN_OF_JSON = re.compile(r'\s*[\[{]\s*["\[{]')
+"""The beginning of a list or object whose first item is a text, a list, or an object."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +140,8 @@ def read_entries(
 ) -> Iterator[Entry | Rejected]:
     """The rows of a table, in order. Which columns are used and not used is logged.
 
-    A row that cannot be used is rejected. All rows are read before the first one is given, because
+    A row that cannot be used is rejected. So is a row whose text is doubtful, because other rows
+    give the same whole file another text. All rows are read before the first one is given, because
     some checks need them all.
 
     Args:
@@ -161,7 +164,7 @@ def read_entries(
     row_of_line = {row.line: row for row in rows}
     for line, cells in table.rows:
         where = f"{path.name}:{line}"
-        if isinstance(cells, str):
+        if isinstance(cells, str):  # in place of cells, the reason why there are none
             yield Rejected(where, "", reason=cells, lang="")
         else:
             is_doubtful = line in doubtful_lines
@@ -226,7 +229,7 @@ def _read_table(path: Path, options: ColumnOptions, finder: MediaFinder) -> Tabl
     )
     if not table.header:
         found = "empty"
-        if table.rows:
+        if table.rows:  # no row can be read, so each has a fault in place of its cells
             line, fault = table.rows[0]
             found = f"no row can be read, line {line}: {fault}"
         raise DataError(path, found, "give a table with the names of the columns")
@@ -274,11 +277,12 @@ def _refuse_json_cells(row: _Row, columns: Mapping[str, str]) -> None:
 
 
 def _is_json(value: Any) -> bool:
-    """Whether a value is a list or an object of JSON, or a text that is one.
+    """Whether a value is a list or an object of JSON, or the text of one in a cell of CSV.
 
-    Label Studio writes segments as such texts into cells of CSV.
+    Label Studio writes segments as such texts: `[{"start": 0.25}]`. `[1, 2]` and `[]` are not taken
+    for JSON, because a transcript may have a number or nothing in brackets.
     """
-    if isinstance(value, str) and re.match(r'\s*[\[{]\s*["\[{]', value):
+    if isinstance(value, str) and _BEGIN_OF_JSON.match(value):
         with suppress(ValueError):  # a text in brackets that is no JSON
             value = json.loads(value)
     return isinstance(value, list | dict)
@@ -326,18 +330,19 @@ def read_seconds(text: str) -> float:
     A number without a colon may be negative. Raises ValueError for another text.
     """
     try:
-        return _add_clock(text)
+        return _parse_seconds(text)
     except (ValueError, OverflowError):
         raise ValueError(
             f"times: {text[:40]!r} is not a number of seconds, mm:ss or h:mm:ss"
         ) from None
 
 
-def _add_clock(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     """The seconds of a number, mm:ss or h:mm:ss.
 
-    Raises ValueError for another text, for a negative clock, and for a clock with 60 seconds or
-    more; OverflowError for a number that is too large.
+    A number may be negative, and the caller has to refuse it if it is the time of a clip. Raises
+    ValueError for another text, for a negative clock, and for a clock with 60 seconds or more;
+    OverflowError for minutes or hours that are too large for a float.
     """
     *hours_and_minutes, last = text.replace(",", ".").split(":")
     if len(hours_and_minutes) > 2:
@@ -360,8 +365,9 @@ def _add_clock(text: str) -> float:
 def _choose_columns(path: Path, table: Table, options: ColumnOptions) -> _ChosenColumns:
     """The columns that are used. Both these and the unused ones are logged.
 
-    A column of ids is not used if many clips share their id with another clip; this is logged too.
-    Raises as `_find_table_columns` does.
+    A column of ids is not used if many clips share their id with another clip. It is logged as one
+    that was found, and then as one that is not used, with the reason. It is then neither in `names`
+    nor in `unused`. Raises as `_find_table_columns` does.
     """
     names = _find_table_columns(path, table, options)
     in_ms = [content for content in TIMES if is_in_milliseconds(names.get(content, ""))]

@@ -67,8 +67,8 @@ def read_table_file(
     """The rows of a file; no rows and no columns if the file is empty.
 
     The first line is usually the names of the columns. It is a row if it names an audio file and
-    has fewer than two usual names of columns; one such name may be a word that is spoken. Then the
-    columns are named audio and text, and the others by their numbers from 1.
+    has fewer than two usual names of columns; one such name may be a word that is spoken. See
+    `_read_unnamed_columns` for this case.
 
     Args:
         encoding: None: UTF-8, or UTF-16 by its byte order mark.
@@ -77,8 +77,7 @@ def read_table_file(
         are_columns_chosen: whether the user named columns. Then a file with columns is a table,
             also if it looks like another form.
     Raises DataError if the file has another form, only one column, or two columns with the same
-        name, and if it has no names and not exactly one column can be the text. `decode_text` and
-        `join_recordings` raise for more reasons.
+        name. `_read_unnamed_columns`, `decode_text` and `join_recordings` raise it for more reasons.
     """
     text, encoding = decode_text(path, encoding, _READER)
     if _is_json(path, text):
@@ -87,22 +86,17 @@ def read_table_file(
     text = re.sub(r"\Asep=.(?=\r?\n)", "", text)  # a first line that tells Excel the delimiter
     if not text.strip():
         return Table("", [], [])
-    delimited = split_text(text)
+    delimited = split_text(text)  # None: there is no delimiter, so there is one column
     if delimited is None or not are_columns_chosen:
         _refuse_other_forms(path, text, delimited, is_audio)
-    first_cells = delimited.rows[0].cells if delimited else []
-    has_names = len({*filter(is_name, first_cells)}) >= 2
-    if not has_names:
-        # The first row may be divided by delimiters, or after a key.
-        divisions = [split_keys(text)] if delimited is None else [delimited, split_keys(text)]
-        for division in divisions:
-            audio = _find_audio_cell(division.rows[0].cells, is_name, is_audio)
-            if audio is not None:
-                return _name_columns(path, division, encoding, audio)
+    if not _has_names(delimited, is_name):
+        table = _read_unnamed_columns(path, text, delimited, encoding, is_name, is_audio)
+        if table is not None:
+            return table
     if delimited is None:
         found = f"found one column, {get_first_line(text)[:80]!r}"
         raise DataError(f"{path}:1", found, "separate columns by tabs, commas or semicolons")
-    header = [normalize_phones(name) for name in first_cells]  # one form of Unicode
+    header = [normalize_phones(name) for name in delimited.rows[0].cells]  # one form of Unicode
     _refuse_repeated_names(path, header)
     return Table(f"{delimited.form}, {encoding}", header, _name_cells(header, delimited.rows[1:]))
 
@@ -158,28 +152,29 @@ def _refuse_other_forms(
     """Raise DataError for a form that `prepare table` does not read.
 
     Some tables without names of columns look like such a form: like a list of audio files, STM, or
-    the segments of one recording. A text with a column of audio files and one that can be the
-    transcripts is not refused.
+    the segments of one recording. They are not refused if they have a column of audio files and
+    one that can be the transcripts.
 
-    A text with two columns, of which the second is the audio, is refused if the first column seems
-    to have the keys of the files. Then the error says what to write if they are transcripts after
-    all. A file .scp is always a list of audio files.
+    The exception are two columns, of which the first seems to have keys, and the second has the
+    files, as in a list of audio files. They are refused; the error also says what to write if the
+    keys are transcripts after all. A file .scp is always a list of audio files.
     """
     form = find_form(path, text)
     if form is None or _READER in form.readers:
         return
-    to_do = form.remedy
-    audio = _find_audio_file(delimited, is_audio) if delimited else None
-    if delimited is not None and audio is not None and path.suffix != ".scp":
-        columns = _list_columns(delimited.rows)
-        text_columns = _find_text_columns(columns, audio)
-        is_only_first_text = len(columns) == 2 and text_columns == [0]
-        may_be_keys = is_only_first_text and _are_keys(columns[0], columns[audio])
-        if may_be_keys:
-            to_do += "; if column 1 is the text, write a first line with the names text and path"
-        elif text_columns:
-            return
-    raise DataError(path, form.name, to_do)
+    if delimited is None or path.suffix == ".scp":
+        raise DataError(path, form.name, form.remedy)
+    audio = _find_audio_file(delimited, is_audio)
+    if audio is None:
+        raise DataError(path, form.name, form.remedy)
+    columns = _list_columns(delimited.rows)
+    text_columns = _find_text_columns(columns, audio)
+    if not text_columns:
+        raise DataError(path, form.name, form.remedy)
+    is_only_first_text = len(columns) == 2 and text_columns == [0]
+    if is_only_first_text and _are_keys(columns[0], columns[audio]):
+        hint = "if column 1 is the text, write a first line with the names text and path"
+        raise DataError(path, form.name, f"{form.remedy}; {hint}")
 
 
 def _find_audio_file(delimited: DelimitedText, is_audio: Callable[[str], bool]) -> int | None:
@@ -217,6 +212,14 @@ def _are_keys(cells: Sequence[str], files: Sequence[str]) -> bool:
 # ---- with names of the columns
 
 
+def _has_names(delimited: DelimitedText | None, is_name: Callable[[str], bool]) -> bool:
+    """Whether the first row has at least two different usual names of columns."""
+    if delimited is None:
+        return False
+    usual_names = {cell for cell in delimited.rows[0].cells if is_name(cell)}
+    return len(usual_names) >= 2
+
+
 def _refuse_repeated_names(path: Path, header: Sequence[str]) -> None:
     """Raise DataError if two columns have the same name. Columns without a name are not used."""
     repeated = [name for name, count in Counter(header).items() if name and count > 1]
@@ -244,6 +247,29 @@ def _name_cells(header: Sequence[str], rows: Sequence[NumberedRow]) -> list[Tabl
 
 
 # ---- without names of the columns
+
+
+def _read_unnamed_columns(
+    path: Path,
+    text: str,
+    delimited: DelimitedText | None,
+    encoding: str,
+    is_name: Callable[[str], bool],
+    is_audio: Callable[[str], bool],
+) -> Table | None:
+    """The table of a file whose first line is a row; None: the line names no audio file.
+
+    The line is divided by delimiters (`delimited`), or else after a key, as in `rec1.wav mo lu`.
+    Raises as `_name_columns` does.
+    """
+    divisions = [split_keys(text)]
+    if delimited is not None:
+        divisions.insert(0, delimited)
+    for division in divisions:
+        audio = _find_audio_cell(division.rows[0].cells, is_name, is_audio)
+        if audio is not None:
+            return _name_columns(path, division, encoding, audio)
+    return None
 
 
 def _find_audio_cell(

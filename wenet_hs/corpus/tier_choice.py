@@ -42,18 +42,19 @@ class TierSelection:
         return bool(self.names or self.types)
 
     def is_wanted(self, tier: Tier) -> bool:
-        """Whether a tier has intervals (not points of time) and fits the patterns.
+        """Whether a tier has intervals (not points of time) and fits a pattern of each kind.
 
-        A tier that depends on another one is wanted only if the user named tiers or types.
+        Where the user gave no pattern, every name, type or participant fits. A tier that depends on
+        another one is wanted only if the user named tiers or types.
         """
         if not tier.is_interval:
             return False
         if tier.parent and not self.is_by_name:
             return False
         return (
-            _fits_any(tier.name, self.names)
-            and _fits_any(tier.kind, self.types)
-            and _fits_any(tier.participant, self.participants)
+            _fits(tier.name, self.names)
+            and _fits(tier.kind, self.types)
+            and _fits(tier.participant, self.participants)
         )
 
     def find_wanted(self, file: AnnotationFile) -> dict[str, Tier]:
@@ -87,7 +88,7 @@ class TierSelection:
         return unknown
 
 
-def _fits_any(value: str, patterns: Sequence[str]) -> bool:
+def _fits(value: str, patterns: Sequence[str]) -> bool:
     """Whether a value fits one of the patterns, or there are no patterns."""
     return not patterns or any(fits_pattern(value, pattern) for pattern in patterns)
 

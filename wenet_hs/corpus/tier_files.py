@@ -94,7 +94,9 @@ def prepare_tier_files(
     logger.info("tiers used: %s", describe_tiers(used))
     logger.info("tiers not used: %s", describe_tiers(unused))
     are_words_or_phones = options.unit == "phone" or options.join_intervals is not None
-    if not are_words_or_phones:  # words and phones recur too, and would be taken for codes
+    # Codes are a few texts that recur, such as `laugh` or `1`. Words and phones recur too, and would
+    # be taken for codes.
+    if not are_words_or_phones:
         report_codes(files, used)
     if options.speaker_from in ("participant", "none"):  # only participants can be the speakers
         _report_unnamed_participants(used)
@@ -307,8 +309,10 @@ def _match_audio(file: AnnotationFile, audio: Path | str, finder: MediaFinder) -
     1. That reason.
     2. The file also links to this recording with another offset.
     3. It is doubtful which recording is meant.
-    4. The TextGrid begins after 0, and the audio is neither the recording up to the end of the
-       TextGrid nor the part that the TextGrid covers, by its length.
+    4. The TextGrid begins after 0, and the length of the audio fits neither of the two cases that
+       `find_shift` accepts: the audio ends where the TextGrid ends, or it is as long as the
+       TextGrid, because both are the same part of a recording.
+    Without a fault, `shift_s` is 0, or in the last case minus the begin of the TextGrid.
     """
     if isinstance(audio, str):
         return _MatchedAudio(None, fault=audio, advice=_NAME_FOLDER)
@@ -320,7 +324,7 @@ def _match_audio(file: AnnotationFile, audio: Path | str, finder: MediaFinder) -
         return _MatchedAudio(audio)
     with suppress(AudioError):  # audio that cannot be read is stated by the check of the clips
         shift = find_shift(begin, end, read_duration(audio))
-        if isinstance(shift, str):
+        if isinstance(shift, str):  # why the length does not fit
             return _MatchedAudio(None, fault=shift)
         return _MatchedAudio(audio, shift_s=shift)
     return _MatchedAudio(audio)

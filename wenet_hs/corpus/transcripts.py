@@ -80,15 +80,18 @@ class TranscriptReader:
     def read(self, text: str, lang: str, *, is_part: bool) -> UsableText | UnusableText:
         """The text to train with, or why the transcript cannot be used.
 
-        It cannot be used if it is a pause, marked as not to be used, or empty; if its letters were
-        lost in another encoding; or if normalisation leaves nothing of it. The last two are faults.
-        Pauses, marks and removed characters are counted in `left_out`.
+        These transcripts cannot be used; the first case that holds counts:
+        1. The label of a pause. No fault, counted in `left_out.pauses`.
+        2. A label of what is not to be used. No fault, counted in `left_out.ignored`.
+        3. Empty, perhaps without the pauses and marks in it. No fault, not counted as a whole.
+        4. Only signs that stand for lost letters. A fault; its characters are counted.
+        5. Only signs, if the audio is a part of a recording (`is_part`): annotators write them for
+           what is no speech, such as laughter. No fault, counted in `left_out.signs`.
+        6. Only signs otherwise. A fault; its characters are counted.
+        Pauses and marks inside any transcript from 3 on, and in a usable one the characters that
+        normalisation removes, are counted too.
 
-        Args:
-            lang: code of its language, which decides how the text is normalised.
-            is_part: whether the audio is a part of a recording. Then a transcript of signs only is
-                no fault: annotators write them for what is no speech, such as laughter. It is
-                counted as a whole, and otherwise by its characters.
+        `lang`: code of its language, which decides how the text is normalised.
         """
         label = text.strip()
         if self.pause_labels.is_pause(text):
@@ -122,7 +125,7 @@ class TranscriptReader:
         """
         if self.has_phones or not self.should_normalize:
             return text
-        text = read_korean_marks(text, lang, self.left_out.korean)
+        text = read_korean_marks(text, lang, self.left_out.korean)  # it also counts the marks
         text, pauses = remove_pauses(text)
         self.left_out.inside.update(pauses)
         return text

@@ -150,8 +150,10 @@ def _read_language(
 ) -> Iterator[Utterance | Rejected]:
     """The utterances of one `text.txt`, and the lines that cannot be used; empty lines are skipped.
 
-    A line is rejected if it is no UTF-8, has a key that was used before, no phones, or no audio.
-    `used_keys`: the keys of the utterances of other languages.
+    A line is rejected if it is no UTF-8, has a key that was used before, no phones, or no audio. It
+    is named by its place if it has no key of its own, otherwise by its key.
+    `used_keys`: the keys of the utterances of other languages. One of them may be repeated here,
+    because `x` of the language `a-b` and `b-x` of the language `a` have the key `a-b-x`.
     """
     lines = read_bytes(folder / "text.txt").removeprefix(b"\xef\xbb\xbf").split(b"\n")
     keys = set(used_keys)
@@ -167,6 +169,7 @@ def _read_language(
         name, _, phones = line.partition(" ")
         if not name:
             continue
+        # Some names begin with their language already.
         key = name if name.startswith(f"{lang}-") else f"{lang}-{name}"
         txt = normalize_phones(phones)
         candidates = [folder / "audio" / f"{name}{suffix}" for suffix in _AUDIO_SUFFIXES]

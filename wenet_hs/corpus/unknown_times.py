@@ -87,6 +87,14 @@ class _Pattern:
     as first line: if it is the first of several lines.
     """
 
+    @property
+    def is_only_at_beginning(self) -> bool:
+        """Whether it is tried only at the beginning of a line, and not in its columns.
+
+        The column of a text may be a time of day, and this pattern would take it for a time.
+        """
+        return self.suffices == "beside text"
+
 
 _SUFFICIENT = (
     rf"\W*[\[({{<]\s*(?P<time>{_EXACT})(?!\w)",  # [00:01.20] mo
@@ -180,6 +188,11 @@ class TimedLine:
         return self.pattern.suffices != "never"
 
     @property
+    def has_begin_and_end(self) -> bool:
+        """Whether the line has two whole numbers, which then are its begin and end."""
+        return self.end is not None
+
+    @property
     def seconds(self) -> float:
         """The first time of the line. Whole numbers may have another unit."""
         return _to_seconds(self.time)
@@ -212,26 +225,29 @@ def find_unknown_times(
 def _has_columns_of_times(lines: Sequence[str]) -> bool:
     """Whether the first line names a column of times and another one, with times in all rows below.
 
-    Example: `start end text`, below it `0.25 3.5 mo`. Names between spaces count only if each word
-    is the name of a column.
+    Example: `start end text`, below it `0.25 3.5 mo`. Only the first of several columns of times
+    must have a time in each row. Names between spaces count only if each word is the name of a
+    column.
     """
     if len(lines) < 2:
         return False
     # None: spaces are the delimiter.
     delimiter = next((sign for sign in "\t;," if sign in lines[0]), None)
     names = lines[0].split(delimiter)
-    if delimiter is None and not all(map(find_segment_column, names)):
+    contents = [find_segment_column(name) for name in names]  # None: no usual name of a column
+    num_named = sum(content is not None for content in contents)
+    if num_named < 2:
         return False
-    contents = [find_segment_column(name) for name in names]
-    if sum(content is not None for content in contents) < 2:
+    if delimiter is None and num_named < len(names):
         return False
     columns_of_times = [
         column for column, content in enumerate(contents) if content in ("start", "end")
     ]
     if not columns_of_times:
         return False
+    first_column_of_times = columns_of_times[0]
     rows = [line.split(delimiter) for line in lines[1:]]
-    return all(_has_time_in_column(row, columns_of_times[0]) for row in rows)
+    return all(_has_time_in_column(row, first_column_of_times) for row in rows)
 
 
 def _has_time_in_column(row: Sequence[str], column: int) -> bool:
@@ -242,7 +258,12 @@ def _has_time_in_column(row: Sequence[str], column: int) -> bool:
 
 
 def _find_timed_lines(lines: Sequence[TextLine]) -> Iterator[TimedLine]:
-    """The lines with a time by one of the patterns, in order. The audio is not considered."""
+    """The lines with a time by one of the patterns, in order. The audio is not considered.
+
+    Some patterns are only tried where they can show that the transcript has times: in the first
+    line, or beside other lines (`_may_apply`). Elsewhere what they match may be said so, such as
+    the answer `0:02`.
+    """
     for index, line in enumerate(lines):
         if _HAS_TIME.search(line.text) is None:
             continue
@@ -262,18 +283,22 @@ def _may_apply(pattern: _Pattern, index: int, num_lines: int) -> bool:
 
 
 def _find_time(line: TextLine, patterns: Sequence[_Pattern]) -> TimedLine | None:
-    """The line with its time, by the first pattern that matches; None: it has no time."""
+    """The line with its time, by the first pattern that matches; None: it has no time.
+
+    A pattern is tried at the beginning of the line and of its other parts (`_list_parts`). If it
+    has two whole numbers, they must be able to be begin and end.
+    """
     parts = _list_parts(line.text)
     beginning = parts[:1]
     for pattern in patterns:
-        # A column of a text may be a time of day, so these patterns are not tried in columns.
-        searched_parts = beginning if pattern.suffices == "beside text" else parts
+        searched_parts = beginning if pattern.is_only_at_beginning else parts
         matches = map(pattern.regex.match, searched_parts)
         match = next(filter(None, matches), None)  # the first one
         if match is None:
             continue
         end_text = match.groupdict().get("end")
         end = int(end_text) if end_text else None
+        # A pattern with an end has a whole number as its time.
         if end is None or _are_begin_and_end(int(match["time"]), end):
             return TimedLine(line, match["time"], end, pattern)
     return None
@@ -341,9 +366,10 @@ def _is_after(line: TimedLine, previous: TimedLine) -> bool:
 def _are_list_numbers(timed: Sequence[TimedLine]) -> bool:
     """Whether the numbers are those of a list, such as 1.1 and 1.2, or of verses: 3:10 and 3:11.
 
-    They are if most follow the number above, and no line has a certain time or two whole numbers.
+    They are if most follow the number above, and no line has a time that cannot be such a number:
+    one that no text has (`is_certain`), or two whole numbers.
     """
-    if any(line.pattern.is_certain or line.end is not None for line in timed):
+    if any(line.pattern.is_certain or line.has_begin_and_end for line in timed):
         return False
     num_steps = sum(_is_next_number(line.time, above.time) for above, line in pairwise(timed))
     return num_steps >= _MIN_SHARE_OF_STEPS * (len(timed) - 1)
@@ -369,14 +395,17 @@ def _is_next_number(number: str, previous: str) -> bool:
 def _to_seconds(time: str) -> float:
     """The seconds of a time as one of the patterns found it.
 
-    It is a number of seconds, mm:ss, h:mm:ss, h:mm:ss:ff (frames are left out), a clock with units
-    such as 1m02s, or hh.mm.ss.
+    It is a number of seconds, mm:ss, h:mm:ss, h:mm:ss:ff (frames are left out), hh.mm.ss, or a
+    clock with units, which always has minutes and seconds: 1m02s or 0h1m2s. Parts of a second may
+    stand after `.`, `,` or `;`.
     """
     if re.fullmatch(_DOTTED, time):
         time = time.replace(".", ":")
     if re.fullmatch(_SPELLED, time):
         time = ":".join(re.findall(r"\d+(?:[.,]\d+)?", time))  # its numbers as a clock
-    *hours_and_minutes, seconds = re.sub("[,;]", ".", time).split(":")[:3]
+    with_points = re.sub("[,;]", ".", time)
+    without_frames = with_points.split(":")[:3]
+    *hours_and_minutes, seconds = without_frames
     minutes = 0
     for value in hours_and_minutes:
         minutes = 60 * minutes + int(value)

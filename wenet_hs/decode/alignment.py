@@ -146,7 +146,7 @@ def _align_batch(
             features_TF = utterance_features(utterance, experiment.frontend, incomplete)
             _check_frames(experiment, utterance, ids, len(features_TF))
         except DataError as error:
-            results[utterance.key] = _reason(error, utterance)
+            results[utterance.key] = _reason_without_key(error, utterance)
             continue
         transcripts.append(_EncodedTranscript(utterance, duration_s, ids))
         features.append(features_TF)
@@ -183,7 +183,7 @@ def _align_long(
         windows = encode_windows(experiment, utterance, duration_s, incomplete)
         alignment = align_windows(experiment.model.ctc, windows, ids)
     except DataError as error:
-        return _reason(error, utterance)
+        return _reason_without_key(error, utterance)
     return _aligned_utterance(
         experiment,
         _EncodedTranscript(utterance, duration_s, ids),
@@ -192,7 +192,7 @@ def _align_long(
     )
 
 
-def _reason(error: DataError, utterance: Utterance) -> str:
+def _reason_without_key(error: DataError, utterance: Utterance) -> str:
     """The text of an error without the key of its utterance, which the caller adds."""
     return str(error).removeprefix(f"utterance {utterance.key}: ")
 
@@ -241,7 +241,7 @@ def encode_windows(
     encoder is less than these 60 s. Frames differ from those of the whole utterance only because
     attention does not reach further.
 
-    `incomplete`: see `read_utterance`.
+    `incomplete`: gets the key of the utterance for each part that lacks a little of its audio.
     """
     model = experiment.model
     encoder = model.encoder
@@ -251,8 +251,9 @@ def encode_windows(
     num_frames = encoder.output_length(frontend.length(round(duration_s * frontend.rate)))
     scale = min(1.0, encoder.longest_s / (_CORE_S + 2 * _CONTEXT_S))
     num_context = round(scale * _CONTEXT_S / step_s)
-    max_core = encoder.longest_s / step_s - 2 * num_context
-    num_core = int(min(round(scale * _CORE_S / step_s), max_core))
+    wanted_core = round(scale * _CORE_S / step_s)
+    longest_core = encoder.longest_s / step_s - 2 * num_context  # inf if there is no longest_s
+    num_core = int(min(wanted_core, longest_core))
     for core_begin in range(0, num_frames, num_core):
         core_end = min(core_begin + num_core, num_frames)
         begin = max(0, core_begin - num_context)

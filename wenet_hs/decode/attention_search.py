@@ -172,6 +172,7 @@ class BeamSearch(ABC):
                 self._rows_M = rows_M
         last_P = self.units[:, :, -1].reshape(-1)
         last_M = last_P if self._rows_M is None else last_P[self._rows_M]
+        # Each new node is visible to its own hypothesis only.
         new_nodes_BNN = self._itself_NN.expand(len(self.units), -1, -1)
         self._visible_BNS = torch.cat([self._visible_BNS, new_nodes_BNN], dim=2)
         depths_M = torch.full_like(last_M, self.num_units)
@@ -260,15 +261,17 @@ class BeamSearch(ABC):
     def read_flags(self, flags_B: Tensor) -> Tensor:
         """A tensor (B,) bool of the device, copied to the CPU.
 
-        It waits for the device. If the decoder's cache has become large, the number of nodes in use
-        is read with it, and the others are removed: one wait for both.
+        It waits for the device. If the decoder's cache has become large, nodes that are not in use
+        are removed from it. The number of those to keep is read in the same tensor as the flags,
+        so that there is one wait for both.
         """
         if self._cache.num_nodes < self._compact_at:
             return flags_B.cpu()
         is_used_BS = (self._visible_BNS & self.live[..., None]).any(dim=1)
-        most_used = is_used_BS.sum(dim=1).amax()
-        num_kept, *flags = torch.cat([most_used[None], flags_B]).tolist()
-        self._compact(is_used_BS, max(1, num_kept))
+        most_used = is_used_BS.sum(dim=1).amax()  # of all utterances: they keep equally many
+        num_used, *flags = torch.cat([most_used[None], flags_B]).tolist()
+        num_kept = max(1, num_used)  # 0 if no hypothesis continues; the cache keeps a node
+        self._compact(is_used_BS, num_kept)
         return torch.tensor(flags, dtype=torch.bool)
 
     def _compact(self, is_used_BS: Tensor, num_kept: int) -> None:
@@ -325,7 +328,8 @@ class AttentionSearch(BeamSearch):
         """Extend the hypotheses that continue by one unit or <eos>, and keep the N best.
 
         Hypotheses that have ended compete with them. Returns (B,) bool on the CPU: the utterances
-        at their limit, and, if values are read in this step, those that `_is_complete`.
+        at their limit, and, if values are read in this step, those that are complete
+        (`_is_complete`).
         """
         values_BNK, ids_BNK = self._candidates()
         totals_BC = (self._scores_BN[..., None] + values_BNK).flatten(1)
@@ -346,8 +350,8 @@ class AttentionSearch(BeamSearch):
     def _candidates(self) -> tuple[Tensor, Tensor]:
         """Scores and ids (B, N, K) of the best next units of each hypothesis.
 
-        A hypothesis that has ended has one candidate, <eos> with score 0. The scores of all other
-        candidates of it, and of <eos> in a hypothesis that is too short to end, are -inf.
+        A hypothesis that has ended has one candidate, <eos> with score 0; the scores of its other
+        candidates are -inf. In a hypothesis that is too short to end, the score of <eos> is -inf.
         """
         hidden_MD = self.hidden()
         num_candidates = self._options.beam_size
@@ -367,7 +371,7 @@ class AttentionSearch(BeamSearch):
             values_BNK = values_BNK.masked_fill(is_forbidden_BNK, -math.inf)
         has_ended_BN1 = self._has_ended_BN[..., None]
         repeated_eos_K = torch.full_like(values_BNK[0, 0], -math.inf)
-        repeated_eos_K[0] = 0.0
+        repeated_eos_K[0] = 0.0  # the first candidate, so that the score stays as it is
         values_BNK = torch.where(has_ended_BN1, repeated_eos_K, values_BNK)
         return values_BNK, ids_BNK.masked_fill(has_ended_BN1, self._eos)
 

@@ -40,11 +40,12 @@ def read_nbest_lists(folders: Sequence[Path]) -> list[dict[str, NBestList]]:
     """The n-best lists of each folder by key, in the order of the first folder.
 
     Raises: DataError if a `hyps.jsonl` is missing or damaged, if the folders have different
-        utterances, or if a model has other units than the first: then no hypothesis of the one is a
-        hypothesis of the other.
+        utterances, or if a model seems to have other units than the first one, because they have
+        no hypothesis in common.
     """
     systems = [_read_folder(folder / HYPOTHESES_FILE) for folder in folders]
-    first_folder, first = folders[0], systems[0]
+    first_folder = folders[0]
+    first = systems[0]
     for folder, system in zip(folders[1:], systems[1:], strict=True):
         _check_utterances(folder, system, first_folder, first)
         _check_utterances(first_folder, first, folder, system)
@@ -78,14 +79,20 @@ def _check_units(
     """
     has_text = False
     for key in first:
-        units_of_first = {hypothesis.units for hypothesis in first[key].nbest}
-        units = {hypothesis.units for hypothesis in system[key].nbest}
-        if (units_of_first & units) - {()}:
+        texts_of_first = _nonempty_texts(first[key])
+        texts = _nonempty_texts(system[key])
+        if texts_of_first & texts:
             return
-        has_text |= bool((units_of_first | units) - {()})
+        if texts_of_first or texts:
+            has_text = True
     if has_text:
         found = f"no hypothesis has the same units as one of {first_folder}"
         raise DataError(folder, found, "combine models of one unit table")
+
+
+def _nonempty_texts(nbest_list: NBestList) -> set[tuple[str, ...]]:
+    """The units of each hypothesis that has units."""
+    return {hypothesis.units for hypothesis in nbest_list.nbest if hypothesis.units}
 
 
 def _read_folder(path: Path) -> dict[str, NBestList]:

@@ -107,9 +107,10 @@ def advance_prefixes(
 
     Args:
         values_TK, ids_TK: log-probabilities and units of each frame, best first; contiguous.
-        slots_V: work space, at least one more than the highest unit; all _MISSING before and after.
-        trie_M5: with room for `beam_size` more nodes per frame.
-        trie_M5, nodes_2N, sums_2N3, sizes_3: the fields of the PrefixState.
+        slots_V: work space with an entry for blank and for each unit up to the highest one of
+            `ids_TK`; all _MISSING before and after.
+        trie_M5, nodes_2N, sums_2N3, sizes_3: the fields of the PrefixState; the trie has room for
+            `beam_size` more nodes per frame.
     """
     beam_size = nodes_2N.shape[1]
     num_best = ids_TK.shape[1]
@@ -118,8 +119,9 @@ def advance_prefixes(
     is_merged_NK = np.empty((beam_size, num_best), np.bool_)
     size, num_nodes, current = sizes_3
     for t in range(len(ids_TK)):
+        other = 1 - current  # of the two beams
         beam = (nodes_2N[current], sums_2N3[current])
-        next_beam = (nodes_2N[1 - current], sums_2N3[1 - current])
+        next_beam = (nodes_2N[other], sums_2N3[other])
         blank_log_prob = _IMPOSSIBLE
         for slot in range(num_best):
             if ids_TK[t, slot] == blank:
@@ -127,8 +129,10 @@ def advance_prefixes(
             else:
                 slots_V[ids_TK[t, slot]] = slot
         frame = (values_TK[t], ids_TK[t], slots_V, blank_log_prob)
+        # `count` candidates for the next beam: the prefixes as they are, then one unit longer.
         count = _score_unchanged(frame, beam, size, trie_M5, candidates, repeated_N, is_merged_NK)
         count = _score_extended(frame, beam, size, trie_M5, candidates, count, is_merged_NK)
+        # The nodes of this beam leave it; `_select` marks those of the next one.
         for index in range(size):
             trie_M5[nodes_2N[current, index], _INDEX] = _MISSING
         num_nodes = _select(
@@ -141,8 +145,8 @@ def advance_prefixes(
             trie_M5,
             num_nodes,
         )
-        size = count
-        current = 1 - current
+        size = count  # every candidate is a prefix of the next beam
+        current = other
         for slot in range(num_best):
             slots_V[ids_TK[t, slot]] = _MISSING
     sizes_3[_BEAM_SIZE] = size
@@ -306,7 +310,7 @@ def _insert(candidates: Any, count: Any, score: Any, source: Any, unit: Any) -> 
         unit: the unit that extends this prefix, or _NO_UNIT.
     """
     scores_N, ranks_N = candidates
-    if not score > _IMPOSSIBLE:
+    if not score > _IMPOSSIBLE:  # also NaN
         return count
     rank = _rank(source, unit)
     index = count
@@ -428,7 +432,7 @@ def best_alignment(log_probs_TC: Any, classes_L: Any, block: Any) -> Any:
 
     # A path ends in the last blank or, if there is a label, in the last label.
     state = num_states - 1
-    if state > 0 and not scores_S[state] >= scores_S[state - 1]:
+    if state > 0 and not scores_S[state] >= scores_S[state - 1]:  # ties: the blank
         state -= 1
     total = scores_S[state]
     if not total > _IMPOSSIBLE:  # -inf or NaN
@@ -480,7 +484,8 @@ def _update_scores(
     num_frames = len(log_probs_TC)
     num_states = 2 * len(classes_L) + 1
     for t in range(begin_frame, end_frame):
-        # Only states that a path can have reached by now, and from which it can reach the end.
+        # Only states from which a path can still reach one of the last two states, and which it can
+        # have reached: states 0 and 1 in frame 0. It moves at most two states per frame.
         first = max(begin_state, num_states - 2 * (num_frames - t))
         end = min(end_state, 2 * t + 2)
         # In place, so from the last state down: a state reads the scores of states before it.
@@ -496,6 +501,7 @@ def _update_scores(
             if can_skip and scores_S[state - 2] > score:
                 score = scores_S[state - 2]
                 step = 2
-            scores_S[state] = score + log_probs_TC[t, classes_L[label] if is_label else 0]
+            class_of_state = classes_L[label] if is_label else 0  # 0: blank
+            scores_S[state] = score + log_probs_TC[t, class_of_state]
             if keeps_steps:
                 steps_KW[t - begin_frame, state - begin_state] = step

@@ -43,9 +43,8 @@ def greedy_search(
         values, ids: (B, T, K) log-probabilities and units of `Ctc.topk`; only the first of each
             frame is read.
         lengths: (B,) in T. Frames after an utterance's length are not read.
-    Returns: per utterance a list of one hypothesis. Its score is that of the best alignment, not
-    the
-        sum over all alignments of its units.
+    Returns: per utterance a list of one hypothesis. Its score is that of the best alignment, and
+        not the sum over all alignments of its units.
     """
     best_BT = values[..., 0]
     ids_BT = ids[..., 0]
@@ -97,9 +96,14 @@ class PrefixSearch:
         self._kernels = ctc_kernels
         self._blank = blank
         self._beam_size = beam_size
-        self._state = ctc_kernels.PrefixState(*ctc_kernels.start_prefixes(blank, beam_size, 1))
+        # At first the trie has room for the empty prefix only. `advance` makes room for more.
+        fields = ctc_kernels.start_prefixes(blank, beam_size, 1)
+        self._state = ctc_kernels.PrefixState(*fields)
         self._slots_V = np.full(blank + 1, -1, np.int32)
-        """Work space of the kernel, all -1 between two calls; it grows with the highest unit."""
+        """Work space of the kernel, one entry per unit, all -1 (missing) between two calls.
+
+        At first it reaches to the blank. `advance` extends it to the highest unit.
+        """
 
     def advance(self, values_TK: NDArray[np.float64], ids_TK: NDArray[np.int64]) -> None:
         """Extend the beam by T frames: log-probabilities and units, contiguous, best first."""
@@ -110,7 +114,10 @@ class PrefixSearch:
         self._kernels.advance_prefixes(values_TK, ids_TK, self._blank, self._slots_V, *self._state)
 
     def _reserve_nodes(self, num_new: int) -> None:
-        """Make room for more nodes in the trie, which becomes at least twice as long."""
+        """Make room for more nodes in the trie.
+
+        If it must grow, it becomes at least twice as long, so that it is rarely copied.
+        """
         trie_M5 = self._state.trie_M5
         num_used = int(self._state.sizes_3[self._kernels.NUM_NODES])
         num_needed = num_used + num_new
@@ -158,7 +165,8 @@ def prefix_beam_search_with_lm(
     values_BTK, ids_BTK, lengths_B = values.tolist(), ids.tolist(), lengths.tolist()
     nbests = [list[Hypothesis]() for _ in searches]
     nbests_by_ctc = [list[Hypothesis]() for _ in searches]
-    for t in range(1 + max(lengths_B, default=-1)):
+    longest = max(lengths_B, default=-1)  # -1: no utterance, so no step
+    for t in range(longest + 1):  # one step after the last frame, for the ends
         queries = []
         for row, length in enumerate(lengths_B):
             if t < length:
@@ -166,7 +174,10 @@ def prefix_beam_search_with_lm(
                 queries.append(_FusionQuery(row, searches[row].beam, units))
             elif t == length:
                 queries.append(_FusionQuery(row, searches[row].beam, [eos]))
-        scores = [query.zeros() for query in queries] if scorer is None else scorer.score(queries)
+        if scorer is None:
+            scores = [query.zeros() for query in queries]
+        else:
+            scores = scorer.score(queries)
         for query, scores_of_beam in zip(queries, scores, strict=True):
             row = query.row
             if t < lengths_B[row]:
@@ -213,21 +224,33 @@ class _FusionScorer:
         A prefix must be in the beam of the last query of its utterance, or one unit longer than
         such a prefix. States of all other prefixes are dropped.
         """
-        self._move_states([(query.row, prefix) for query in queries for prefix in query.beam])
-        max_units = max(1, *(len(query.units) for query in queries))
-        padded_ids = []
+        prefixes = []
+        for query in queries:
+            prefixes += [(query.row, prefix) for prefix in query.beam]
+        self._move_states(prefixes)
+        longest = max(len(query.units) for query in queries)
+        max_units = max(1, longest)  # the model scores at least one unit, if only padding
+        padded_ids = []  # per prefix
         for query in queries:
             padding = [0] * (max_units - len(query.units))
-            padded_ids += [[*query.units, *padding]] * len(query.beam)
-        scores_of_prefixes = iter(
-            self._lm.score(self._states, self._to_tensor(padded_ids)).tolist()
-        )
-        return [
-            [next(scores_of_prefixes)[: len(query.units)] for _ in query.beam] for query in queries
-        ]
+            ids = [*query.units, *padding]
+            padded_ids += [ids] * len(query.beam)
+        padded_scores = self._lm.score(self._states, self._to_tensor(padded_ids)).tolist()
+        scores = []
+        begin = 0  # of the query's prefixes among all
+        for query in queries:
+            end = begin + len(query.beam)
+            num_units = len(query.units)
+            scores.append([scores_V[:num_units] for scores_V in padded_scores[begin:end]])
+            begin = end
+        return scores
 
     def _move_states(self, prefixes: list[tuple[int, _Prefix]]) -> None:
-        """Replace the states by those of these prefixes, in their order."""
+        """Replace the states by those of these prefixes, in their order.
+
+        The state of a new prefix is computed from that of the prefix without its last unit. States
+        of prefixes that are not in the list are dropped.
+        """
         new_prefixes = [prefix for prefix in prefixes if prefix not in self._indices]
         if new_prefixes:
             parents = [self._indices[row, ids[:-1]] for row, ids in new_prefixes]
@@ -296,7 +319,10 @@ class _FusedPrefixSearch:
     def _add_fusion(self, units: Sequence[int], lm_scores: list[list[float]]) -> None:
         """Compute `_fusion` of each prefix of the beam that is extended by one of the units.
 
-        Prefixes of the beam keep their values. Those of all other prefixes are dropped.
+        It grows by the weighted score of the unit and by the length bonus. Prefixes of the beam
+        keep their values. Those of all other prefixes are dropped.
+
+        `lm_scores`: per prefix of the beam, the score of each unit.
         """
         fusion = {}
         for prefix, scores in zip(self._beam, lm_scores, strict=True):
@@ -411,8 +437,9 @@ def viterbi_align(
             alignments.append(None)
             continue
         num_frames_L = spans_L2[:, 1] - spans_L2[:, 0]
+        means_L = sums_L / num_frames_L
         spans = tuple((start, end) for start, end in spans_L2.tolist())
-        alignments.append(Alignment(spans, tuple((sums_L / num_frames_L).tolist()), score))
+        alignments.append(Alignment(spans, log_probs=tuple(means_L.tolist()), score=score))
     return alignments
 
 
@@ -440,7 +467,7 @@ def align_units(
     for row, ids in zip(rows, labels, strict=True):
         begins.append(len(joined[row]))
         joined[row] += ids
-    alphabet = _alphabet(joined, ctc.blank)
+    alphabet = _make_alphabet(joined, ctc.blank)
     log_probs_BTC = ctc.head.label_log_probs(memory, alphabet.unit_ids.to(memory.device))
     joined_classes = alphabet.target_classes.tolist()
     classes = []
@@ -455,7 +482,7 @@ def align_windows(ctc: Ctc, windows: Iterable[Tensor], ids: Sequence[int]) -> Al
     As `align_units`, for encoder output in consecutive parts (1, T, D). Of each part only the
     log-probabilities of these units are kept, on the CPU.
     """
-    alphabet = _alphabet([ids], ctc.blank)
+    alphabet = _make_alphabet([ids], ctc.blank)
     parts = []
     for memory_1TD in windows:
         unit_ids_1C = alphabet.unit_ids.to(memory_1TD.device)
@@ -466,8 +493,8 @@ def align_windows(ctc: Ctc, windows: Iterable[Tensor], ids: Sequence[int]) -> Al
     return alignment
 
 
-def _alphabet(labels: Sequence[Sequence[int]], blank: int) -> Alphabet:
-    """The classes of each sequence of unit ids."""
+def _make_alphabet(labels: Sequence[Sequence[int]], blank: int) -> Alphabet:
+    """Per sequence of unit ids its distinct units as classes, and the sequence in these classes."""
     targets = [torch.tensor(ids, dtype=torch.int64) for ids in labels]
     targets_BL = pad_sequence(targets, batch_first=True)
     lengths_B = torch.tensor([len(ids) for ids in labels])

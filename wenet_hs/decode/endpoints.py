@@ -92,10 +92,12 @@ class EndpointDetector:
     def _count_kept(self, num_silent: int) -> int:
         """How many frames at the end of a silence begin the next segment.
 
-        They are half of it, of a long one half of the silence that ends a segment. There is at
-        least one, because the encoder goes on from it.
+        They are half of it, rounded up. Of a silence that is longer than `silence_s`, they are half
+        of `silence_s`. There is at least one (unless there is no silence), because the encoder goes
+        on from it.
         """
-        num_divided = int(min(num_silent, max(self._min_silence, 1)))
+        longest_divided = max(self._min_silence, 1)
+        num_divided = int(min(num_silent, longest_divided))
         return (num_divided + 1) // 2
 
     def _find_pause(self, units: Sequence[int]) -> int:

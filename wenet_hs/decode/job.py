@@ -90,7 +90,7 @@ def recognize(
         folder: where each decoded batch is saved. A run that finds results of an earlier run with
             the same settings there continues it, and tries again what could not be read. The caller
             removes the folder.
-        settings: what must be equal for that besides the job: the list, its audio, the model.
+        settings: all that the results depend on: the job, the list, its audio, the model.
         world: the ranks that share the work; their number changes no bit.
         on_progress: called with the number of utterances (or segments) of this rank that were
             decoded since the last call, and with their total number.
@@ -181,11 +181,13 @@ def _make_plan(
     for pieces_of_rank, failed_of_rank in world.all_gather((pieces, failed)):
         pieces_of_all += pieces_of_rank
         failed_of_all |= failed_of_rank
+
+    def group_of(piece: Piece) -> str | None:
+        """The language of a piece, if each language has a model of its own."""
+        return utterances[piece.row].lang if job.models else None
+
     new_batches = plan_batches(
-        sorted(pieces_of_all),
-        job.batch_size,
-        lambda piece: utterances[piece.row].lang if job.models else None,
-        max_batch_s=max_batch_s,
+        sorted(pieces_of_all), job.batch_size, group_of, max_batch_s=max_batch_s
     )
     batches = [*earlier.batches, *new_batches]
     if world.is_first:
@@ -240,7 +242,10 @@ def _decode_batches(
         return _load_batch(experiment, utterances, batches_in_order[position])
 
     positions = range(len(batches_in_order))
-    loaded_batches = iter(load_ahead(load, positions) if is_gpu(device) else map(load, positions))
+    if is_gpu(device):
+        loaded_batches = iter(load_ahead(load, positions))
+    else:
+        loaded_batches = map(load, positions)
     for number, batch in batches.items():
         times = StageTimes(device)
         keys = [piece.select(utterances).key for piece in batch]

@@ -43,10 +43,10 @@ _NO_UNIT = -1
 class FinishedListSearch(BeamSearch):
     """Beam search in which finished hypotheses are in a list of their own, not in the beam.
 
-    The score of a hypothesis is (1 - ctc_weight) · decoder + ctc_weight · CTC + language model and
-    length bonus, including the ends, divided by max(1, number of units) ** length_penalty. If no
-    text fits the
-    length limits: the empty one with score 0.
+    The score of a hypothesis is the sum of (1 - ctc_weight) · decoder, ctc_weight · CTC, language
+    model and length bonus, with the end of the text, divided by (number of units) **
+    length_penalty. An empty text counts as one unit. If no text fits the length limits, the only
+    hypothesis is the empty one, with score 0.
     """
 
     def __init__(
@@ -72,18 +72,20 @@ class FinishedListSearch(BeamSearch):
             )
         self._decoder_scores_BN = memory.new_full(self.live.shape, UNUSED, dtype=torch.float64)
         """Scores of the hypotheses that continue, without the part of CTC."""
-        self._decoder_scores_BN[:, 0] = 0.0
+        self._decoder_scores_BN[:, 0] = 0.0  # at the start one hypothesis, with probability 1
         self._scores_BN = self._decoder_scores_BN
-        """The same with the part of CTC."""
+        """The same with the part of CTC, which is 0 at the start."""
         self._finished_BN = torch.full_like(self._scores_BN, UNUSED)
         """Final scores of the finished hypotheses, best first."""
         self._finished_units_BNL = self.units
+        """Their units, <sos> first; what follows the end is <eos>."""
 
     def step(self) -> Tensor:
         """Finish each hypothesis, then continue with the N best that are one unit longer.
 
         If all utterances are at their limit, nothing continues. Returns (B,) bool on the CPU: the
-        utterances at their limit, and, if values are read in this step, those that `_is_complete`.
+        utterances at their limit, and, if values are read in this step, those that are complete
+        (`_is_complete`).
         """
         at_limit_B = self.at_limit()
         hidden_MD = self.hidden()
@@ -128,11 +130,16 @@ class FinishedListSearch(BeamSearch):
         too_short_B = self.too_short()
         if too_short_B is not None:
             scores_BN = scores_BN.masked_fill(too_short_B[:, None], -math.inf)
-        divisor: float = max(1, self.num_units) ** self._options.length_penalty
+        length = max(1, self.num_units)  # an empty text counts as one unit
+        divisor: float = length**self._options.length_penalty
         return scores_BN / divisor
 
     def _extend(self, hidden_MD: Tensor) -> None:
-        """Continue with the N best hypotheses that are one unit longer."""
+        """Continue with the N best hypotheses that are one unit longer.
+
+        <eos> is no candidate, because `_finish` adds the ends. Rows of the beam for which there is
+        no possible hypothesis do not continue.
+        """
         beam_size = self._options.beam_size
         # One more, because <eos> may be among them.
         num_candidates = min(_CANDIDATES * beam_size + 1, self._head.num_units)
@@ -244,11 +251,12 @@ class CtcPrefixScorer:
         """
         phi_new_BNT, phi_repeated_BNT = self._phi()
         repeats_BNK = ids == self._last_units_BN[..., None]
-        terms_BNKT = self._log_probs_of(ids)
-        terms_BNKT += torch.where(
+        # log (Φ_t · p_t(unit)) of each frame, in place: it is the largest tensor here.
+        products_BNKT = self._log_probs_of(ids)
+        products_BNKT += torch.where(
             repeats_BNK[..., None], phi_repeated_BNT[:, :, None], phi_new_BNT[:, :, None]
         )
-        scores_BNK = terms_BNKT.logsumexp(dim=-1)
+        scores_BNK = products_BNKT.logsumexp(dim=-1)
         return scores_BNK.masked_fill(ids == self._blank, -math.inf)
 
     def advance(self, parents: Tensor, units: Tensor) -> None:
@@ -313,7 +321,9 @@ class CtcPrefixScorer:
 
         They are at least _MIN_LOG_PROB.
         """
-        rows = torch.arange(len(ids), device=ids.device).view(-1, *[1] * (ids.dim() - 1))
+        rows_B = torch.arange(len(ids), device=ids.device)
+        ones = [1] * (ids.dim() - 1)
+        rows = rows_B.view(-1, *ones)  # one per utterance, for all its ids
         return self._log_probs_BVT[rows, ids].double().clamp_(min=_MIN_LOG_PROB)
 
 

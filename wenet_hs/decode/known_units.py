@@ -33,8 +33,9 @@ def limit_to_inventories(
 
     The models are for decoding. Encoder and decoder are shared. A unit that the model lacks cannot
     be recognised, and a warning lists it. With `place_unseen` "articulatory" it is placed beside
-    its nearest unit of the model, as a sibling of that leaf with which it shares the probability
-    equally. The unit table and the decoder's input embedding are extended, the latter in place.
+    its nearest unit of the model: both get an equal part of the probability that this unit has
+    alone. For that, the unit table gets the new units, and so does the decoder's input embedding,
+    which is changed in place.
 
     Args:
         inventories: language → its units.
@@ -52,15 +53,20 @@ def limit_to_inventories(
         _report_unseen(unseen, source_of_placed, table)
     experiment = _extend(experiment, source_of_placed)
     # Per unit id, new ones included, the unit of the model whose probability it has or shares.
-    sources = [*range(len(table)), *source_of_placed.values()]
+    source_ids = [*range(len(table)), *source_of_placed.values()]
     models: dict[str | None, AsrModel] = {}
     for lang, units in inventories.items():
         ids = {unit_id for unit in units for unit_id in experiment.tokenizer.ids_of(unit)}
-        if ids <= table.special_ids:
-            found = f"the model has no unit of language {lang!r} ({list_names(list(units), ' ')})"
-            raise DataError("--inventory", found, "use the inventory of this model's units")
-        source_of = {unit_id: sources[unit_id] for unit_id in ids}
-        models[lang] = experiment.model.restrict(source_of, len(sources))
+        has_text_unit = not ids <= table.special_ids
+        if not has_text_unit:
+            names = list_names(list(units), " ")
+            raise DataError(
+                "--inventory",
+                f"the model has no unit of language {lang!r} ({names})",
+                "use the inventory of this model's units",
+            )
+        source_of = {unit_id: source_ids[unit_id] for unit_id in ids}
+        models[lang] = experiment.model.restrict(source_of, len(source_ids))
     return experiment, models
 
 
@@ -107,7 +113,7 @@ def _extend(experiment: Experiment, source_of_placed: Mapping[str, int]) -> Expe
     sources = list(source_of_placed.values())
     for module in experiment.model.modules():
         if isinstance(module, TransformerDecoder):
-            embedding = cast(nn.Embedding, module.embed[0])
+            embedding = cast(nn.Embedding, module.embed[0])  # before the positional encoding
             weight_VD = embedding.weight.detach()
             extended_VD = torch.cat([weight_VD, weight_VD[sources]])
             embedding.weight = nn.Parameter(extended_VD, requires_grad=False)

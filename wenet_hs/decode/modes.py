@@ -68,6 +68,7 @@ class StageTimes:
     def __init__(self, device: torch.device | str = "cpu") -> None:
         self._device = torch.device(device)
         self._inner_seconds = 0.0
+        """Of the stages that were measured so far inside of the block that is being measured."""
         self.seconds: defaultdict[str, float] = defaultdict(float)
 
     @contextmanager
@@ -78,12 +79,13 @@ class StageTimes:
         the block raises.
         """
         start = self._now()
-        seconds_before = self._inner_seconds  # of stages that the enclosing block measured so far
+        seconds_of_siblings = self._inner_seconds  # measured before, in the same outer block
         self._inner_seconds = 0.0
         yield
         elapsed = self._now() - start
         self.seconds[stage] += elapsed - self._inner_seconds
-        self._inner_seconds = seconds_before + elapsed
+        # For the outer block, this whole block is time of an inner stage.
+        self._inner_seconds = seconds_of_siblings + elapsed
 
     def _now(self) -> float:
         """Seconds of a clock with any beginning; on a GPU all queued work is finished first."""
@@ -139,8 +141,8 @@ class EncodedBatch:
     def _check_stage(self, stage: str) -> None:
         """Raise RuntimeError if the current mode does not list a stage.
 
-        A stage that a mode does not list would be missing in its time, and the beam could be too
-        small.
+        If a mode did not list a stage that its search reads, the mode's time would lack the seconds
+        of this stage, and `ctc_best` could have too few units for the prefix search.
         """
         if stage not in stages_of(self.current_mode):
             raise RuntimeError(
@@ -164,7 +166,8 @@ class EncodedBatch:
     def _prefixes(self) -> tuple[NBests, NBests]:
         """As `prefixes`, computed at its first use.
 
-        Without language model and length bonus by the fast search, whose scores are of CTC only.
+        Without a language model and a length bonus, the fast search is used. Its scores are of CTC
+        only, so both n-bests are the same.
         """
         log_probs_BTK, ids_BTK = self._ctc_best
         blank = self.model.ctc.blank
@@ -327,14 +330,12 @@ def _check_chunk(model: AsrModel, options: DecodeOptions) -> None:
     """
     chunk = options.chunk
     if chunk is None:
-        for name in ("num_decoding_left_chunks", "simulate_streaming"):
-            is_default = getattr(options, name) in (None, -1, False)
-            if not is_default:
-                raise ConfigError(
-                    name,
-                    "has no effect without decoding_chunk_size",
-                    "give that, or leave this out",
-                )
+        # 0 is not refused, although it has no effect either.
+        has_left_chunks = options.num_decoding_left_chunks not in (None, -1, 0)
+        if has_left_chunks:
+            raise _no_effect_error("num_decoding_left_chunks")
+        if options.simulate_streaming:
+            raise _no_effect_error("simulate_streaming")
         return
     rule = model.encoder.chunk_rule
     if rule is None:
@@ -344,10 +345,20 @@ def _check_chunk(model: AsrModel, options: DecodeOptions) -> None:
         raise ConfigError(f"decoding_chunk_size {chunk.size}", found, "use that size")
 
 
+def _no_effect_error(name: str) -> ConfigError:
+    """The error for an option that needs `decoding_chunk_size`, which is not given."""
+    return ConfigError(
+        name, "has no effect without decoding_chunk_size", "give that, or leave this out"
+    )
+
+
 def _check_language_model(
     options: DecodeOptions, modes: Sequence[str], lm: AnyLanguageModel | None
 ) -> None:
-    """Raise ConfigError for a weight without a language model, or a model that has no effect."""
+    """Raise ConfigError for a weight without a language model, or a model that has no effect.
+
+    A language model has no effect with weight 0, or if all modes are greedy.
+    """
     if options.lm_weight and lm is None:
         raise ConfigError(
             f"lm_weight {options.lm_weight:g}", "there is no language model", "give one with --lm"
@@ -390,6 +401,7 @@ def warn_about_options(model: AsrModel, options: DecodeOptions, modes: Sequence[
         logger.warning(message, options.beam_size, model.num_units)
     untrained_modes = [mode for mode in modes if not model.supports(mode)]
     if untrained_modes:
+        # At least one branch was trained. So if it is the decoder, the CTC layer was not.
         branch = "CTC layer" if "decoder" in model.trained_branches else "decoder"
         message = (
             "%s: the %s of this model was not trained (ctc_weight %g), so its scores are random"
@@ -494,12 +506,12 @@ def decode_memory(
 
     Args:
         encoded: (B, T, D), and the lengths (B,).
-        prefixes: what the CTC prefix search found for the utterances that have a frame, if it is
-            known; only without a language model in the search.
+        prefixes: per utterance that has a frame, the result of a CTC prefix search that was made
+            before, without a language model; None: the search is made here, if a mode needs it.
     """
     memory, memory_lengths = encoded
     with times.measure(ENCODER):
-        rows = memory_lengths.nonzero().flatten()
+        rows = memory_lengths.nonzero().flatten()  # the utterances that have a frame
         lm_in_search = lm if isinstance(lm, LanguageModel) else None
         batch = EncodedBatch(
             model=model,
@@ -515,6 +527,7 @@ def decode_memory(
         batch.set_prefixes(prefixes)
     results: dict[str, NBests] = {}
     for mode in modes:
+        # At first each utterance has the empty hypothesis. Those without a frame keep it.
         results[mode] = [[Hypothesis((), 0.0)] for _ in range(len(memory))]
     if not len(rows):
         return results
@@ -542,7 +555,10 @@ def check_finite(memory: Tensor) -> None:
 
 
 def _rescore_texts(nbests: NBests, lm: TextModel, weight: float) -> NBests:
-    """The n-best lists with the model's score of each text, times `weight`, added, and sorted."""
+    """The n-best lists ranked again with a language model, best first.
+
+    The score of a hypothesis becomes its score plus `weight` · the model's score of its text.
+    """
     texts = []
     for nbest in nbests:
         texts += [hypothesis.ids for hypothesis in nbest]
@@ -553,7 +569,8 @@ def _rescore_texts(nbests: NBests, lm: TextModel, weight: float) -> NBests:
         for hypothesis in nbest:
             score = hypothesis.score + weight * next(lm_scores)
             rescored.append(replace(hypothesis, score=score))
-        rescored_nbests.append(sorted(rescored, key=lambda one: one.score, reverse=True))
+        rescored.sort(key=lambda hypothesis: hypothesis.score, reverse=True)
+        rescored_nbests.append(rescored)
     return rescored_nbests
 
 
@@ -563,12 +580,18 @@ def _align_best(batch: EncodedBatch, nbests_by_mode: dict[str, NBests]) -> None:
     Equal hypotheses of an utterance are aligned once.
     """
     alignments: dict[tuple[int, tuple[int, ...]], Alignment | None] = {}
+    rows = []
+    labels = []
     for nbests in nbests_by_mode.values():
         for row, nbest in enumerate(nbests):
-            alignments[row, nbest[0].ids] = None
-    rows, labels = zip(*alignments, strict=True)
+            ids = nbest[0].ids
+            if (row, ids) not in alignments:
+                alignments[row, ids] = None  # its alignment follows
+                rows.append(row)
+                labels.append(ids)
     aligned = align_units(batch.model.ctc, batch.memory, batch.lengths, labels, rows)
-    alignments = dict(zip(alignments, aligned, strict=True))
+    for row, ids, alignment in zip(rows, labels, aligned, strict=True):
+        alignments[row, ids] = alignment
     for nbests in nbests_by_mode.values():
         for row, nbest in enumerate(nbests):
             nbest[0] = replace(nbest[0], alignment=alignments[row, nbest[0].ids])

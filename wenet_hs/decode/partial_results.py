@@ -85,11 +85,16 @@ class PartialResults:
             logger.warning("%s: damaged; starting from the beginning", self._plan)
             return None
         settings_as_read = json.loads(json.dumps(settings))  # lists instead of tuples, and the like
+        changed_names = []
         for name in sorted({*earlier_settings, *settings_as_read}):
             if earlier_settings.get(name) != settings_as_read.get(name):
-                message = "%s: of an interrupted run with other settings (%s); starting from the beginning"
-                logger.warning(message, self._plan, name)
-                return None
+                changed_names.append(name)
+        if changed_names:
+            message = (
+                "%s: of an interrupted run with other settings (%s); starting from the beginning"
+            )
+            logger.warning(message, self._plan, changed_names[0])
+            return None
         done = {result.number for result in self.read().values() if not result.has_failures}
         message = "%s: %d of %d batches are decoded already; continuing"
         logger.info(message, self.folder, len(done), len(batches))
@@ -98,7 +103,10 @@ class PartialResults:
     def write_plan(
         self, settings: Mapping[str, Any], batches: Sequence[Sequence[Piece]], *, is_new: bool
     ) -> None:
-        """Write the plan. A new one discards previous results."""
+        """Write the plan.
+
+        `is_new`: it does not continue an earlier run, whose folder is removed if there is one.
+        """
         if is_new and self.folder.exists():
             shutil.rmtree(self.folder)
         write_atomic(self._plan, json.dumps({"settings": settings, "batches": batches}))
@@ -128,7 +136,9 @@ class PartialResults:
         """
         best: dict[int, DecodedBatch] = {}
         for path in sorted(self.folder.glob("batches-*.jsonl")):
-            for line in path.read_bytes().split(b"\n")[:-1]:
+            # What follows the last line end is empty, or a line whose writing was interrupted.
+            *lines, _ = path.read_bytes().split(b"\n")
+            for line in lines:
                 try:
                     result = _DECODED_BATCH.validate_python(json.loads(line))
                 except ValueError:

@@ -172,7 +172,8 @@ def _divide_at_spaces(units: Sequence[TimedText], tokenizer: Tokenizer) -> list[
     texts = tokenizer.texts(unit.text for unit in units)
     for unit, text in zip(units, texts, strict=True):
         before_space, *after_spaces = text.split(SPACE)
-        # Without a part before it, it would be the rest of a space that is written in bytes.
+        # A unit without text is the rest of a character that began in a unit before it. If the word
+        # has no part yet, this character was the space, which belongs to no word.
         is_rest_of_character = not text and bool(words[-1])
         if before_space or is_rest_of_character:
             words[-1].append(_PartOfWord(unit, before_space))
@@ -311,7 +312,7 @@ def _record(
     record: dict[str, Any] = {
         "key": utterance.key,
         "lang": utterance.lang,
-        **vars(joined.nbest[0]),
+        **vars(joined.nbest[0]),  # text, score, units
     }
     if joined.units is not None:
         record["confidence"] = round(mean_confidence(joined.units), 4) if joined.units else None

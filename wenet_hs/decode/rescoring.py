@@ -70,27 +70,30 @@ def rescore(
     encoded = (memory, lengths)
     weight = options.reverse_weight
     decoder = model.decoder
-    scores = score_sequences(*model.left, encoded, sequences, model.special)
+    decoder_scores = score_sequences(*model.left, encoded, sequences, model.special)
+    # Both are there if `weight` is above 0: `check_options` refuses it for other models.
     if isinstance(decoder, BiTransformerDecoder) and model.right_head is not None and weight:
         reversed_sequences = [(row, ids[::-1]) for row, ids in sequences]
         right_scores = score_sequences(
             decoder.right_decoder, model.right_head, encoded, reversed_sequences, model.special
         )
-        scores = [
+        decoder_scores = [
             (1 - weight) * left + weight * right
-            for left, right in zip(scores, right_scores, strict=True)
+            for left, right in zip(decoder_scores, right_scores, strict=True)
         ]
     texts = [ids for _, ids in sequences]
     fusion_scores = _fusion_scores(lm, options, texts, model.special.eos, memory.device)
-    numbers = iter(range(len(sequences)))
+    # Of each hypothesis, in the order of the loops.
+    scores = zip(decoder_scores, fusion_scores, strict=True)
     results = []
     for nbest in candidates:
         rescored = []
         for hypothesis in nbest:
-            number = next(numbers)
-            score = scores[number] + options.ctc_weight * hypothesis.score + fusion_scores[number]
+            decoder_score, fusion_score = next(scores)
+            score = decoder_score + options.ctc_weight * hypothesis.score + fusion_score
             rescored.append(Hypothesis(hypothesis.ids, score))
-        results.append(sorted(rescored, key=lambda hypothesis: hypothesis.score, reverse=True))
+        rescored.sort(key=lambda hypothesis: hypothesis.score, reverse=True)
+        results.append(rescored)
     return results
 
 
@@ -111,7 +114,10 @@ def _fusion_scores(
         return bonuses
     states = lm.start(len(texts), device)
     num_steps = 1 + max(map(len, texts), default=0)  # the longest text and its end
-    padded = [[*ids, *[eos] * (num_steps - len(ids))] for ids in texts]
+    padded = []
+    for ids in texts:
+        end_and_padding = [eos] * (num_steps - len(ids))
+        padded.append([*ids, *end_and_padding])
     units_ML = copy_to(device, torch.tensor(padded))
     lengths_M1 = torch.tensor([[len(ids)] for ids in texts])
     is_text_ML = copy_to(device, torch.arange(num_steps) <= lengths_M1)  # the end included
@@ -198,6 +204,7 @@ class PrefixTree:
         """
         node = 0
         edges = []
+        # `setdefault` returns the number that is known, or gives the next one.
         for unit in ids:
             edges.append(self.edges.setdefault((node, unit), len(self.edges)))
             node = self.nodes.setdefault((node, unit), len(self.nodes))
@@ -224,10 +231,11 @@ def _edge_costs(
     trees: list[PrefixTree],
 ) -> list[np.ndarray]:
     """Per tree the costs (E,) of its edges in nats, float64. The first tree is the largest."""
-    device = memory[0].device
+    memory_of_utterances, lengths_of_utterances = memory
+    device = memory_of_utterances.device
     rows_B = copy_to(device, torch.tensor([tree.row for tree in trees]))
-    memory_BTD = memory[0][rows_B]
-    lengths_B = memory[1][rows_B]
+    memory_BTD = memory_of_utterances[rows_B]
+    lengths_B = lengths_of_utterances[rows_B]
     cache = decoder.init_cache(memory_BTD, length_mask(lengths_B, memory_BTD.size(1)))
     hidden_MD = decoder.decode_step(cache, _new_nodes(trees, len(trees[0].nodes), device))
     sources = []  # per edge the row of its node in hidden_MD
@@ -249,7 +257,7 @@ def _new_nodes(trees: list[PrefixTree], size: int, device: torch.device) -> NewN
     """All nodes of the trees, in `size` slots per tree; each sees itself and its ancestors."""
     visible_BRR = np.zeros((len(trees), size, size), np.bool_)
     for visible_RR, tree in zip(visible_BRR, trees, strict=True):
-        for (parent, _), node in tree.nodes.items():
+        for (parent, _), node in tree.nodes.items():  # a parent comes before its children
             if parent != NO_PARENT:
                 visible_RR[node] = visible_RR[parent]
             visible_RR[node, node] = True

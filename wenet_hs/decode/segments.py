@@ -163,7 +163,8 @@ def out_of_memory_as_error(names: Sequence[str], longest_s: float, remedy: str) 
 
 def check_max_segment(seconds: float) -> None:
     """Raise ConfigError unless it is 0 (never cut) or at least MIN_SEGMENT_S."""
-    if seconds != 0 and not seconds >= MIN_SEGMENT_S:
+    is_long_enough = seconds >= MIN_SEGMENT_S  # False for NaN
+    if seconds != 0 and not is_long_enough:
         raise ConfigError(
             f"--max_segment_s {seconds:g}",
             f"must be at least {MIN_SEGMENT_S:g}, or 0 to cut nothing",
@@ -171,8 +172,12 @@ def check_max_segment(seconds: float) -> None:
 
 
 def limit_segment(max_segment_s: float, longest_s: float) -> float:
-    """`max_segment_s` for an encoder with this `longest_s`; 0 stays 0."""
-    return min(max_segment_s, max(longest_s, MIN_SEGMENT_S))
+    """The smaller one of `max_segment_s` and the `longest_s` of an encoder; 0 (never cut) stays 0.
+
+    A `longest_s` below MIN_SEGMENT_S counts as MIN_SEGMENT_S.
+    """
+    longest_segment_s = max(longest_s, MIN_SEGMENT_S)
+    return min(max_segment_s, longest_segment_s)
 
 
 def cut_clip(row: int, utterance: Utterance, max_segment_s: float) -> list[Piece]:
@@ -185,7 +190,8 @@ def cut_clip(row: int, utterance: Utterance, max_segment_s: float) -> list[Piece
         `find_cuts`.
     """
     duration_s = utterance_duration(utterance)
-    if not 0 < max_segment_s < duration_s:
+    is_too_long = 0 < max_segment_s < duration_s
+    if not is_too_long:
         return [Piece(row, duration_s)]
     read_s, cuts = find_cuts(utterance, max_segment_s)
     return _clip_pieces(row, read_s, cuts)
@@ -198,10 +204,10 @@ def cut_waveform(waveform_N: Tensor, rate: int, max_segment_s: float) -> list[Pi
     """
     duration_s = len(waveform_N) / rate
     levels_T = frame_levels(waveform_N.numpy(), rate)
-    has_speech = not is_silent(waveform_N) and bool(
-        join_regions(speech_regions(levels_T), duration_s)
-    )
-    if not has_speech:
+    if is_silent(waveform_N):
+        return []
+    regions = speech_regions(levels_T)
+    if not join_regions(regions, duration_s):
         return []
     cuts = list[float]()
     if 0 < max_segment_s < duration_s:
@@ -210,7 +216,10 @@ def cut_waveform(waveform_N: Tensor, rate: int, max_segment_s: float) -> list[Pi
 
 
 def _clip_pieces(row: int, duration_s: float, cuts: Sequence[float]) -> list[Piece]:
-    """The pieces of a whole clip between the cuts (seconds, rising). The last one has no end."""
+    """The pieces of a whole clip between the cuts (seconds, rising).
+
+    The last one has no `end_s`, so that no sample at the end is lost by rounding.
+    """
     begins = [0.0, *cuts]
     ends = [*cuts, duration_s]
     pieces = [Piece(row, end - begin, begin, end) for begin, end in zip(begins, ends, strict=True)]
@@ -236,7 +245,10 @@ def cut_span(path: str | Path, begin: float, end: float, max_segment_s: float) -
 def _region_pieces(begin: float, end: float, cuts: Sequence[float]) -> list[Piece]:
     """The pieces of a recording from `begin` to `end` in seconds; `cuts` count from `begin`."""
     bounds = [begin, *(begin + cut for cut in cuts), end]
-    return [Piece(0, last - first, first, last) for first, last in pairwise(bounds)]
+    return [
+        Piece(row=0, duration_s=piece_end - piece_begin, begin_s=piece_begin, end_s=piece_end)
+        for piece_begin, piece_end in pairwise(bounds)
+    ]
 
 
 def find_cuts(utterance: Utterance, max_segment_s: float) -> tuple[float, list[float]]:
@@ -283,7 +295,8 @@ def frame_levels(samples: NDArray[np.float32], rate: int) -> Levels:
         return np.empty(0)
     bounds = np.round(np.arange(num_frames + 1) * (rate / FRAMES_PER_SECOND))
     bounds = bounds.astype(int).clip(max=len(samples))
-    offset = np.median(samples[::17])  # not the mean: pauses may be zeros
+    # Not the mean: pauses may be zeros. Every 17th sample is enough, and faster.
+    offset = np.median(samples[::17])
     if abs(offset) > _MAX_OFFSET:
         samples = samples - offset
     squares_N = np.square(samples[: bounds[-1]], dtype=np.float64)
@@ -309,11 +322,11 @@ def cut_at_pauses(levels: Levels, max_segment_s: float) -> list[float]:
 
 
 def _cut_point(levels: Levels, begin: int, last: int) -> int:
-    """The frame at which to cut a segment that begins at the frame `begin`, at most `last`.
+    """The frame at which to cut a segment that begins at the frame `begin` and may reach to `last`.
 
     It is the middle of the longest pause of at least 0.2 s in the second half of this range; of
-    equally long ones the last. If there is none, it is in the last pause of the first half, or else
-    where 0.2 s of the second half are quietest.
+    equally long ones the last. If there is none, it is the middle of the last pause in the first
+    half, or else of the quietest 0.2 s in the second half. The first second is never cut.
     """
     first = begin + _MIN_SEGMENT
     half = max(first, (begin + last) // 2)
@@ -323,8 +336,9 @@ def _cut_point(levels: Levels, begin: int, last: int) -> int:
         return max(late_pauses, key=lambda pause: (pause.length, pause.middle)).middle
     if pauses:
         return pauses[-1].middle
-    quietest = int(_smoothed(levels[half:last], _MIN_PAUSE).argmin())
-    return half + quietest + _MIN_PAUSE // 2
+    levels_of_windows = _smoothed(levels[half:last], _MIN_PAUSE)
+    begin_of_quietest = half + int(levels_of_windows.argmin())
+    return begin_of_quietest + _MIN_PAUSE // 2
 
 
 @dataclass(frozen=True)
@@ -373,7 +387,7 @@ def _speech_levels(levels: Levels) -> _SpeechLevels:
     """The highest level, and the limit of speech.
 
     The limit is 35 dB below the highest level, or a quarter of the range above the lowest level if
-    that is more.
+    that is more. The loudest hundredth does not count for the highest level.
     """
     highest = float(np.percentile(_smoothed(levels, _SMOOTH), 99))
     lowest = float(_smoothed(levels, _MIN_PAUSE).min())
@@ -409,12 +423,11 @@ def find_speech(
 ) -> tuple[float, list[Piece]]:
     """The length of a recording in seconds, and its speech in order, without overlap.
 
-    The audio is read in blocks.
-
-    Pauses of 0.5 s or more separate two pieces. A piece longer than `max_segment_s` is cut (0:
-    never).
+    Pauses of 0.5 s or more separate two pieces. A piece longer than `max_segment_s` is cut at
+    pauses. The audio is read in blocks.
 
     Args:
+        max_segment_s: 0: never cut.
         vad: one of VADS.
     Raises: DataError if the audio cannot be read; ConfigError if silero-vad is not installed.
     """
@@ -433,7 +446,8 @@ def find_speech(
             regions += [(read_s + begin, read_s + end) for begin, end in detect(resampled_N)]
         read_s += len(samples) / rate
     levels_T = np.concatenate(levels)
-    if detect is None and not is_all_silent:  # a constant offset or dither has a level too
+    # The levels of a silent recording are not searched: an offset or dither could look like speech.
+    if detect is None and not is_all_silent:
         regions = speech_regions(levels_T)
     pieces = list[Piece]()
     for begin, end in join_regions(regions, read_s):
@@ -486,9 +500,12 @@ def join_regions(
     """
     joined = list[tuple[float, float]]()
     for begin, end in regions:
-        if joined and begin - joined[-1][1] < _MIN_GAP_S:
-            previous_begin, previous_end = joined.pop()
-            joined.append((previous_begin, max(end, previous_end)))
+        if not joined:
+            joined.append((begin, end))
+            continue
+        previous_begin, previous_end = joined[-1]
+        if begin - previous_end < _MIN_GAP_S:
+            joined[-1] = (previous_begin, max(end, previous_end))
         else:
             joined.append((begin, end))
     with_margin = []

@@ -113,7 +113,7 @@ class RecognitionStream:
         model = experiment.model
         if model.encoder.chunk_rule is None:
             raise no_chunks_error(model.encoder, "stream", "use another model")
-        if options.decoding_chunk_size == -1:
+        if options.decoding_chunk_size == -1:  # whole utterances
             to_do = "give their size, or leave it out"
             raise ConfigError("decoding_chunk_size -1", "a stream has chunks", to_do)
         chunk = model.encoder.chunk_rule.chunk_of_stream(
@@ -193,7 +193,7 @@ class RecognitionStream:
             raise ValueError("the stream has ended: begin another one")
         before_end_TF = self._features.advance(self._samples.finish())
         features_TF = torch.cat([before_end_TF, self._features.finish()])
-        segments = [*self._advance(features_TF)]
+        segments = list(self._advance(features_TF))  # now, before the encoder ends
         self._is_finished = True
         self._extend(self._score(self._encoder.finish()))
         end_of_stream = Endpoint(num_frames=len(self._best_ids))
@@ -216,7 +216,7 @@ class RecognitionStream:
     def _score(self, memory_TD: Tensor) -> _EncodedFrames:
         """The frames of a chunk (T, D) with their best units.
 
-        Raises: CheckpointError if the output of the encoder or of CTC is not finite.
+        Raises: CheckpointError if the output of the encoder is not finite, or that of CTC is NaN.
         """
         check_finite(memory_TD)
         model = self._experiment.model
@@ -242,15 +242,16 @@ class RecognitionStream:
         kept = frames.select(slice(endpoint.num_frames, None))
         segments = [] if endpoint.is_dropped else self._recognize(ended)
         self._begin_segment(self._start + len(ended))
-        self._encoder.restart(len(kept))
+        self._encoder.restart(len(kept))  # with its last frames, which are those that are kept
         self._extend(kept)
         return segments
 
     def _recognize(self, frames: _EncodedFrames) -> list[StreamedSegment]:
         """The segment of these frames with its final text; nothing if it has none."""
         begin_s = self._start * self._frame_s
-        # The decoder may find a text where blank is the best unit everywhere: in the first segment,
-        # as in a whole utterance. After it, it would be asked about each silence.
+        # The decoder may find a text although blank is the best unit of each frame. So it is used for
+        # the first segment in any case, as for a whole utterance. Later segments without speech are
+        # only silences.
         blank = self._experiment.model.ctc.blank
         has_speech = any(unit != blank for unit in frames.best_ids)
         is_first = self._start == 0

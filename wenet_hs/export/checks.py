@@ -97,9 +97,11 @@ def _check_pretrained(description: EncoderDescription, options: ExportOptions) -
             "w2v-BERT 2.0 with relative keys cannot become ONNX",
             "use it in Python, or fine-tune XLS-R, MMS or HuBERT",
         )
+    if options.runtime == "onnxruntime":
+        return
     reads_waveforms = description.kind in WAVEFORM_KINDS
-    is_refused_by_sherpa = options.runtime == "sherpa" and not reads_waveforms
-    if options.runtime == "wenet" or is_refused_by_sherpa:
+    can_run = options.runtime == "sherpa" and reads_waveforms
+    if not can_run:
         raise ConfigError(
             f"--for {options.runtime}",
             f"has no place for an encoder of the kind {description.kind}",
@@ -163,6 +165,7 @@ def warn_about_differences(experiment: Experiment, options: ExportOptions) -> No
         _warn_about_profile(experiment.frontend.profile, options)
     if options.runtime == "sherpa":
         bytes_of_units = "".join(experiment.tokenizer.table.units).encode()
+        # sherpa-onnx then reads units that are characters as if they were bytes.
         if max(bytes_of_units) == _SHERPA_BYTES_MARK:
             logger.warning(
                 "units: sherpa-onnx takes an alphabet whose highest byte is 0xC6 for bytes: wrong texts"

@@ -98,7 +98,8 @@ def run_exported_ctc(
     if (folder / name).exists():
         return _run_encoder(open_onnx(folder / name), model, features, chunk)
     memory_TD = _run_encoder(open_onnx(folder / ENCODER), model, features, chunk)
-    return open_onnx(folder / CTC).run(memory_TD[None])[0][0]
+    (log_probs_1TV,) = open_onnx(folder / CTC).run(memory_TD[None])
+    return log_probs_1TV[0]
 
 
 def _run_encoder(file: OnnxFile, model: AsrModel, features: Tensor, chunk: Chunk | None) -> Tensor:
@@ -109,7 +110,8 @@ def _run_encoder(file: OnnxFile, model: AsrModel, features: Tensor, chunk: Chunk
     inputs = [features[None]]
     if _reads_batches(file):
         inputs.append(torch.tensor([len(features)]))
-    return file.run(*inputs)[0][0]
+    first_output, *_ = file.run(*inputs)
+    return first_output[0]  # of the only clip
 
 
 def _reads_batches(file: OnnxFile) -> bool:
@@ -206,10 +208,10 @@ def _compare_batch(
     lengths_B = torch.tensor([len(clip) for clip in clips])
     memory_BTD, memory_lengths_B = model.encode(features, lengths_B)
     log_probs_BTV = model.ctc.log_probs(memory_BTD)
-    outputs = file.run(features, lengths_B)
-    has_memory = len(outputs) == 3
-    yield OutputPair(memory_lengths_B.float(), outputs[1].float())
+    actual_BTV, actual_lengths_B, *more_outputs = file.run(features, lengths_B)
+    actual_memory_BTD = more_outputs[0] if more_outputs else None
+    yield OutputPair(memory_lengths_B.float(), actual_lengths_B.float())
     for row, length in enumerate(memory_lengths_B.tolist()):
-        yield OutputPair(log_probs_BTV[row, :length], outputs[0][row, :length])
-        if has_memory:
-            yield OutputPair(memory_BTD[row, :length], outputs[2][row, :length])
+        yield OutputPair(log_probs_BTV[row, :length], actual_BTV[row, :length])
+        if actual_memory_BTD is not None:
+            yield OutputPair(memory_BTD[row, :length], actual_memory_BTD[row, :length])

@@ -76,10 +76,11 @@ def _offline_graph(model: AsrModel, example: Tensor, *, with_memory: bool) -> Gr
     outputs = ["log_probs", "log_probs_lens"]
     if with_memory:
         outputs.append("encoder_out")
+    batch_size, num_frames = example.shape[:2]
     return Graph(
         name=MODEL,
         module=OfflineCtc(model, with_memory),
-        inputs={"x": example, "x_lens": torch.tensor([example.size(1)] * 2)},
+        inputs={"x": example, "x_lens": torch.full((batch_size,), num_frames)},
         outputs=outputs,
         dynamic={"x": (0, 1), "x_lens": (0,)},
     )
@@ -221,10 +222,11 @@ def collect_metadata(experiment: Experiment, chunk: Chunk | None) -> dict[str, o
     if isinstance(encoder, EncoderStack):
         cache = encoder.new_caches()[0]
         stated_chunk = WHOLE_UTTERANCES if chunk is None else chunk
+        num_past_inputs = cache.convolution.size(1)  # all inputs of a kernel but the present one
         metadata["head"] = cache.attention.size(1)
         metadata["num_blocks"] = encoder.num_layers
         metadata["output_size"] = encoder.output_size
-        metadata["cnn_module_kernel"] = cache.convolution.size(1) + 1
+        metadata["cnn_module_kernel"] = num_past_inputs + 1
         metadata["right_context"] = encoder.min_frames - 1
         metadata["subsampling_rate"] = encoder.stride
         metadata["chunk_size"] = stated_chunk.size

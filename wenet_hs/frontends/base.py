@@ -32,9 +32,9 @@ _MEASURING_ERROR_S = 0.01
 class Frontend(ABC):
     """Computes the input of an encoder.
 
-    Frames have equal distances and are computed from windows of equal lengths. Each is computed
-    from its window, and stands for the middle of it: frame t for the audio from
-    offset_s + t * frame_s to offset_s + (t + 1) * frame_s.
+    Frames have equal distances. Each is computed from a window of the audio, all of one length, and
+    stands for the middle of its window: frame t for the audio from offset_s + t * frame_s to
+    offset_s + (t + 1) * frame_s.
     """
 
     rate: int
@@ -54,7 +54,7 @@ class Frontend(ABC):
     counts_frames: bool = True
     """Whether `batch_conf` limits the frames of this frontend; otherwise frames of 10 ms."""
     window_s: float = math.inf
-    """Longer audio is cut into windows of this length, in seconds, which the encoder reads apart.
+    """Longer audio is cut into windows of this length in seconds, and the encoder reads each alone.
 
     inf: audio is never cut.
     """

@@ -33,7 +33,7 @@ _FLOOR = torch.finfo(torch.float32).eps
 
 
 class Fbank(Frontend):
-    """Log-Mel energies: Povey window, no energy floor.
+    """Log-Mel energies with Kaldi's Povey window.
 
     Profile `wenet`: only whole windows (Kaldi's `snip-edges`), Mel bins up to half the rate.
     Profile `sherpa`, that of sherpa-onnx's recognizers for streams: the window of frame t is in the
@@ -57,8 +57,9 @@ class Fbank(Frontend):
         Args:
             rate: samples per second of the waveform.
             num_mel_bins: features per frame, at least 4.
-            dither: standard deviation of the noise added to each sample of each window, in 16-bit
-                steps (Kaldi's 1.0). It is only added if `compute` gets a generator.
+            frame_length_ms, frame_shift_ms: length of a window, and distance from one to the next.
+            dither: standard deviation of the noise added to each sample of each window, in steps of
+                16-bit samples (Kaldi uses 1.0). It is only added if `compute` gets a generator.
             profile: whose features are computed; see the class.
             dtype: of the computation, float32 or float64; the features are float32.
         """
@@ -100,7 +101,7 @@ class Fbank(Frontend):
         the shifts whose middle is in the audio. Audio that is shorter than a window has 0 frames.
         """
         if self.mirrored:
-            has_window = num_samples >= self.window
+            has_window = num_samples >= self.window  # as a factor: 0 frames without a window
             frames = (num_samples + self.shift // 2) // self.shift * has_window
         else:
             frames = 1 + (num_samples - self.window) // self.shift
@@ -164,7 +165,7 @@ class Fbank(Frontend):
         return log_energies_RF.view(*frames_TS.shape[:-1], self.width)
 
     def _weighted(self, frames_TS: Tensor) -> Tensor:
-        """Frames (…, T, S) after pre-emphasis and the Povey window, padded for the Fourier transform.
+        """Frames (…, T, S) after pre-emphasis and Povey window, padded for the Fourier transform.
 
         Pre-emphasis subtracts 0.97 of the sample before; the first sample of a window subtracts
         from itself. Zeros follow, up to the size of the transform: (…, T, `_fft_size`).

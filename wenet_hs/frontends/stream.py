@@ -10,8 +10,9 @@ from wenet_hs.frontends.fbank import Fbank
 class FbankStream:
     """Computes the frames of a waveform as soon as their windows are complete.
 
-    They are those of the whole waveform, within 1e-5. `Fbank.compute` mirrors audio at both ends, if
-    its profile says so. Here this is done when the waveform is a window long, and at its end.
+    They are those of the whole waveform, within 1e-5. If its profile says so, `Fbank.compute`
+    mirrors audio at both ends. Here the beginning is mirrored when the waveform is a window long,
+    and the end by `finish`.
     """
 
     def __init__(self, frontend: Fbank) -> None:

@@ -99,8 +99,8 @@ class WhisperMel(Frontend):
     def _compute_window(self, audio_N: Tensor) -> Tensor:
         """The features (…, T, F) of a window of audio (…, N) and the silence after it.
 
-        They are (log10 of the Mel energies + 4) / 4, after the logarithms are limited from below, in
-        relation to the greatest one.
+        They are (x + 4) / 4, with x the log10 of a Mel energy, which is first raised to at least
+        the greatest one of the window minus `_RANGE`.
 
         More zeros after the silence would change no frame before them, for two reasons. The
         silence, which is reflected at its end, is longer than half a window of the Fourier
@@ -116,7 +116,7 @@ class WhisperMel(Frontend):
         spectrum_KT = spectrum_KT[..., :-1]  # the last frame is centred after the last sample
         energies_TF: Tensor = spectrum_KT.abs().square().mT @ mel_KF
         log_TF = energies_TF.clamp_(min=_FLOOR).log10_()
-        lowest_11 = log_TF.amax((-2, -1), keepdim=True) - _RANGE
+        lowest_11 = log_TF.amax((-2, -1), keepdim=True) - _RANGE  # (…, 1, 1)
         return (torch.maximum(log_TF, lowest_11) + 4.0) / 4.0
 
 

@@ -71,8 +71,10 @@ class AdaptiveHead(OutputHead):
         self.cutoffs = default_cutoffs(weights) if cutoffs is None else list(cutoffs)
         if not div_value >= 1:
             raise ValueError(f"div_value: must be at least 1, got {div_value}")
-        # The last width is at least 1. The root of D may have been rounded up: slightly below it.
-        largest_div_value = dim ** (1 / max(1, len(self.cutoffs))) * (1 - 1e-9)
+        # The last of n clusters has the width D / div_value^n, which must be at least 1. So the
+        # largest value is the n-th root of D, a little less because the root may be rounded up.
+        num_clusters = max(1, len(self.cutoffs))
+        largest_div_value = dim ** (1 / num_clusters) * (1 - 1e-9)
         self.div_value = min(div_value, largest_div_value)
         self.adaptive = nn.AdaptiveLogSoftmaxWithLoss(
             dim, self.num_units, self.cutoffs, self.div_value
@@ -112,11 +114,15 @@ class AdaptiveHead(OutputHead):
         return self._node_smoothed_loss(hidden_ND, targets_N, smoothing=0.0)
 
     def _node_smoothed_loss(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
-        """(N,) nats: the divergence of the first softmax, and of the cluster's if there is one."""
+        """(N,) nats: the divergence of the first softmax, plus that of the target's cluster.
+
+        A target in the shortlist has no cluster.
+        """
         first_NC = self._first_log_probs(hidden_ND)
         ranks_N = self.rank_of_unit[targets_N]
         # The cluster of each target, or -1 for a target in the shortlist.
         cluster_N = torch.bucketize(ranks_N, self.starts, right=True) - 1
+        # The first softmax has the units of the shortlist by rank, then one entry per cluster.
         first_choices_N = torch.where(cluster_N < 0, ranks_N, self.cutoffs[0] + cluster_N)
         cost_N = divergence(first_NC, first_choices_N, smoothing)
         for cluster, rows_M in enumerate(self._rows_of_clusters(cluster_N)):
@@ -175,16 +181,19 @@ class AdaptiveHead(OutputHead):
         first_NC = self._first_log_probs(hidden_ND)
         shortlist_size = self.cutoffs[0]
         best_N, unit_N = self._best_of_ranks(first_NC[:, :shortlist_size], start=0)
+        # On the CPU, where the number of rows of a cluster is known without waiting for each one.
         is_needed_NC = (first_NC[:, shortlist_size:] >= best_N[:, None]).cpu()
         for cluster, start in enumerate(self.cutoffs):
             rows_M = copy_to(first_NC.device, is_needed_NC[:, cluster].nonzero()[:, 0])
             cluster_entry_M1 = first_NC[:, shortlist_size + cluster][rows_M, None]
             given_cluster_MU = self._cluster_log_probs(hidden_ND.index_select(0, rows_M), cluster)
             best_M, unit_M = self._best_of_ranks(given_cluster_MU + cluster_entry_M1, start)
-            is_tie_M = best_M == best_N[rows_M]
-            is_ahead_M = (best_M > best_N[rows_M]) | (is_tie_M & (unit_M < unit_N[rows_M]))
-            best_N[rows_M] = torch.where(is_ahead_M, best_M, best_N[rows_M])
-            unit_N[rows_M] = torch.where(is_ahead_M, unit_M, unit_N[rows_M])
+            best_before_M = best_N[rows_M]
+            unit_before_M = unit_N[rows_M]
+            wins_tie_M = (best_M == best_before_M) & (unit_M < unit_before_M)
+            is_ahead_M = (best_M > best_before_M) | wins_tie_M
+            best_N[rows_M] = torch.where(is_ahead_M, best_M, best_before_M)
+            unit_N[rows_M] = torch.where(is_ahead_M, unit_M, unit_before_M)
         return unit_N == targets_N
 
     def _best_of_ranks(self, log_probs_MU: Tensor, start: int) -> tuple[Tensor, Tensor]:
@@ -222,5 +231,6 @@ def default_cutoffs(frequencies: NDArray[np.float64]) -> list[int]:
     else:  # divided by the largest, so that the sum is finite
         weights = np.sort(frequencies / largest)[::-1]
     mass = np.cumsum(weights)
-    counts = np.searchsorted(mass, np.array(MASS_SHARES) * mass[-1]) + 1
-    return sorted({min(int(count), num_units - 1) for count in counts})
+    # For each share the number of the most frequent units that have at least this share.
+    num_frequent = np.searchsorted(mass, np.array(MASS_SHARES) * mass[-1]) + 1
+    return sorted({min(int(number), num_units - 1) for number in num_frequent})

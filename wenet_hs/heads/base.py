@@ -24,9 +24,10 @@ SmoothingKind = Literal["leaf", "node"]
 """
 
 TOPK_MAX_SCORES = 2**25
-"""How many log-probabilities without gradients are computed at a time.
+"""The most log-probabilities that are computed at a time, if no gradient is wanted.
 
-More rows are computed in parts, because all log-probabilities would need too much memory.
+A batch with more of them is computed in parts of its rows, because all log-probabilities would need
+too much memory.
 """
 
 
@@ -37,7 +38,7 @@ class SmoothingWeights(NamedTuple):
     """
 
     on_target: float
-    """What q(target) is more than q of each other unit."""
+    """q(target), minus the q of any other unit."""
     on_all: float
     """q of each unit except the target; 0 without smoothing."""
     constant: float
@@ -163,7 +164,7 @@ class OutputHead(nn.Module, ABC):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """`loss` with gradients, then both results of `eval_metrics`; all three are (...).
 
-        A head overrides it if they share computation.
+        A head overrides it if it can compute the loss and the metrics together.
         """
         loss = self.loss(hidden, targets, smoothing, kind)
         nll, is_best = self.eval_metrics(hidden, targets)
@@ -229,14 +230,14 @@ class OutputHead(nn.Module, ABC):
     def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
         """The nll of each target (N,) in nats and whether it is ranked first (N,).
 
-        Rows are computed in parts, for the memory.
+        Many rows are computed in parts, which saves memory.
         """
-        num_rows = self._max_rows()
-        if len(hidden_ND) <= num_rows:
+        max_rows = self._max_rows()
+        if len(hidden_ND) <= max_rows:
             return metrics_of_log_probs(self._log_probs(hidden_ND), targets_N)
         nlls = []
         are_best = []
-        parts = zip(torch.split(hidden_ND, num_rows), torch.split(targets_N, num_rows), strict=True)
+        parts = zip(torch.split(hidden_ND, max_rows), torch.split(targets_N, max_rows), strict=True)
         for part_ND, part_targets_N in parts:
             nll_N, is_best_N = metrics_of_log_probs(self._log_probs(part_ND), part_targets_N)
             nlls.append(nll_N)
@@ -246,12 +247,12 @@ class OutputHead(nn.Module, ABC):
     def _topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """The k best units of each row: log-probabilities (N, K) and unit ids (N, K) int64.
 
-        Rows are computed in parts, for the memory.
+        Many rows are computed in parts, which saves memory.
         """
-        num_rows = self._max_rows()
-        if len(hidden_ND) <= num_rows:
+        max_rows = self._max_rows()
+        if len(hidden_ND) <= max_rows:
             return self._dense_topk(hidden_ND, k)
-        parts = [self._dense_topk(part_ND, k) for part_ND in torch.split(hidden_ND, num_rows)]
+        parts = [self._dense_topk(part_ND, k) for part_ND in torch.split(hidden_ND, max_rows)]
         values_NK = torch.cat([part_values for part_values, _ in parts])
         ids_NK = torch.cat([part_ids for _, part_ids in parts])
         return values_NK, ids_NK
@@ -261,7 +262,7 @@ class OutputHead(nn.Module, ABC):
         return topk_lowest_id_first(self._log_probs(hidden_ND), k)
 
     def _max_rows(self) -> int:
-        """The most rows whose log-probabilities are within TOPK_MAX_SCORES; at least 1."""
+        """How many rows have at most TOPK_MAX_SCORES log-probabilities together; at least 1."""
         return max(1, TOPK_MAX_SCORES // self.num_units)
 
     def _label_log_probs(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
@@ -336,11 +337,13 @@ def smoothing_weights(smoothing: float, num_choices: int) -> SmoothingWeights:
         raise ValueError(f"smoothing: must be in [0, 1), got {smoothing}")
     if smoothing == 0.0 or num_choices == 1:
         return SmoothingWeights(on_target=1.0, on_all=0.0, constant=0.0)
-    other = smoothing / (num_choices - 1)  # q of each other choice
+    q_target = 1.0 - smoothing
+    q_other = smoothing / (num_choices - 1)  # of each other choice
     return SmoothingWeights(
-        on_target=1.0 - smoothing - other,
-        on_all=other,
-        constant=(1.0 - smoothing) * math.log(1.0 - smoothing) + smoothing * math.log(other),
+        on_target=q_target - q_other,  # on top of `on_all`, which the target has too
+        on_all=q_other,
+        # Σ q·log q. The others have q_other · (num_choices - 1) = smoothing together.
+        constant=q_target * math.log(q_target) + smoothing * math.log(q_other),
     )
 
 

@@ -24,7 +24,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from wenet_hs.heads.base import weighted_cost
-from wenet_hs.heads.decisions import DecisionGroups, Ints, edges_above, group_decisions
+from wenet_hs.heads.decisions import (
+    DecisionGroups,
+    EdgesAbove,
+    Ints,
+    edges_above,
+    group_decisions,
+)
 from wenet_hs.heads.gpu import copy_to
 from wenet_hs.heads.kernels.search import can_use_kernels
 from wenet_hs.heads.kernels.search_result import SearchResult
@@ -38,9 +44,9 @@ ALL_EDGES_BELOW_GPU = 20_000
 """The same on a GPU, where the program has to wait for the targets to find their paths."""
 SEARCH_FROM_EDGES = 4_000
 """From this number of edges on, a search from the root is faster than the product with all."""
-SEARCH_BEST = 128
-"""A larger k is taken from all log-probabilities."""
-SEARCH_BUDGET = 16
+SEARCH_MAX_K = 128
+"""Up to this k the best units are searched; more are taken from all log-probabilities."""
+SEARCH_BUDGET_DIVISOR = 16
 """A row whose search needs more than 1/16 of all edges is computed from all of them instead."""
 
 
@@ -101,17 +107,17 @@ class ClassHead(NodeHead):
 
     def _plain_log_probs(self, hidden_ND: Tensor) -> Tensor:
         """(N, D) → (N, V) natural logarithms, by PyTorch's operations."""
-        return self._sum_choices(self._choices(hidden_ND))
+        return self._sum_on_paths(self._child_log_probs(hidden_ND))
 
-    def _choices(self, hidden_ND: Tensor) -> Tensor:
+    def _child_log_probs(self, hidden_ND: Tensor) -> Tensor:
         """The log-probabilities (N, E) of all children given their node, in plain PyTorch."""
         return log_softmax_of_nodes(self._scores(hidden_ND), self.tree.num_inner, self.edge_nodes)
 
-    def _sum_choices(self, choices_NE: Tensor) -> Tensor:
+    def _sum_on_paths(self, log_probs_NE: Tensor) -> Tensor:
         """The log-probabilities (N, V) of the units from those of the children given their node."""
         # The root has the edge -1, whose value `leaf_sums` does not use.
         parents = self.edge_nodes[self.node_edges]
-        return leaf_sums(choices_NE, self.node_edges, parents, self._level_starts)
+        return leaf_sums(log_probs_NE, self.node_edges, parents, self._level_starts)
 
     def _plain_cost(
         self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool
@@ -119,29 +125,33 @@ class ClassHead(NodeHead):
         """(N,) nats by PyTorch's operations, from the nodes on the paths only if `is_path`."""
         if is_path:
             return torch_cost_of_decisions(*self._decisions(hidden_ND, targets_N, weights))
-        choices_NE = self._choices(hidden_ND)
+        log_probs_NE = self._child_log_probs(hidden_ND)
         if weights.per_decision:
-            choices_NE = self._smooth_choices(choices_NE, weights.per_decision)
-        log_probs_NV = self._sum_choices(choices_NE)
+            log_probs_NE = self._smooth_log_probs(log_probs_NE, weights.per_decision)
+        log_probs_NV = self._sum_on_paths(log_probs_NE)
         return weighted_cost(log_probs_NV, targets_N, weights.on_target, weights.on_all)
 
-    def _smooth_choices(self, choices_NE: Tensor, smoothing: float) -> Tensor:
+    def _smooth_log_probs(self, log_probs_NE: Tensor, smoothing: float) -> Tensor:
         """Minus the smoothed cost (N, E) of the decision for each child.
 
         That is (1 - smoothing)·log p(child), plus smoothing / (c - 1) times the log p of each of
         the other c - 1 children of the node.
         """
         num_others_E = (torch.diff(self.offsets) - 1).index_select(0, self.edge_nodes)
-        other_E = smoothing / num_others_E.to(choices_NE.dtype)
-        sums_NI = choices_NE.new_zeros(len(choices_NE), self.tree.num_inner)
-        sums_NI = sums_NI.index_add(1, self.edge_nodes, choices_NE)
+        other_E = smoothing / num_others_E.to(log_probs_NE.dtype)
+        sums_NI = log_probs_NE.new_zeros(len(log_probs_NE), self.tree.num_inner)
+        sums_NI = sums_NI.index_add(1, self.edge_nodes, log_probs_NE)
         sums_NE = sums_NI.index_select(1, self.edge_nodes)
-        return (1 - smoothing - other_E) * choices_NE + other_E * sums_NE
+        return (1 - smoothing - other_E) * log_probs_NE + other_E * sums_NE
 
     def _decisions(
         self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights
     ) -> tuple[Any, ...]:
-        """The arguments of `torch_cost_of_decisions` and of `kernels.classes.cost_of_decisions`."""
+        """The arguments of `torch_cost_of_decisions` and of `kernels.classes.cost_of_decisions`.
+
+        Returns: hidden, weight, bias, the decisions on the targets' paths, ε of node smoothing, and
+            whether the gradient of the weight is sparse.
+        """
         weight_ED, bias_E = self._weight_and_bias(hidden_ND.dtype)
         groups = group_decisions(self.tree, targets_N.cpu().numpy())
         is_sparse = self._is_sparse(weight_ED)
@@ -151,7 +161,7 @@ class ClassHead(NodeHead):
         """(N, D) → (N, V) natural logarithms, with a kernel for the softmax of the nodes."""
         from wenet_hs.heads.kernels.classes import log_softmax_in_place
 
-        return self._sum_choices(log_softmax_in_place(self._scores(hidden_ND), self.offsets))
+        return self._sum_on_paths(log_softmax_in_place(self._scores(hidden_ND), self.offsets))
 
     def _kernel_cost(
         self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool
@@ -196,12 +206,14 @@ class ClassHead(NodeHead):
         return self.tree.num_edges >= below
 
     def _is_search_faster(self, hidden: Tensor, k: int) -> bool:
-        return self.tree.num_edges >= SEARCH_FROM_EDGES and k <= SEARCH_BEST
+        return self.tree.num_edges >= SEARCH_FROM_EDGES and k <= SEARCH_MAX_K
 
     def _best_first(self, hidden_ND: Tensor, k: int) -> SearchResult:
         """The k best units of each row by Numba's best-first search, without gradients.
 
-        One matrix product gives the scores of the root's children, which every row needs.
+        One matrix product gives the scores of the root's children, which every row needs. A row is
+        given up after a part of all edges (`SEARCH_BUDGET_DIVISOR`); if `search` is "best_first",
+        it may need all of them.
         """
         from wenet_hs.heads.kernels.classes import best_units
 
@@ -213,15 +225,15 @@ class ClassHead(NodeHead):
         root_NC = linear(hidden_ND, weight_ED[:root_degree], bias_E[:root_degree])
         budget = self.tree.num_edges
         if self.search == "auto":
-            budget //= SEARCH_BUDGET
+            budget //= SEARCH_BUDGET_DIVISOR
         return best_units(hidden_ND, weight_ED, bias_E, root_NC, tree=self.tree, k=k, budget=budget)
 
     def _label_log_probs(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
         """(B, T, L): the log-probabilities of the labels, from the nodes above them only.
 
-        The scores of the edges of these nodes, of all utterances, become log-probabilities given
-        the node. Those on the path of a unit are added up. If the nodes have more than half of all
-        edges, or paths are slower here, the log-probabilities of all units are computed instead.
+        The nodes are those above any label of any utterance. The log-probabilities of the children
+        on the path to a unit are added up. If the nodes have more than half of all edges, or paths
+        are slower here, the log-probabilities of all units are computed instead.
         """
         if not self.uses_paths(hidden_BTD):
             return super()._label_log_probs(hidden_BTD, labels_BL)
@@ -231,28 +243,34 @@ class ClassHead(NodeHead):
         if not has_few_edges:
             return super()._label_log_probs(hidden_BTD, labels_BL)
         to_device = functools.partial(_to_device, hidden_BTD.device)
-        weight_ED, bias_E = self._weight_and_bias(hidden_BTD.dtype)
-        edges_U = to_device(above.edges)
-        weight_UD = F.embedding(edges_U, weight_ED, sparse=self._is_sparse(weight_ED))
-        bias_U = bias_E.index_select(0, edges_U)
-        scores_NU = F.linear(hidden_BTD.flatten(0, 1), weight_UD, bias_U)
-        num_nodes = len(above.degrees)
-        if can_use_kernels(scores_NU):
-            from wenet_hs.heads.kernels.classes import log_softmax_in_place
-
-            offsets = np.append(0, np.cumsum(above.degrees))
-            choices_NU = log_softmax_in_place(scores_NU, torch.from_numpy(offsets))
-        else:
-            node_of_U = np.repeat(np.arange(num_nodes), above.degrees)
-            choices_NU = log_softmax_of_nodes(scores_NU, num_nodes, to_device(node_of_U))
-        # Each unit's log-probability is the sum of the choices on its path.
-        on_paths_NM = choices_NU.index_select(1, to_device(above.path_columns))
+        log_probs_NU = self._child_log_probs_above(hidden_BTD.flatten(0, 1), above)
+        # Each unit's log-probability is the sum of those of the children on its path.
+        on_paths_NM = log_probs_NU.index_select(1, to_device(above.path_columns))
         sums = on_paths_NM.new_zeros(len(on_paths_NM), len(units))  # (N, number of units)
         sums = sums.index_add(1, to_device(above.path_units), on_paths_NM)
         batch_size, num_frames, _ = hidden_BTD.shape
         index_BL = to_device(unit_of_label.reshape(labels_BL.shape))
         index_BTL = index_BL[:, None].expand(-1, num_frames, -1)
         return sums.view(batch_size, num_frames, -1).gather(2, index_BTL)
+
+    def _child_log_probs_above(self, hidden_ND: Tensor, above: EdgesAbove) -> Tensor:
+        """The log-probabilities (N, U) of the children of some nodes given their node.
+
+        They are computed by a kernel if it can run, and otherwise by PyTorch's operations.
+        """
+        edges_U = _to_device(hidden_ND.device, above.edges)
+        weight_ED, bias_E = self._weight_and_bias(hidden_ND.dtype)
+        weight_UD = F.embedding(edges_U, weight_ED, sparse=self._is_sparse(weight_ED))
+        bias_U = bias_E.index_select(0, edges_U)
+        scores_NU = F.linear(hidden_ND, weight_UD, bias_U)
+        if can_use_kernels(scores_NU):
+            from wenet_hs.heads.kernels.classes import log_softmax_in_place
+
+            offsets = np.append(0, np.cumsum(above.degrees))
+            return log_softmax_in_place(scores_NU, torch.from_numpy(offsets))
+        num_nodes = len(above.degrees)
+        node_of_U = np.repeat(np.arange(num_nodes), above.degrees)
+        return log_softmax_of_nodes(scores_NU, num_nodes, _to_device(hidden_ND.device, node_of_U))
 
 
 def log_softmax_of_nodes(scores: Tensor, num_nodes: int, edge_nodes: Tensor) -> Tensor:
@@ -274,7 +292,7 @@ def log_softmax_of_nodes(scores: Tensor, num_nodes: int, edge_nodes: Tensor) -> 
 
 
 def _to_device(device: torch.device, values: NDArray[Any]) -> Tensor:
-    """An array as a tensor on the device; a GPU is not waited for."""
+    """Copy an array to the device as a tensor, without waiting for a GPU."""
     return copy_to(device, torch.from_numpy(values))
 
 
@@ -302,10 +320,10 @@ def torch_cost_of_decisions(
     edges = np.concatenate([np.empty(0, np.int64), *edges_of_batches])
     edges_on_device = _to_device(hidden.device, edges)
     num_edges = [len(batch_edges) for batch_edges in edges_of_batches]
-    # One gather for all, because the gradient of each is as large as the weight.
+    # One gather for all batches: the gradient of each gather is as large as the weight.
     vectors = torch.split(F.embedding(edges_on_device, weight, sparse=sparse), num_edges)
     biases = torch.split(bias[edges_on_device], num_edges)
-    cost_N = hidden.sum(-1) * 0.0  # on the graph, also without a decision
+    cost_N = hidden.sum(-1) * 0.0  # 0, and differentiable also if there is no decision
     for index, batch in enumerate(padded_batches):
         rows_BR = _to_device(hidden.device, batch.rows_BR)
         cost_BR = _cost_of_batch(
@@ -337,10 +355,15 @@ class PaddedGroups:
 
 
 def _pad_groups(groups: DecisionGroups) -> Iterable[PaddedGroups]:
-    """All groups, in batches of similar sizes: up to twice the children, and 8 times the rows."""
+    """All groups, in batches of similar sizes.
+
+    In a batch the greatest number of children is less than twice the smallest, and the greatest
+    number of decisions is less than 8 times the smallest.
+    """
+    # The classes are powers of 2 for the children, and of 2^3 for the decisions.
     children_class_G = np.ceil(np.log2(groups.degrees)).astype(np.int64)
-    rows_class_G = np.log2(groups.sizes).astype(np.int64) // 3
-    size_class_G = 64 * children_class_G + rows_class_G
+    decisions_class_G = np.log2(groups.sizes).astype(np.int64) // 3
+    size_class_G = 64 * children_class_G + decisions_class_G  # both in one number: each is below 64
     for size_class in np.unique(size_class_G):
         group_B1 = np.flatnonzero(size_class_G == size_class)[:, None]
         degrees_B1 = groups.degrees[group_B1]

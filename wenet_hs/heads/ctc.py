@@ -54,16 +54,18 @@ class Ctc(nn.Module):
         """The sum of the batch's losses in nats, 0-dim float32.
 
         An utterance whose transcript needs more frames than it has has loss and gradient 0. (It
-        needs one frame per label, and one per blank between equal labels.) On a GPU a kernel of
-        ours computes the loss, because torch's loss waits for the device. The kernel, and torch's
-        loss if the head computes some log-probabilities faster than all, gets only those of blank
-        and of the labels of each utterance.
+        needs one frame per label, and one per blank between equal labels.)
+
+        On a GPU a kernel of ours computes the loss, because torch's loss waits for the device. The
+        kernel needs only the log-probabilities of blank and of the labels of each utterance.
+        torch's loss gets those too if the head computes them faster than the ones of all units.
 
         Args:
             memory: (B, T, D); memory_lengths: (B,) in T.
             targets: (B, L), with any values in the padding; target_lengths: (B,) in L.
         """
-        has_kernel = memory.dtype != torch.float64 and can_use_triton(memory[:0].float())
+        log_probs_like = memory[:0].float()  # empty: only the device and dtype of log-probabilities
+        has_kernel = memory.dtype != torch.float64 and can_use_triton(log_probs_like)
         if not has_kernel and not self.head.has_partial_log_probs:
             log_probs_BTV = self.log_probs(memory)
             unit_ids = targets.clamp(min=0)  # the padding may be negative

@@ -28,9 +28,10 @@ from wenet_hs.heads.node_head import CostWeights, NodeHead, Route, SearchMethod,
 from wenet_hs.tree.tree import NaryTree, Tree
 
 NODES_PER_DECISION = 2
-"""On a CPU the product with two nodes takes as long as one decision of the path kernels.
+"""Two nodes in the product with all nodes take a CPU as long as one decision of the path kernels.
 
-So the path is slower only in a tree that is almost a list, if its deep leaves are frequent.
+So paths are slower only if they are longer than half the number of units on average: in a tree that
+is almost a list, whose deep leaves are frequent.
 """
 LABEL_NODES_MIN_UNITS = 512
 """From this V on `label_log_probs` computes only the nodes on the labels' paths."""
@@ -251,7 +252,7 @@ class HSoftmaxHead(NodeHead):
         num_nodes = [len(nodes_U) for nodes_U in nodes]
         weight_ID, bias_I = self._weight_and_bias(hidden_BTD.dtype)
         all_nodes = torch.from_numpy(np.concatenate(nodes)).to(weight_ID.device)
-        # One gather for all utterances, because the gradient of each is as large as the weight.
+        # One gather for all utterances: the gradient of each gather is as large as the weight.
         vectors = F.embedding(all_nodes, weight_ID, sparse=self._is_sparse(weight_ID))
         vectors_of = torch.split(vectors, num_nodes)
         biases_of: Any = [None] * len(num_nodes)
@@ -271,8 +272,8 @@ class HSoftmaxHead(NodeHead):
             return self.num_units > NODES_PER_DECISION * self._mean_path
         if can_use_triton(hidden):
             return self.num_units >= max(GPU_PATH_FROM, GPU_UNITS_PER_LEVEL * self.tree.depth)
-        # Without Triton a GPU gathers P · D numbers per target for the path, and makes V for the
-        # product. Float64 on a CPU, which only tests use, has the same rule.
+        # Without Triton a GPU gathers depth · D numbers per target for the path. For all nodes it
+        # computes about V scores. Float64 on a CPU, which only tests use, has the same rule.
         return self.num_units > self.tree.depth * self.dim
 
 
@@ -310,7 +311,8 @@ def torch_cost_of_paths(scores: Tensor, turns: Tensor, weights: CostWeights) -> 
         turns: (N, P) +1 left, -1 right, 0 padding.
     """
     turn_scores = turns.to(scores.dtype) * scores  # of the turn that was taken; 0 in the padding
-    cost_N = -weights.on_target * (F.logsigmoid(turn_scores) * turns.abs()).sum(-1)
+    is_decision = turns.abs()  # 1, or 0 in the padding
+    cost_N = -weights.on_target * (F.logsigmoid(turn_scores) * is_decision).sum(-1)
     if not weights.per_decision:
         return cost_N
     return cost_N + weights.per_decision * turn_scores.sum(-1)

@@ -248,6 +248,7 @@ def leaf_sums(values_NE: Tensor, edges: Tensor, parents: Tensor, level_starts: l
     """
     sums_at_root = values_NE.new_zeros(values_NE.size(0), 1)
     sums_of_levels = [sums_at_root]  # of the inner nodes of each level
+    # For each level but the first: the start of the level above, its own start and its end.
     level_bounds = zip(level_starts, level_starts[1:], level_starts[2:], strict=False)
     for start_above, start, end in level_bounds:
         parents_in_level = parents[start:end] - start_above

@@ -56,18 +56,23 @@ def linear(
 
 
 def _should_use_onednn(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    """Whether oneDNN's operator can compute this product, and PyTorch would not call it itself."""
-    # The first question, because torch.export cannot trace get_float32_matmul_precision.
+    """Whether to call oneDNN's operator: if it can compute this product, and PyTorch would use MKL.
+
+    It can only compute float32 on a CPU, without gradients and outside of a traced program.
+    """
+    # This is asked first, because torch.export cannot trace get_float32_matmul_precision.
     if torch.compiler.is_compiling():
         return False
-    if not _HAS_ONEDNN or not input.device.type == weight.device.type == "cpu":
+    is_on_cpu = input.device.type == weight.device.type == "cpu"
+    if not _HAS_ONEDNN or not is_on_cpu:
         return False
     is_empty = not input.numel() or not len(weight)
     if is_empty:
         return False
     if torch.is_grad_enabled() and _has_gradient(input, weight, bias):
         return False
-    if not input.dtype == weight.dtype == torch.float32 or torch.is_autocast_enabled("cpu"):
+    is_float32 = input.dtype == weight.dtype == torch.float32
+    if not is_float32 or torch.is_autocast_enabled("cpu"):
         return False
     if torch.get_float32_matmul_precision() == "medium":  # then PyTorch itself calls oneDNN
         return False

@@ -66,10 +66,10 @@ class RestrictedHead(OutputHead):
             self.register_buffer(name, table, persistent=False)
 
     def topk(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """As of every head, over the units that are left: K is at most their number."""
+        """As for every head, over the units that are left; K is at most their number."""
         return super().topk(hidden, min(k, len(self.unit_ids)))
 
-    def _left_log_probs(self, hidden_ND: Tensor) -> Tensor:
+    def _remaining_log_probs(self, hidden_ND: Tensor) -> Tensor:
         """(N, D) → (N, U): the log-probabilities of the units that are left, which sum to one."""
         of_sources_NU = self.head._log_probs(hidden_ND).index_select(-1, self.sources)
         log_probs_NU = of_sources_NU + self.log_shares.to(of_sources_NU)
@@ -80,7 +80,7 @@ class RestrictedHead(OutputHead):
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
         """(N, D) → (N, V): -inf for all units that are not left."""
         all_NV = hidden_ND.new_full((hidden_ND.size(0), self.num_units), -math.inf)
-        return all_NV.index_copy(-1, self.unit_ids, self._left_log_probs(hidden_ND))
+        return all_NV.index_copy(-1, self.unit_ids, self._remaining_log_probs(hidden_ND))
 
     def _cross_entropy(
         self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float
@@ -90,10 +90,10 @@ class RestrictedHead(OutputHead):
     def _topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """The k best units of each row: log-probabilities (N, K) and unit ids (N, K) int64.
 
-        If the units only have other ids, the other head finds them by its own search.
+        If all units of the other head are left, in the same order, its own search finds them.
         """
         if self._is_renumbering:
             values_NK, index_NK = self.head._topk(hidden_ND, k)
         else:
-            values_NK, index_NK = topk_lowest_id_first(self._left_log_probs(hidden_ND), k)
+            values_NK, index_NK = topk_lowest_id_first(self._remaining_log_probs(hidden_ND), k)
         return values_NK, self.unit_ids[index_NK]

@@ -76,12 +76,12 @@ class SoftmaxHead(OutputHead):
     def _cost_in_parts(
         self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float
     ) -> Tensor:
-        """`_cross_entropy` without gradients, in parts of the rows for the memory."""
-        num_rows = self._max_rows()
-        if len(hidden_ND) <= num_rows:
+        """`_cross_entropy` without gradients; many rows are computed in parts, to save memory."""
+        max_rows = self._max_rows()
+        if len(hidden_ND) <= max_rows:
             return weighted_cost(self._log_probs(hidden_ND), targets_N, on_target, on_all)
         costs = []
-        parts = zip(torch.split(hidden_ND, num_rows), torch.split(targets_N, num_rows), strict=True)
+        parts = zip(torch.split(hidden_ND, max_rows), torch.split(targets_N, max_rows), strict=True)
         for part_ND, part_targets_N in parts:
             log_probs_NV = self._log_probs(part_ND)
             costs.append(weighted_cost(log_probs_NV, part_targets_N, on_target, on_all))
@@ -127,11 +127,13 @@ class _SoftmaxCost(torch.autograd.Function):
         exp_NV = linear(hidden_ND, weight_VD, bias_V)  # contains the scores until the loop ends
         cost_N = hidden_ND.new_empty(len(hidden_ND))
         sum_N = hidden_ND.new_empty(len(hidden_ND))
-        block_rows = BLOCK_VALUES // len(weight_VD)
         if is_gpu(hidden_ND.device):  # all rows at once: a GPU would be idle between blocks
-            block_rows = len(hidden_ND)
+            rows_per_block = max(1, len(hidden_ND))
+        else:
+            rows_per_block = max(1, BLOCK_VALUES // len(weight_VD))
         tensors = (exp_NV, targets_N, cost_N, sum_N)
-        blocks = zip(*(torch.split(tensor, max(1, block_rows)) for tensor in tensors), strict=True)
+        blocks_of_tensors = [torch.split(tensor, rows_per_block) for tensor in tensors]
+        blocks = zip(*blocks_of_tensors, strict=True)
         for scores, targets, cost, total in blocks:  # views, filled in place
             scores -= scores.amax(-1, keepdim=True)
             torch.mul(scores.gather(-1, targets[:, None])[:, 0], -on_target, out=cost)

@@ -33,6 +33,7 @@ from wenet_hs.model.encoders.description import (
 from wenet_hs.model.encoders.kinds import make_pretrained
 from wenet_hs.model.encoders.weights import adapter_file, hash_pretrained, load_pretrained
 from wenet_hs.runs.record import RunRecord, Start, write_run
+from wenet_hs.text.units import UnitTable
 from wenet_hs.tree.atomic import fsync_path, write_atomic
 from wenet_hs.tree.errors import CheckpointError, ConfigError, list_names
 
@@ -73,10 +74,33 @@ def import_model(
     state = {f"encoder.{name}": value for name, value in encoder.state_dict().items()}
     state["ctc.head.output.weight"] = weight_VD
     state["ctc.head.output.bias"] = bias_V
+    config = config.model_copy(update={"tokenizer": vocabulary.tokenizer})
+    run = RunRecord(
+        starts=(Start(command=tuple(command)),), encoder_sha256=hash_pretrained(folder, adapter)
+    )
+    _write_model_folder(out, vocabulary.table, description, state, config, run)
+    return vocabulary
+
+
+def _write_model_folder(
+    out: Path,
+    table: UnitTable,
+    description: EncoderDescription,
+    state: dict[str, Tensor],
+    config: ExperimentConfig,
+    run: RunRecord,
+) -> None:
+    """Write all files of a model folder, or none if one cannot be written.
+
+    Args:
+        state: the weights, by their names in our model.
+        run: the run record, which also gets the SHA-256 of units and description.
+    Raises: CheckpointError if the weights cannot be written.
+    """
     out.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=out, prefix=".import.") as temporary:  # a full disk leaves nothing
         new = Path(temporary)
-        vocabulary.table.write(new / "units.txt")
+        table.write(new / "units.txt")
         write_atomic(new / "encoder.json", description.to_json())
         try:
             write_final(new / "final.pt", state, {}, by="import")
@@ -84,17 +108,10 @@ def import_model(
             # The user knows `out`, not the temporary folder.
             raise CheckpointError(out / "final.pt", error.found, error.to_do) from error
         sums = {name: file_sha256(new / name) for name in ("units.txt", "encoder.json")}
-        run = RunRecord(
-            starts=(Start(command=tuple(command)),),
-            encoder_sha256=hash_pretrained(folder, adapter),
-            files=sums,
-        )
-        write_run(new, run)
-        config = config.model_copy(update={"tokenizer": vocabulary.tokenizer})
+        write_run(new, run.model_copy(update={"files": sums}))
         dump_config(config, new / "train.yaml")
         _move_files(new, out)
     fsync_path(out)
-    return vocabulary
 
 
 def _check_out(out: Path) -> None:
@@ -146,10 +163,11 @@ def _choose_adapter(
 ) -> str | None:
     """The language whose adapter file is read, never that of another language.
 
-    None where the other weights have all: for a model without parts for languages, and for one that
-    was saved after fine-tuning to a single language, with the adapters among its other weights.
+    None if no adapter file is needed: for a model without adapters, and for one that was saved
+    after fine-tuning to a single language, with the adapters among its other weights.
 
-    Raises ConfigError if `lang` is missing, unknown or without effect.
+    Raises ConfigError if the model has parts for languages and `lang` is not one of them, or if it
+    has none and `lang` is given.
     """
     has_adapters = description.has_language_adapters
     with_vocabulary = {name for name, value in vocab.items() if isinstance(value, dict)}
@@ -159,30 +177,42 @@ def _choose_adapter(
                 f"--lang {lang}", "this model has no parts for languages", "leave it out"
             )
         return None
-    with_file = _list_adapters(folder)
+    with_adapter_file = _list_adapters(folder)
     # Saved after fine-tuning to one language: its adapters are among the other weights.
-    is_single = not with_file and len(with_vocabulary) < 2
-    if is_single or not has_adapters:
-        known = with_vocabulary
+    is_of_one_language = not with_adapter_file and len(with_vocabulary) < 2
+    if is_of_one_language or not has_adapters:
+        languages = with_vocabulary
     elif with_vocabulary:
-        known = with_file & with_vocabulary  # a language needs both
+        languages = with_adapter_file & with_vocabulary  # a language needs both
     else:
-        known = with_file
-    listed = list_names(sorted(known))
+        languages = with_adapter_file
+    is_unnamed = is_of_one_language and not languages
+    _check_language(folder, lang, languages, is_unnamed=is_unnamed)
+    needs_adapter_file = has_adapters and lang in with_adapter_file
+    return lang if needs_adapter_file else None
+
+
+def _check_language(
+    folder: Path, lang: str | None, languages: set[str], *, is_unnamed: bool
+) -> None:
+    """Raises ConfigError unless `lang` is one of the languages of a model.
+
+    `is_unnamed`: the files do not name its only language. So any `lang` is right, but one must be
+    given.
+    """
+    listed = list_names(sorted(languages))
     if lang is None:
-        languages = listed or "one that is not named"
+        known = listed or "one that is not named"
         raise ConfigError(
             f"--hf {folder}",
-            f"has parts for languages: {languages}",
+            f"has parts for languages: {known}",
             "name the language with --lang",
         )
-    is_unnamed = is_single and not known  # any `lang` is accepted: only the user knows its name
-    if lang not in known and not is_unnamed:
-        to_do = f"use one of {listed}" if known else f"download adapter.{lang}.safetensors"
+    if lang not in languages and not is_unnamed:
+        to_do = f"use one of {listed}" if languages else f"download adapter.{lang}.safetensors"
         raise ConfigError(
             f"--lang {lang}", f"{folder} has no adapter and vocabulary of this language", to_do
         )
-    return lang if has_adapters and lang in with_file else None
 
 
 def _list_adapters(folder: Path) -> set[str]:

@@ -47,7 +47,8 @@ def read_vocabulary(
     bos = _find_token(tokens, settings.get("bos_token"), "<s>")
     eos = _find_token(tokens, settings.get("eos_token"), "</s>")
     end_roles = _roles_of_ends(bos, eos, others=(blank, unk, space))
-    # A token with two roles has the later one of these.
+    # A token with two roles has the later one of these. A role that no token has is at None, which
+    # is the number of no row.
     roles = {**end_roles, space: SPACE, unk: UNK, blank: BLANK}
     is_lower = bool(settings.get("do_lower_case"))
     units = []
@@ -139,8 +140,8 @@ def _choose_blank(
     """
     pad = _find_token(tokens, pad_token)
     chosen = pad if blank is None else blank
-    is_other_pad_token = bool(pad_token) and pad != chosen
-    if chosen is None or chosen not in tokens or is_other_pad_token:
+    is_pad_token = not pad_token or pad == chosen  # true if the tokenizer names no pad token
+    if chosen is None or chosen not in tokens or not is_pad_token:
         stated = "null" if blank is None else blank
         id_of_pad = "no id" if pad is None else f"the id {pad}"
         raise DataError(
@@ -165,10 +166,13 @@ def _roles_of_ends(
 ) -> dict[int | None, str]:
     """The units of the tokens that begin and end a text.
 
-    They are `<sos>` and `<eos>` if there are two, and `<sos/eos>` if there is one. Tokens that are
-    None, or have one of the roles of `others`, do not count.
+    They are `<sos>` and `<eos>` if there are two, `<sos/eos>` if there is one, and none if there is
+    none. A token that is missing (None), or is one of `others`, does not count.
     """
-    ends = [number for number in dict.fromkeys((bos, eos)) if number not in (None, *others)]
+    ends = []
+    for number in dict.fromkeys((bos, eos)):  # one token may be both
+        if number is not None and number not in others:
+            ends.append(number)
     if len(ends) == 2:
         return {ends[0]: SOS, ends[1]: EOS}
     return {number: SOS_EOS for number in ends}

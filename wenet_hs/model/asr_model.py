@@ -52,7 +52,11 @@ class LossWeights:
     guide: float = 0.0
     """Weight of the guided attention penalty on the left-to-right decoder; 0: it is off."""
     guide_width: float = 0.1
-    """Distance from the diagonal, as a fraction of the utterance, at which this penalty is 0.39."""
+    """Width of the diagonal, as a fraction of the utterance.
+
+    The penalty of attention to a frame is 1 - exp(-x² / 2), where x is its distance from the
+    diagonal divided by this width: 0 on the diagonal, 0.39 at this distance, 1 far from it.
+    """
     with_metrics: bool = True
     """Whether training computes `nll` and `num_correct` too; evaluation always does."""
     interctc: float = 0.0
@@ -319,7 +323,8 @@ class AsrModel(nn.Module):
 
         If CTC has all weight, the decoder is not computed: nll is NaN, the other values are 0.
         Otherwise:
-            attention: the loss, by `reverse` also of the right-to-left decoder, if there is one.
+            attention: the loss; if `reverse` is not 0 and there is a right-to-left decoder, the
+                mean of both losses, in which that of the right-to-left decoder has this weight.
             nll, num_correct: computed in evaluation, and in training if `with_metrics`; otherwise
                 NaN and 0.
             guide: the guided attention penalty in training, if it has a weight; otherwise 0.
@@ -330,14 +335,15 @@ class AsrModel(nn.Module):
         """
         weights = self.loss_weights
         if weights.ctc >= 1:
+            zero_loss = _zero_loss(memory)
             return _AttentionLosses(
-                attention=_zero_loss(memory),
-                guide=_zero_loss(memory),
+                attention=zero_loss,
+                guide=zero_loss,
                 num_correct=_zero_count(memory),
                 nll=torch.full((), math.nan, device=memory.device),
             )
         decoder, head = self.left
-        smoothing = weights.smoothing, weights.smoothing_kind
+        smoothing = (weights.smoothing, weights.smoothing_kind)
         is_guided = bool(self.training and weights.guide)
         attention_weights: list[Tensor] | None = [] if is_guided else None
         hidden_ND, targets_N = self._run_decoder(
@@ -396,37 +402,43 @@ class AsrModel(nn.Module):
         layer_outputs: Mapping[int, Tensor],
         batch: "Batch",
     ) -> _CtcLosses:
-        """The CTC losses of the memory and of inner encoder layers.
+        """The CTC losses of the memory, and in training perhaps of an inner encoder layer.
 
-        In evaluation also the best unit of each frame, and how many frames are blank; in training
-        there are no best units, and both numbers of frames are 0. If the decoder has all weight,
-        CTC is not computed, and all values are 0.
+        `weighted` is the mean of both losses, in which that of the inner layer has the weight
+        `interctc`; without an inner layer it is the loss of the memory.
+
+        In evaluation the best unit of each frame is returned too, and how many frames are blank. In
+        training there are no best units, and both numbers of frames are 0. If the decoder has all
+        weight, CTC is not computed, and all values are 0.
 
         Args:
             memory: (B, T', D), and memory_lengths: (B,) in T'.
-            layer_outputs: outputs of inner layers, (B, T', D) by number; at most one, in training.
+            layer_outputs: the output of the inner layer, (B, T', D), by its number; or empty.
         """
         if self.loss_weights.ctc <= 0:
+            zero_loss = _zero_loss(memory)
+            zero_count = _zero_count(memory)
             return _CtcLosses(
-                ctc=_zero_loss(memory),
-                weighted=_zero_loss(memory),
-                num_blank=_zero_count(memory),
-                num_frames=_zero_count(memory),
+                ctc=zero_loss,
+                weighted=zero_loss,
+                num_blank=zero_count,
+                num_frames=zero_count,
                 best_units=None,
             )
         share = self.loss_weights.interctc
         labels = batch.targets, batch.target_lengths
         ctc = self.ctc.loss(memory, memory_lengths, *labels)
         weighted = ctc
-        for output in layer_outputs.values():
+        for output in layer_outputs.values():  # at most one
             inner_ctc = self.ctc.loss(output, memory_lengths, *labels)
             weighted = (1 - share) * ctc + share * inner_ctc
         if self.training:
+            zero_count = _zero_count(memory)
             return _CtcLosses(
                 ctc=ctc,
                 weighted=weighted,
-                num_blank=_zero_count(memory),
-                num_frames=_zero_count(memory),
+                num_blank=zero_count,
+                num_frames=zero_count,
                 best_units=None,
             )
         best_units = self.ctc.best_units(memory, memory_lengths)
@@ -441,12 +453,18 @@ class AsrModel(nn.Module):
 
 
 def _zero_loss(memory: Tensor) -> Tensor:
-    """The value of a loss that is not computed: 0-dim float32, on the device of the memory."""
+    """The value of a loss that is not computed: 0-dim float32, on the device of the memory.
+
+    A GPU starts a kernel for it, so several losses of a function share one.
+    """
     return memory.new_zeros((), dtype=torch.float32)
 
 
 def _zero_count(memory: Tensor) -> Tensor:
-    """The value of a number that is not counted: 0-dim int64, on the device of the memory."""
+    """The value of a number that is not counted: 0-dim int64, on the device of the memory.
+
+    Several numbers of a function share one, as for `_zero_loss`.
+    """
     return torch.zeros((), dtype=torch.int64, device=memory.device)
 
 

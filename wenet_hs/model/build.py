@@ -108,6 +108,7 @@ def build_model(
         reason="<blank> of the unit table",
     )
     dim = _find_memory_width(config, pretrained)
+    # The order is part of the results of a seed: decoder, encoder, heads.
     decoder = _build_decoders(config, dim, num_units)
     encoder = _build_encoder(config, cmvn, pretrained)
     head = None
@@ -181,7 +182,8 @@ def _build_encoder(
     `pretrained`: the description of a pretrained encoder; `cmvn`: the statistics for a stack.
 
     Raises DataError if the statistics are of another number of features, ConfigError if a frame has
-    too few features for the subsampling or a setting does not fit a pretrained encoder.
+    too few features for the subsampling or a setting does not fit a pretrained encoder. Whether a
+    stack has the layer `interctc_layer` is checked when the config is read.
     """
     conf = config.encoder_conf
     if isinstance(conf, PretrainedConf):
@@ -400,7 +402,7 @@ def build_head(
     ValueError if a head of ours needs a tree and there is none.
     """
     seed = int(torch.randint(2**63 - 1, ()))
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU only
         torch.default_generator.manual_seed(seed)
         match conf:
             case SoftmaxHeadConf():

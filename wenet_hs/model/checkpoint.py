@@ -196,8 +196,10 @@ def _write(path: Path, content: Content) -> dict[str, Any]:
 
 @contextmanager
 def report_full_disk(target: Path, checkpoints: Path, needed: int | None = None) -> Iterator[None]:
-    """Turns the OSError of a full disk, a quota or a file size limit into a CheckpointError of one
-    line. Other errors pass unchanged.
+    """Turns the OSError of a full disk into a CheckpointError of one line.
+
+    A quota or a limit of file sizes that is reached counts as a full disk. Other errors are raised
+    unchanged.
 
     Args:
         target: the file or folder that is written.
@@ -303,10 +305,12 @@ def _frozen_sha256(record: Path) -> str | None:
 
 
 def load_dict(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """The dict in a `.pt` file, with its tensors on `device`. No code in the file is run.
+    """The dict in a `.pt` file, with its tensors on `device`.
 
-    Raises CheckpointError if it cannot be read or has no dict with names as keys. A manifest that
-        fits does not prove that this program wrote the file.
+    No code in the file is run. Anyone may have written it, even if its SHA-256 is that in the
+    manifest.
+
+    Raises CheckpointError if it cannot be read or has no dict with names as keys.
     """
     try:
         with warnings.catch_warnings():
@@ -355,8 +359,9 @@ def _find_newest_intact(folder: Path) -> tuple[Path | None, dict[Path, str]]:
 
 
 def set_aside_newer(path: Path) -> None:
-    """Renames the checkpoints newer than `path` to `NAME.old`, because training continues from
-    `path`; a warning names each.
+    """Renames the checkpoints newer than `path` to `NAME.old`; a warning names each.
+
+    The training continues from `path` and will write checkpoints of the same steps.
     """
     for newer in list_checkpoints(path.parent):
         if step_of(newer) > step_of(path):
@@ -416,9 +421,9 @@ def remove_incomplete(folder: Path) -> None:
     for path in folder.glob(f".step-*{_REPLACED}"):
         target = folder / path.name.removeprefix(".").removesuffix(_REPLACED)
         _restore_replaced(path, target)
-    for path in folder.glob(f".{FROZEN}.*.tmp"):
+    for path in folder.glob(f".{FROZEN}.*.tmp"):  # of `open_atomic`
         path.unlink()
-    for path in folder.glob(".step-*"):
+    for path in folder.glob(".step-*"):  # checkpoints that are not complete, or to be deleted
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -438,10 +443,11 @@ def _restore_replaced(replaced: Path, target: Path) -> None:
 def weights_path(path: Path) -> Path:
     """The file of weights that `--checkpoint` names.
 
-    A file is returned as it is. Of a folder it is the first that exists of the weights of a packed
-    model, `model.pt` of a checkpoint, and `final.pt`, which is returned even if it is missing.
+    A file is returned as it is. In a folder it is `model.safetensors` of a packed model, or else
+    `model.pt` of a checkpoint, or else `final.pt`, which is returned even if it is missing.
 
-    Of a packed model no other file is read: it may come from anyone, and a `.pt` file is a pickle.
+    `model.safetensors` comes first because a packed model may come from anyone, and a `.pt` file is
+    a pickle.
     """
     if not path.is_dir():
         return path
@@ -527,8 +533,9 @@ def _recorded_sha256(record: Path, name: str) -> str | None:
     """
     try:
         content = json.loads(record.read_text("utf-8"))
-        if content.get("file") == name:
+        if content.get("file") == name:  # final.json is about one file
             return str(content["sha256"])
+        # The manifest of a checkpoint has an entry per file.
         return str(content["files"][name]["sha256"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

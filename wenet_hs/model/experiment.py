@@ -255,9 +255,9 @@ def check_same_model(
 ) -> None:
     """Refuses weights of a model with other units, trees or inputs, by the files next to them.
 
-    Equal shapes do not show this. Weights in the model folder itself are not checked. Files next to
-    the weights that cannot be read are no reason to refuse them: a warning names the first one, and
-    nothing that depends on it or comes after it is compared.
+    Weights of another model may have equal shapes. Weights in the model folder itself are not
+    checked. A file next to the weights that cannot be read is no reason to refuse them: a warning
+    names it, and the comparison ends there.
 
     Args:
         weights: the file or checkpoint folder that `--checkpoint` names.
@@ -391,15 +391,17 @@ class FilesOfWeights:
 def find_folder_of_weights(weights: Path) -> Path:
     """The folder of the files that belong to weights, as an absolute path.
 
-    `weights` is a file or a folder. The files of a checkpoint, `MODEL/checkpoints/step-N`, are in
-    the nearest of its own folder and the two above it that has a train.yaml or a unit table. Other
-    weights, and a checkpoint without such files, have theirs in their own folder.
+    `weights` is a file or a folder. A checkpoint is usually `MODEL/checkpoints/step-N`: three
+    folders, its own one first and then the two above it, are searched for a train.yaml or a unit
+    table. Without such a file, and for other weights, it is the folder of the weights.
     """
-    folder = (weights if weights.is_dir() else weights.parent).absolute()
+    folder = weights if weights.is_dir() else weights.parent
+    folder = folder.absolute()
     is_checkpoint = folder.name.startswith("step-") or (folder / MANIFEST).exists()
     if not is_checkpoint:
         return folder
-    for candidate in (folder, *folder.parents[:2]):
+    two_above = folder.parents[:2]
+    for candidate in (folder, *two_above):
         if any((candidate / name).is_file() for name in ("train.yaml", *_TABLES)):
             return candidate
     return folder
@@ -412,12 +414,21 @@ def read_files_of_weights(folder: Path) -> FilesOfWeights:
 
     Raises ConfigError or DataError if one of them is damaged.
     """
+    config: ExperimentConfig | None = None
+    names: tuple[str, ...] = _TABLES
     config_file = folder / "train.yaml"
-    config = load_config(config_file, is_for_training=False) if config_file.is_file() else None
-    symbol_table = None if config is None else config.tokenizer_conf.symbol_table_path
-    names = _TABLES if symbol_table is None else (Path(symbol_table).name, *_TABLES)
-    table_path = next((folder / name for name in names if (folder / name).is_file()), None)
-    table = None if table_path is None else UnitTable.read(table_path)
+    if config_file.is_file():
+        config = load_config(config_file, is_for_training=False)
+        named_table = config.tokenizer_conf.symbol_table_path
+        if named_table is not None:
+            names = (Path(named_table).name, *_TABLES)
+    table_path: Path | None = None
+    table: UnitTable | None = None
+    for name in names:
+        if (folder / name).is_file():
+            table_path = folder / name
+            table = UnitTable.read(table_path)
+            break
     return FilesOfWeights(folder=folder, config=config, table_path=table_path, table=table)
 
 
@@ -427,9 +438,11 @@ def read_files_of_weights(folder: Path) -> FilesOfWeights:
 def check_files(model_dir: Path, run: RunRecord | None) -> None:
     """Raises CheckpointError if a file is not that of the training or of the packing.
 
-    The SHA-256 of the files is in their run record; without one (None), nothing is compared. With
-    other units of the same number every word would be wrong. A pointer of Git LFS in place of the
-    weights is refused too.
+    Without this check, a file with other units, but as many, would make every word wrong. The
+    run record has the SHA-256 of the files. Files that it does not list, or that are missing, are
+    not compared. A pointer of Git LFS in place of the weights is refused too.
+
+    `run`: the run record of the folder; None: it has none, and no file is compared.
     """
     is_unpacked = model_dir.parent == unpacked_models()  # it is from a ZIP, in the cache
     to_do = f"delete {model_dir} and load the ZIP again" if is_unpacked else "put the old file back"
@@ -478,8 +491,9 @@ def in_folder(model_dir: Path, *names: str, made_by: str = "train") -> Path:
             return model_dir / name
     if not model_dir.is_dir():
         raise _no_folder(model_dir)
-    is_average = base_names[0] == "final.pt" and made_by == "train"  # train writes checkpoints
-    command = "average" if is_average else made_by
+    command = made_by
+    if base_names[0] == "final.pt" and made_by == "train":
+        command = "average"  # makes it of the checkpoints of a training that did not end
     to_do = f"`wenet-hs {command} --model_dir {model_dir}` writes it, or copy it from the folder of the model"
     raise CheckpointError(model_dir / base_names[0], "no such file", to_do)
 

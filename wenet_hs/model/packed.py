@@ -177,11 +177,12 @@ def _unpack(archive: Path) -> Path:
             entries = _check_entries(archive, zipped.infolist(), os.fstat(source.fileno()).st_size)
             source.seek(0)
             target = cache / hashlib.file_digest(source, "sha256").hexdigest()
-            # Before the files: another process may complete the folder in between.
+            # Asked before the files are: another process may create the folder in between, and a
+            # folder that was not there before must not be deleted.
             was_there = target.is_dir()
             if all((target / name).is_file() for name in entries):
                 return target
-            if was_there:
+            if was_there:  # it lacks a file
                 shutil.rmtree(target, ignore_errors=True)
             cache.mkdir(parents=True, exist_ok=True)
             _delete_leftovers(cache)
@@ -256,7 +257,8 @@ def _find_danger(paths: Sequence[PurePosixPath], infos: Sequence[ZipInfo], size:
     outside = [str(path) for path in paths if _is_outside(path)]
     if outside:
         return f"has entries outside of its folder ({', '.join(map(repr, outside[:3]))})"
-    # The kind of a file in Unix; 0: the program that wrote the ZIP did not record it.
+    # The upper 16 bits have the kind of a file in Unix; 0: the program that wrote the ZIP did not
+    # record it.
     kinds = {stat.S_IFMT(info.external_attr >> 16) for info in infos}
     if not kinds <= {0, stat.S_IFREG, stat.S_IFDIR}:
         return "has links or devices"
@@ -290,7 +292,8 @@ def _find_wrong_content(
             large.append(name)
     if large:
         return f"has more than {MAX_SMALL_BYTES / 1e6:g} MB of {list_names(large)}"
-    if len(entries) < len(paths):
+    has_repeated_path = len(entries) < len(paths)
+    if has_repeated_path:
         return "has two entries of one name"
     configs = [path for path in paths if path.name == "train.yaml"]
     if len(configs) != 1 or len(configs[0].parts) > 2:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Multi-head attention, and WeNet's variant with positions in the keys.
 
-Dimension key: B batch, L query, S key, D width, H heads, K width of a head.
+Dimension key: B batch, L query, S key, D width, H heads, K width of a head, E = 2 K (a key and its
+value side by side).
 """
 
 import math
@@ -151,7 +152,7 @@ class MultiHeadAttention(nn.Module):
             mask = mask_BHLS.expand(-1, -1, query_BHLK.size(2), -1)
         num_zeros = 0  # that are added to the width of a head, for the kernels of a GPU
         if is_gpu(query_BHLK.device):
-            num_zeros = -self.head_size % HEAD_SIZE_MULTIPLE
+            num_zeros = -self.head_size % HEAD_SIZE_MULTIPLE  # up to the next multiple
         if num_zeros > 0:
             query_BHLK = F.pad(query_BHLK, (0, num_zeros))
             keys_BHSK = F.pad(keys_BHSK, (0, num_zeros))

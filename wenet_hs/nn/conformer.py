@@ -65,6 +65,7 @@ class MaskedBatchNorm(nn.Module):
         Updates the running statistics; they keep their values if no rank has a valid frame.
         """
         # A weighted sum instead of x[mask]: no copy of the batch, and no synchronization of a GPU.
+        # The number of frames is at least 1 where it divides: without frames the sums are 0.
         weight_BT1 = mask_BT[..., None].to(x_BTD.dtype)
         count = weight_BT1.sum()
         mean_D = (x_BTD * weight_BT1).sum((0, 1)) / count.clamp(min=1)
@@ -80,7 +81,7 @@ class MaskedBatchNorm(nn.Module):
         var_D = squares_D / count.clamp(min=1)
         with torch.no_grad():
             rate = self.momentum * (count > 0)  # 0 without valid frames: nothing changes
-            unbiased_D = var_D * count / (count - 1).clamp(min=1)
+            unbiased_D = var_D * count / (count - 1).clamp(min=1)  # as nn.BatchNorm1d keeps it
             self.running_mean.lerp_(mean_D, rate)
             self.running_var.lerp_(unbiased_D, rate)
             self.num_batches_tracked += 1
@@ -139,8 +140,9 @@ class ConvolutionModule(nn.Module):
         is_speech_BT = mask
         is_causal = self.num_before > 0
         if is_causal:
-            # As in WeNet, they are added before the first layer. So the zeros before an utterance
-            # are no zeros for the depthwise convolution: the first layer adds its bias to them.
+            # As in WeNet, the inputs before x are added ahead of the first layer. So the zeros
+            # before an utterance are not zeros for the depthwise convolution: the first layer adds
+            # its bias to them.
             if before is None:
                 x = F.pad(x, (0, 0, self.num_before, 0))
             else:
@@ -205,7 +207,10 @@ def _attend(
     positions: Tensor,
     cache: LayerMemory | None,
 ) -> Tensor:
-    """Self-attention (B, T, D) → (B, T, D), also to the frames of a cache, which gets those of x."""
+    """Self-attention (B, T, D) → (B, T, D), with a cache also to the frames before x.
+
+    The cache gets keys and values of x.
+    """
     if cache is None:
         return attention(x_BTD, x_BTD, visible, positions)
     out_BTD, all_keys_values = attention.forward_cached(x_BTD, cache.attention, visible, positions)

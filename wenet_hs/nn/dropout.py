@@ -30,7 +30,7 @@ class Dropout(nn.Dropout):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """input → the same shape and dtype: each value times 0 with probability p, or 1 / (1 - p)."""
+        """Multiplies each value by 0 with probability p, and otherwise by 1 / (1 - p)."""
         if self._should_use_own_generator(input):
             return input * random_factors(input.shape, input.dtype, 1 - self.p)
         return super().forward(input)
@@ -50,24 +50,27 @@ class Dropout(nn.Dropout):
 
 
 def random_factors(shape: torch.Size, dtype: torch.dtype, keep: float) -> Tensor:
-    """Random factors of dropout: each is 1/p with probability p, else 0.
+    """Random factors of dropout: each is 1/k with probability k, and 0 otherwise.
 
-    Here p is the share of values to keep: `keep`, rounded to a multiple of 2^-16 above 0. One
-    random number of torch is drawn, as the seed.
+    Here k is `keep`, rounded to a multiple of 2^-16 above 0. One random number of torch is drawn,
+    as the seed.
 
     Args:
         dtype: of the factors; float32, bfloat16 or float16.
+        keep: the share of values to keep.
     Returns: a tensor with this shape, on the CPU.
     """
-    threshold = min(_RANGE, max(1, round(keep * _RANGE)))  # smaller random numbers are kept
+    # A value is kept if its random number is below the threshold, so k is threshold / _RANGE.
+    threshold = min(_RANGE, max(1, round(keep * _RANGE)))
     bits = _BITS[dtype]  # NumPy has no bfloat16, so the kernel writes the bits of the factors
-    kept_factor_bits = torch.tensor(_RANGE / threshold, dtype=dtype).view(bits)
+    kept_factor = torch.tensor([_RANGE / threshold], dtype=dtype)
+    kept_factor_bits = kept_factor.view(bits).numpy()[0]
     seed = int(torch.randint(torch.iinfo(torch.int64).max, ()))
     num_values = shape.numel()
     num_hashes = (num_values + _VALUES_PER_HASH - 1) // _VALUES_PER_HASH
     factors_N = torch.empty(num_hashes * _VALUES_PER_HASH, dtype=bits)
     fill = _compiled_fill()
-    fill(factors_N.numpy(), np.uint64(seed), np.uint64(threshold), kept_factor_bits.numpy()[()])
+    fill(factors_N.numpy(), np.uint64(seed), np.uint64(threshold), kept_factor_bits)
     return factors_N[:num_values].view(dtype).view(shape)
 
 

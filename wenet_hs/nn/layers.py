@@ -20,9 +20,9 @@ from wenet_hs.heads.products import Linear
 from wenet_hs.nn.dropout import Dropout
 
 _LEAST_ROWS = 512
-"""Of a table of positions."""
+"""The fewest rows that a table of positions is made with."""
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "swish": nn.SiLU, "gelu": nn.GELU}
-"""By WeNet's names."""
+"""WeNet's name of an activation → its module."""
 
 
 def causal_mask(length: int, *, device: torch.device | None = None) -> Tensor:
@@ -77,7 +77,8 @@ class FeedForward(nn.Module):
 class Residual(nn.Module):
     """x + scale · dropout(branch(norm(x))), or norm(x + scale · dropout(branch(x))).
 
-    The first one is computed if `normalize_before` is set. It has no parameters of its own.
+    The first one is computed if `normalize_before` is set. The module has no parameters of its own:
+    `norm` and `branch` are arguments of `forward`.
     """
 
     def __init__(self, dropout_rate: float, normalize_before: bool) -> None:
@@ -172,7 +173,8 @@ class PositionalEncoding(nn.Module):
         Those from 0 on are rows of the table. Others are computed, and so are all while torch
         compiles.
         """
-        # torch.export would fix the length of the table, and it would grow with each stream.
+        # With another offset the table would grow as long as a stream goes on. torch.export would
+        # fix its length.
         if torch.compiler.is_compiling() or not _is_zero(offset):
             return sinusoids(length, self.size, offset).to(device)[None]
         if length > len(self._table_TD) or self._table_TD.device != device:
@@ -180,9 +182,12 @@ class PositionalEncoding(nn.Module):
         return self._table_TD[None, :length]
 
     def _renew_table(self, length: int, device: torch.device) -> None:
-        """Computes the table for `length` positions or more, and not fewer than it has."""
+        """Computes the table on `device`, for at least `length` positions.
+
+        It never has fewer rows than before, nor fewer than `_LEAST_ROWS`.
+        """
         least_rows = max(length, _LEAST_ROWS, len(self._table_TD))
-        num_rows = 1 << (least_rows - 1).bit_length()  # the next power of two
+        num_rows = 1 << (least_rows - 1).bit_length()  # rounded up to a power of two
         with torch.inference_mode(False):  # training after recognition uses the same table
             self._table_TD = copy_to(device, sinusoids(num_rows, self.size))
 
@@ -190,6 +195,9 @@ class PositionalEncoding(nn.Module):
         self, x: Tensor, offset: int | Tensor = 0, cached: int = 0
     ) -> tuple[Tensor, Tensor]:
         """The input of the first layer, and the positions, both after dropout.
+
+        The input is x·√D + position ("abs_pos"), x·√D ("rel_pos"), or x ("no_pos", with positions
+        that are zero).
 
         Args:
             x: (B, T, D), frames or units from position `offset` on.

@@ -255,7 +255,7 @@ class TransformerDecoderLayer(nn.Module):
         return LayerCache(
             memory=memory_BTE,
             projection=join_linear(units_attn.linear_q, units_attn.linear_k, units_attn.linear_v),
-            units=memory_BTE[:, :0],
+            units=memory_BTE[:, :0],  # no units yet, of the same width
         )
 
     def decode_step(

@@ -36,6 +36,8 @@ CLIP_S = 10
 """The length of each clip of the measured batch, in seconds."""
 FRAMES_PER_S = 100
 """Feature frames per second of audio."""
+NOISE_LEVEL = 0.1
+"""The standard deviation of the samples of a measured clip."""
 NUM_LABELS = 100
 """The number of units in the transcript of a measured clip."""
 NUM_UNITS = 50
@@ -124,6 +126,7 @@ def measure_expected_time(
         outputs = _measure_outputs(trial, hours, limit_s)
         parts = []
         if first_steps > 0:
+            # With the weight 1 the model trains by CTC only.
             parts.append(_measure_part(trial, first_steps, ctc_weight=1.0, limit_s=limit_s))
         ctc_weight = config.model_conf.last_ctc_weight
         parts.append(_measure_part(trial, steps, ctc_weight=ctc_weight, limit_s=limit_s))
@@ -172,7 +175,7 @@ def format_duration(seconds: float) -> str:
 
 @contextmanager
 def limited_threads(number: int) -> Iterator[None]:
-    """Limit PyTorch to this number of CPU threads inside, and restore the number before it."""
+    """Limit PyTorch to this number of CPU threads as long as the block runs."""
     number_before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:
@@ -216,7 +219,7 @@ def _make_trial(config: ExperimentConfig, path: Path) -> _Trial:
     model.to(device).train()
     optimizer = build_optimizer(model, config, where=str(path))
     frontend = _build_frontend(model, config)
-    clip_N = 0.1 * torch.randn(CLIP_S * frontend.rate)
+    clip_N = NOISE_LEVEL * torch.randn(CLIP_S * frontend.rate)
     num_clips = _clips_per_batch(config)
     batch = _noise_batch(frontend.compute(clip_N), num_clips)
     return _Trial(
@@ -269,7 +272,7 @@ def _build_frontend(model: AsrModel, config: ExperimentConfig) -> Frontend:
     if not isinstance(encoder, PretrainedEncoder):
         return build_frontend(config.dataset_conf)
     frontend = EncoderOutputs(encoder) if encoder.takes_outputs else encoder.own_frontend
-    assert frontend is not None
+    assert frontend is not None  # only encoders that are not pretrained may have none
     return frontend
 
 
@@ -296,7 +299,7 @@ def _checkpoint_gigabytes(trial: _Trial, steps: int) -> float:
     They are those of the measured model. A tree as the output layer has about the same size.
     """
     state = TrainState(trial.model, trial.optimizer, trial.device)
-    interval = trial.config.save_interval or steps
+    interval = trial.config.save_interval or steps  # without an interval it saves at the end
     num_saves = math.ceil(steps / interval)
     return kept_checkpoint_bytes(trial.config, state.checkpoint_bytes(), num_saves) / GIGABYTE
 
@@ -304,7 +307,8 @@ def _checkpoint_gigabytes(trial: _Trial, steps: int) -> float:
 def _measure_outputs(trial: _Trial, hours: float, limit_s: float) -> OutputsTime | None:
     """The time and disk space of all outputs of a frozen encoder; None if none are kept.
 
-    One clip is measured. With speed perturbation each utterance has outputs at all speeds.
+    One clip is measured. With speed perturbation the outputs of each utterance are kept at all
+    speeds; at speed 0.9 it is 1 / 0.9 times as long.
 
     Args:
         trial: the model and a clip.
@@ -317,8 +321,8 @@ def _measure_outputs(trial: _Trial, hours: float, limit_s: float) -> OutputsTime
     seconds_per_clip = measure_seconds(lambda: trial.frontend.compute(trial.clip_N))
     has_speeds = trial.config.dataset_conf.speed_perturb
     speeds = SPEED_FACTORS if has_speeds else (1.0,)
-    relative_length = sum(1 / speed for speed in speeds)  # of all copies of an utterance
-    num_clips = SECONDS_PER_HOUR * hours / CLIP_S * relative_length
+    length_of_copies = sum(1 / speed for speed in speeds)  # 1: the length of the utterance
+    num_clips = SECONDS_PER_HOUR * hours / CLIP_S * length_of_copies
     values_per_clip = trial.batch.features[0].numel()
     return OutputsTime(
         seconds=min(num_clips * seconds_per_clip, limit_s),

@@ -66,22 +66,21 @@ def read_folder_options(folder: Path) -> FolderOptions | None:
         raise DataError(path, f"is no JSON ({one_line(error)})", to_do) from error
     format_name = record.get("format") if isinstance(record, dict) else None
     if format_name != FORMAT:
-        raise _other_format(path, format_name, to_do)
+        raise _format_error(path, format_name, to_do)
     if not _has_options_as_text(record):
         raise DataError(path, "has no options with text as values", to_do)
     return FolderOptions(recipe=str(record.get("recipe", "")), values=record["options"])
 
 
-def _other_format(path: Path, format_name: object, to_do: str) -> DataError:
-    """The error for a file of another format.
+def _format_error(path: Path, format_name: object, to_do: str) -> DataError:
+    """The error for a file that does not have FORMAT.
 
-    `to_do` is replaced if the file is of another version, which must be a newer one.
+    FORMAT is the first version, so any other version is newer: the user needs a newer wenet_hs.
+    `to_do`: what the user can do about any other file.
     """
     fault = f"has the format {format_name!r}, not {FORMAT!r}"
     is_newer = str(format_name).startswith(f"{FORMAT_NAME}/")
-    if is_newer:
-        to_do = "install a newer version of wenet_hs"
-    return DataError(path, fault, to_do)
+    return DataError(path, fault, "install a newer version of wenet_hs" if is_newer else to_do)
 
 
 def _has_options_as_text(record: Mapping[str, Any]) -> bool:
@@ -201,23 +200,25 @@ def check_made_with(
     values_now = portable_values(values, folder)
     for name, now in values_now.items():
         before = values_before.get(name, "")  # an option that the folder does not have was empty
-        if _is_same(name, now, before):
+        if _is_same_value(name, now, before):
             continue
         option_now = f"--{name} {_value_for_user(name, now, folder, recipe_dir)}"
-        option_before = f"--{name} {_value_for_user(name, before, folder, recipe_dir)}"
-        if name not in values_before:
-            option_before = f"another recipe, without --{name}"
+        if name in values_before:
+            made_with = f"--{name} {_value_for_user(name, before, folder, recipe_dir)}"
+        else:
+            made_with = f"another recipe, without --{name}"
         raise ConfigError(
-            option_now.removesuffix(" "),  # of an empty value
-            f"{folder} was made with {option_before}",
+            option_now.removesuffix(" "),  # an empty value leaves a space after the name
+            f"{folder} was made with {made_with}",
             f"repeat this, give another {flag}, or remove the folder",
         )
 
 
-def _is_same(name: str, now: str, before: str) -> bool:
+def _is_same_value(name: str, now: str, before: str) -> bool:
     """Whether the value of an option is as before; empty: the option is not given.
 
-    The arguments in `--prepare` may be quoted in another way.
+    The arguments in `--prepare` may be quoted in another way. Those of `now` were checked when they
+    were read, but those of a file may be damaged; such a text is compared as it is.
     """
     if name == "prepare" and not has_open_quote(before):
         return split_words(before) == split_words(now)

@@ -38,7 +38,7 @@ def main(descriptor: int, command: list[str]) -> int:
     try:
         process = subprocess.Popen(
             command,
-            close_fds=False,  # also descriptors of those that started us, such as the lock of a job
+            close_fds=False,  # the command inherits what this process inherited, as a job's lock
             preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, passed_on),
         )
     except OSError as error:

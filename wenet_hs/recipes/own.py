@@ -83,15 +83,16 @@ class Trainings:
 
     trainings: tuple[LoggedTraining, ...]
     model_dirs: tuple[Path, ...]
-    """The model folders of all trainings of the stage, for the time that is left of all."""
+    """The model folders of all trainings of the stage: their time left is shown as a sum."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeptOptions:
-    """The options with which a folder was made are written into it."""
+    """The step that writes into a folder the options with which it was made."""
 
     folder: Path
     names: tuple[str, ...]
+    """The names of the options on which the content of the folder depends."""
 
 
 Step = Command | Trainings | KeptOptions
@@ -210,9 +211,10 @@ def experiment_folders(options: OwnOptions) -> list[Path]:
 
 
 def decoding_folder(options: OwnOptions) -> str:
-    """The name of the folder of decoded texts in a model folder: `test`, or `dev`.
+    """The name of the folder of decoded texts in a model folder, such as `test` or `dev`.
 
-    With decoding in chunks also their sizes, such as `test-chunk16-4`.
+    If the model decodes in chunks, it also has the size of a chunk and the number of chunks before
+    it that the encoder sees, such as `test-chunk16-4`.
     """
     if options.chunk is None:
         return options.eval_set
@@ -285,7 +287,7 @@ def _prepare_command(options: OwnOptions) -> Command:
     form = given_forms[0]
     kind = "table" if form == "corpus" else form
     flags_of_recordings: Flags = {
-        "--corpus": getattr(options, form),
+        "--corpus": getattr(options, form),  # the flag of `prepare` for recordings in any form
         "--lang": options.lang,
         "--unit": _normalization_unit(options),
     }
@@ -336,7 +338,7 @@ def _tree_steps(options: OwnOptions) -> Iterator[Step]:
 
 
 def _cmvn_steps(options: OwnOptions) -> Iterator[Step]:
-    """Stage 3: write the plan of the trainings, and compute mean and variance of its features."""
+    """Stage 3: write the plan of the trainings, and compute mean and variance of the features."""
     yield plan_command(options)
     yield Command(
         words=("cmvn",),
@@ -441,8 +443,8 @@ def _second_training(
 ) -> LoggedTraining:
     """The training of a head, after the first part if there is one.
 
-    The settings of --override are given although the plan has them: when a training that was
-    stopped goes on, they may be others.
+    The settings of --override are given as flags although the plan has them: if the user goes on
+    with a stopped training and gives other settings, these count.
 
     `start`: folder of the model with the first weights; None: as the config says.
     """

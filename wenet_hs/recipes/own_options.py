@@ -124,9 +124,10 @@ def parse_own_options(texts: Mapping[str, str]) -> OwnOptions:
     Raises: ConfigError for the first text that is wrong. Names of heads, trees, sizes and modes are
         not checked: `wenet-hs check-options` does that.
     """
-    texts = option_texts(OwnOptions()) | dict(texts)
-    check_option_values(texts, LAST_STAGE)
-    values = {name: parse(texts[name]) for name, parse in _TEXT_PARSERS.items()}
+    default_texts = option_texts(OwnOptions())
+    all_texts = default_texts | dict(texts)
+    check_option_values(all_texts, LAST_STAGE)
+    values = {name: parse(all_texts[name]) for name, parse in _TEXT_PARSERS.items()}
     return OwnOptions(**values)
 
 
@@ -218,7 +219,10 @@ def _parse_data_seed(text: str) -> int:
 
 
 def _parse_seed(name: str, text: str) -> int:
-    """A seed of the option `name`. Raises ConfigError for a text that is no whole number."""
+    """A seed of the option `name`. Raises ConfigError unless the text is a whole number from 0 on.
+
+    A number has at most 18 digits, so that it fits in 64 bits.
+    """
     if not re.fullmatch("[0-9]{1,18}", text):
         raise ConfigError(f"--{name} {text}", "must be a whole number from 0 on")
     return int(text)

@@ -111,7 +111,7 @@ def draft_plan(options: PlanOptions, chosen_before: str | None) -> Draft:
     sources = _setting_sources(options, choice, decisions, table)
     config = make_config(choice.file_settings, _overrides_of(sources), ExperimentConfig)
     files_source = _source_of_files(config, choice.path)
-    if files_source.overrides:  # paths for names that are right only in the folder of the YAML
+    if files_source.overrides:  # the plan needs the paths of files that the YAML only names
         sources = (*sources, files_source)
         config = make_config(choice.file_settings, _overrides_of(sources), ExperimentConfig)
     if decisions.first_steps > 0:
@@ -279,7 +279,7 @@ def _source_of_start(
         return SettingSource(name="--base", overrides=table.adapted)
     settings: tuple[str, ...] = ()
     if choice.start == "random weights":
-        # Only `auto` is chosen by the hours, and the decided size has a name.
+        # The size is decided already, and has a name, so the hours do not count here.
         settings = table.choose(decisions.size, hours=0.0).settings
     return SettingSource(name=f"size {decisions.size}", overrides=settings)
 
@@ -325,7 +325,9 @@ def drop_settings_of_other_heads(
     kept_keys = _keys_of_head(_head_of(file_settings, overrides))
     has_only_builtin_heads = known_names("head", HEADS) == [*HEADS]
     if has_only_builtin_heads:
-        keys_of_heads = set[str]().union(*map(_keys_of_head, HEADS))
+        keys_of_heads = set[str]()
+        for head in HEADS:
+            keys_of_heads |= _keys_of_head(head)
     else:
         override_keys = map(override_key, overrides)
         keys_of_heads = {key for key in override_keys if key and key.startswith("head_conf.")}

@@ -107,12 +107,12 @@ def describe_plan(options: PlanOptions, json_file: Path | None = None) -> list[s
     `json_file`: the same is written there as data; None: nothing is written.
     Raises ConfigError or DataError as `draft_plan` does, and for a damaged plan.json.
     """
-    record_of_plan = PlanFiles(folder=options.out).read()
-    draft = draft_plan(options, _config_chosen_before(options, record_of_plan))
-    record = _record_of_time(draft, _measure_time(draft, options))
+    plan_record = PlanFiles(folder=options.out).read()
+    draft = draft_plan(options, _config_chosen_before(options, plan_record))
+    expected_record = _record_of_time(draft, _measure_time(draft, options))
     if json_file is not None:
-        write_expected(json_file, record)
-    return [describe_size(draft, options.base), record.sentence]
+        write_expected(json_file, expected_record)
+    return [describe_size(draft, options.base), expected_record.sentence]
 
 
 def _record_of_time(draft: Draft, expected: ExpectedTime) -> ExpectedRecord:
@@ -268,9 +268,9 @@ def _keep_plan(
 ) -> list[str]:
     """Write first_part.yaml, and leave the plan as it is. Returns lines for the user.
 
-    The first line says that the plan is kept. Then there is one per setting that
-    `--override_config` replaces in the trainings, and one per path of an edited plan that is not
-    that of this project.
+    The first line says that the plan is kept. There is a line for each setting that
+    `--override_config` replaces in the trainings. If the plan was edited, there is also a line for
+    each path in it that is another one than the draft has, as after the project was moved.
 
     `plan_settings`: the content of plan.yaml.
     Raises ConfigError if the plan was edited and has a fault.
@@ -332,7 +332,7 @@ def _write_first_part(
 
 @contextmanager
 def _only_process(folder: Path) -> Iterator[None]:
-    """Wait until no other process plans in this folder, and keep others out inside.
+    """Wait until no other process plans in this folder, and lock it as long as the block runs.
 
     The folder is made if it is missing. If planning then fails with an error of the user, and no
     file but the lock is in the folder, it is removed again.

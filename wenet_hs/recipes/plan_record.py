@@ -122,6 +122,7 @@ def make_inputs(options: PlanOptions, draft: Draft) -> PlanInputs:
     Folders are relative to that of the plan, so that a project may be moved as a whole.
     """
     return PlanInputs(
+        # Without `relative_path`, because the lists are always in a folder.
         data=os.path.relpath(options.data.absolute(), options.out.absolute()),
         hours=draft.hours,
         size=options.size,
@@ -188,8 +189,8 @@ def first_change(before: PlanInputs, now: PlanInputs, plan: Path) -> InputChange
 def _changes(before: PlanInputs, now: PlanInputs, plan: Path) -> Iterator[InputChange]:
     """Each input that has changed, as `first_change` describes it.
 
-    The settings of `--override_config` are the last: only if nothing else has changed may they
-    keep the plan.
+    The settings of `--override_config` are the last, because they may keep the plan: any other
+    change comes before them, and decides.
     """
     if before.hours != now.hours:
         yield InputChange(
@@ -202,7 +203,7 @@ def _changes(before: PlanInputs, now: PlanInputs, plan: Path) -> Iterator[InputC
         value_now = getattr(now, name)
         if value_before != value_now:
             yield _option_change(name, value_before, value_now, plan)
-    if before.config_sha256 != now.config_sha256:
+    if before.config_sha256 != now.config_sha256:  # an equal copy at another path is no change
         yield _config_change(before, now)
     if before.unit != now.unit:
         yield _option_change("unit", before.unit, now.unit, plan)
@@ -268,5 +269,5 @@ def _how_to_repeat(name: str, value: object) -> str:
 
 
 def _is_given(value: object) -> bool:
-    """Whether an option with this value is on the command line. A number 0 is."""
+    """Whether an option with this value was given; the number 0 is a given value."""
     return value is not None and value != ""

@@ -34,7 +34,7 @@ def plan_text(draft: Draft, options: PlanOptions, plan: Path, time_line: str) ->
         draft: what was decided.
         options: by which it was decided.
         plan: the path of plan.yaml, for the command.
-        time_line: the sentence about the expected time.
+        time_line: the sentence about the expected time, without a capital and a full stop.
     """
     header = comment_lines(USE)
     header.append("#")
@@ -43,7 +43,8 @@ def plan_text(draft: Draft, options: PlanOptions, plan: Path, time_line: str) ->
     for sentence in _decision_sentences(draft, options, plan):
         header += comment_lines(f"- {sentence}", later="  ")
     header.append("#")
-    header += comment_lines(f"{time_line[:1].upper()}{time_line[1:]}.")
+    time_sentence = f"{time_line[:1].upper()}{time_line[1:]}."  # str.capitalize changes the rest
+    header += comment_lines(time_sentence)
     header.append("#")
     header += comment_lines(REMARKS)
     settings = write_commented(

@@ -133,7 +133,7 @@ def _request_stop(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def _handled_by(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Let a function handle the stop signals inside; afterwards the handlers are as before.
+    """Let a function handle the stop signals as long as the block runs; then restore the handlers.
 
     A signal that this process ignores stays ignored.
     """
@@ -166,9 +166,13 @@ class _Runner:
         """`wenet-hs progress`, the live line of the trainings; None: it does not run."""
         self._others: list[subprocess.Popen[bytes]] = []
         """The processes that are no trainings: the live line, and the command of a step."""
-        self._guarded_end, self._own_end = os.pipe()
-        """A pipe whose writing end closes when this process ends."""
-        os.set_inheritable(self._guarded_end, True)
+        self._pipe_reader, self._pipe_writer = os.pipe()
+        """A pipe that tells the guards when this process has ended.
+
+        The guards inherit its reading end. Only this process has the writing end, which the system
+        closes when it ends.
+        """
+        os.set_inheritable(self._pipe_reader, True)
 
     def run_stage(self, stage: Stage) -> None:
         """Run the steps one after the other. Raises StageFailed if a command fails."""
@@ -217,7 +221,7 @@ class _Runner:
             self._wait_until_fewer_run_than(self._num_at_a_time)
             self._start_training(training)
             self._show_progress(step.model_dirs)
-        self._wait_until_fewer_run_than(1)
+        self._wait_until_fewer_run_than(1)  # until all have ended
 
     def _start_training(self, training: LoggedTraining) -> None:
         """Start a training that writes to its log.
@@ -301,14 +305,17 @@ class _Runner:
             error: likewise for its standard error.
             environment: variables beside those of this process.
         """
-        guard = [sys.executable, "-IS", guarded_process.__file__, str(self._guarded_end)]
+        # -I and -S: it starts faster without the variables and packages of the user.
+        guard = [sys.executable, "-IS", guarded_process.__file__, str(self._pipe_reader)]
+        # No command imports a module from the folder in which the user works.
+        variables = {**os.environ, "PYTHONSAFEPATH": "1", **(environment or {})}
         return subprocess.Popen(
             [*guard, *self._command_line(command)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=error,
-            close_fds=False,  # also descriptors of those that started us, such as the lock of a job
-            env={**os.environ, "PYTHONSAFEPATH": "1", **(environment or {})},
+            close_fds=False,  # commands inherit what this process inherited, such as a job's lock
+            env=variables,
         )
 
     def _command_line(self, command: Command) -> list[str]:
@@ -329,15 +336,15 @@ class _Runner:
         processes = [training.process for training in self._trainings]
         processes += self._others
 
-        def terminate(number: int = 0, frame: FrameType | None = None) -> None:
+        def terminate_all() -> None:
             for process in processes:
                 process.terminate()  # has no effect on one that has ended
 
-        terminate()
-        with _handled_by(terminate):
+        terminate_all()
+        with _handled_by(lambda number, frame: terminate_all()):
             for process in processes:
                 process.wait()
         self._trainings.clear()
         self._others.clear()
-        for descriptor in (self._guarded_end, self._own_end):
+        for descriptor in (self._pipe_reader, self._pipe_writer):
             os.close(descriptor)

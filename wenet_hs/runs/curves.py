@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The curves of a training (metrics.jsonl), and what they show: over-fitting, and how CTC learns."""
+"""The curves of a training (metrics.jsonl), and what they show: over-fitting, how CTC learns."""
 
 import json
 import math
@@ -84,7 +84,8 @@ def ctc_take_off(curves: Curves) -> float | None:
     None if no validation records the plateau. It is negative if the loss was always above it.
 
     At each validation the smaller loss counts: that of the validation, or the mean loss in training
-    since the one before. Validations only would also count trainings that overfit from the start.
+    since the validation before. By the losses of validations alone, a training that overfits from
+    the start would seem not to have learned.
     """
     distances = list[float]()
     for interval in _split_at_validations(curves):
@@ -134,9 +135,10 @@ def is_overfitted(train_losses: Sequence[float], valid_losses: Sequence[float]) 
         return False
     train_loss = train_losses[-1]
     valid_loss = valid_losses[-1]
-    best = min(range(len(valid_losses)), key=valid_losses.__getitem__)
-    has_risen = valid_loss >= OVERFITTING_RISE * valid_losses[best]
-    has_fallen = train_loss < train_losses[best]
+    lowest_valid_loss = min(valid_losses)
+    index_of_lowest = valid_losses.index(lowest_valid_loss)
+    has_risen = valid_loss >= OVERFITTING_RISE * lowest_valid_loss
+    has_fallen = train_loss < train_losses[index_of_lowest]
     is_far_below = train_loss < OVERFITTING_SHARE * valid_loss
     return has_risen and has_fallen and is_far_below
 

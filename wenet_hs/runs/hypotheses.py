@@ -27,7 +27,7 @@ class NBestList:
     key: str
     lang: str | None = None
     confidence: float | None = None
-    """Of the best hypothesis; None if it has no units, or CTC cannot align it."""
+    """That of the best hypothesis; None if it has no units, or if CTC cannot align it."""
     nbest: Sequence[Alternative] = ()
 
 
@@ -36,9 +36,10 @@ _LINE = TypeAdapter(NBestList)
 
 
 def read_hypotheses(path: Path) -> Iterator[NBestList | None]:
-    """The hypotheses in each line of a file; None for a line without, such as an incomplete one.
+    """The hypotheses in each line of a file.
 
-    Raises DataError if the file is missing, or is no text.
+    None for a line that does not contain them, such as an incomplete last line. Raises DataError if
+    the file is missing, or is no text.
     """
     for line in read_lines(path):
         try:

@@ -149,21 +149,25 @@ def estimate_seconds_left(
 ) -> float | None:
     """The time until all of `num_trainings` have ended, if `jobs` of them run at a time.
 
-    A training that has not begun is expected to take as long as the longest one that runs.
-    `trainings` are those that have begun. None before the time of one of them is known.
+    A training that has not begun is expected to take as long as the longest one that runs. The
+    remaining work is divided by `jobs`, but the result is not less than the longest time that one
+    training has left. `trainings` are those that have begun. None as long as the time left is known
+    for none of them.
     """
     seconds_left = list[float]()
-    longest = 0.0
+    longest_training = 0.0  # seconds from its last start to its end
     for training in trainings:
         if training.is_running and training.seconds_left is not None:
             seconds_left.append(training.seconds_left)
-            longest = max(longest, training.seconds_left + training.seconds_elapsed)
+            duration = training.seconds_elapsed + training.seconds_left
+            longest_training = max(longest_training, duration)
     if not seconds_left:
         return None
     num_over = sum(training.is_over for training in trainings)
     num_waiting = max(0, num_trainings - len(seconds_left) - num_over)
-    seconds_of_work = sum(seconds_left) + num_waiting * longest
-    return max(max(seconds_left), seconds_of_work / jobs)
+    seconds_of_work = sum(seconds_left) + num_waiting * longest_training
+    longest_left = max(seconds_left)
+    return max(longest_left, seconds_of_work / jobs)
 
 
 def describe_progress(training: ShownTraining) -> str | None:

@@ -272,8 +272,8 @@ class RunRecord(_RecordPart):
         """The state of the training in this folder.
 
         It is running if a process has the lock of the folder, and otherwise as its end is recorded.
-        Without an end it was killed, or is unknown if no time of a start is recorded either. Not to
-        be called by the process that trains there.
+        Without an end it was killed, or is unknown if no time of a start is recorded either. The
+        process that trains there must not call it, because that would release its own lock.
         """
         if lock_holder(model_dir) is not None:
             return "running"
@@ -330,6 +330,6 @@ def parse_run(path: Path, text: str) -> RunRecord:
 
 
 def _is_other_version(format_found: object) -> bool:
-    """Whether the format of a record is one of these, but not `FORMAT`: `wenet_hs.run/2`."""
+    """Whether this is the format of a record, but in another version: `wenet_hs.run/2`."""
     is_record = isinstance(format_found, str) and format_found.startswith(f"{FORMAT_NAME}/")
     return is_record and format_found != FORMAT

@@ -48,7 +48,7 @@ def describe_duration(steps: Steps, seconds_per_step: float) -> str:
 
 
 def describe_limit(steps: Steps) -> str:
-    """The number of planned steps; `at most` it if a limit of time may end the training before."""
+    """The number of planned steps; it begins with `at most` if the training has a limit of time."""
     if steps.max_minutes is None:
         return f"{steps.planned}"
     return f"at most {steps.planned}"

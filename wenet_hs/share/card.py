@@ -49,7 +49,7 @@ def write_card(
     Args:
         published: the run record of the packed model.
         license_id: that of the hub: an SPDX name, `other` for a text in LICENSE, or `unknown`.
-        consent: of `summarise_consent`.
+        consent: the lines of the section on consent (`summarise_consent`); empty: no section.
 
     Raises DataError for a damaged file of the model folder.
     """
@@ -145,14 +145,13 @@ def _describe_start(experiment: Experiment, base: str | None) -> str:
     """
     encoder = experiment.model.encoder
     if isinstance(encoder, PretrainedEncoder):
-        start = f"a pretrained encoder of the kind {encoder.description.kind}"
+        description = f"a pretrained encoder of the kind {encoder.description.kind}"
         sha256 = experiment.run.encoder_sha256
     else:
         weights = experiment.run.first_weights
-        start = _describe_first_weights(weights)
+        description = _describe_first_weights(weights)
         sha256 = None if weights is None else weights.sha256
-    if base is not None:
-        start = base
+    start = description if base is None else base
     return start if sha256 is None else f"{start}, weights with SHA-256 {sha256}"
 
 

@@ -128,8 +128,8 @@ def find_license(model_dir: Path, card: Path | None) -> str | None:
     SPDX name, or the path of the LICENSE of the packed model. `other`: a licence whose text is not
     here.
 
-    Raises DataError if a card states something else. It must not name a file of the user, which
-    would be published.
+    Raises DataError if a card states something else. So a card cannot name a file on this machine,
+    which would then be published as the licence.
     """
     cards = list[Path]()
     if card is not None:

@@ -98,14 +98,12 @@ def _check_out(options: PackOptions) -> None:
     out = options.out
     if out.exists():
         others = _list_other_files(out)
-        is_replaced = options.overwrite and not others and _is_replaceable(options)
-        if not is_replaced:
-            found = "exists already"
-            if others:
-                found += f" with {list_names(others)}"
+        may_be_replaced = options.overwrite and not others and _is_replaceable(options)
+        if not may_be_replaced:
+            with_others = f" with {list_names(others)}" if others else ""
             raise DataError(
                 f"--out {out}",
-                found,
+                f"exists already{with_others}",
                 "name another one; --overwrite replaces only what this command wrote",
             )
     if not out.name.isprintable():
@@ -247,7 +245,7 @@ def _save_weights(folder: Path, experiment: Experiment, options: PackOptions) ->
             f"cannot be written ({one_line(error)})",
             "free some space, or name another disk",
         ) from error
-    # save_file gives no rights to others.
+    # save_file gives no rights to other users. All other files have the usual ones.
     usual_mode = (folder / "units.txt").stat().st_mode
     path.chmod(usual_mode)
 

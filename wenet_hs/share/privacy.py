@@ -53,8 +53,10 @@ def publish_run(run: RunRecord, *, is_overfitted: bool) -> RunRecord:
     if progress is not None:
         steps_done = RunProgress(step=progress.step, epoch=progress.epoch, seconds=progress.seconds)
     weights = run.first_weights
-    if weights is not None and not (weights.name or "").startswith("hf:"):
-        weights = weights.model_copy(update={"name": None})
+    if weights is not None:
+        is_from_hub = weights.name is not None and weights.name.startswith("hf:")
+        public_name = weights.name if is_from_hub else None
+        weights = weights.model_copy(update={"name": public_name})
     train_lists = [DataFile(path=None, sha256=sha256) for sha256 in run.lists.train_sums]
     warnings = [warning for warning in run.warnings if warning.code in _PUBLISHED_WARNINGS]
     return RunRecord(
@@ -152,11 +154,13 @@ def blank_texts(message: memoryview, fields: Mapping[int, Any]) -> None:
         elif wire_type == _LENGTH_DELIMITED:
             num_bytes, begin = _read_varint(message, position)
             position = begin + num_bytes
-            content = message[begin:position]
-            if number in fields and fields[number] is None:
-                content[:] = b"-" * num_bytes
-            elif number in fields:
-                blank_texts(content, fields[number])
+            value = message[begin:position]
+            if number in fields:
+                inner_fields = fields[number]
+                if inner_fields is None:  # a text
+                    value[:] = b"-" * num_bytes
+                else:  # a message
+                    blank_texts(value, inner_fields)
         else:
             position += _NUM_BYTES[wire_type]
 

@@ -132,8 +132,8 @@ def _refuse_unmatched_names(
 ) -> None:
     """Raises DataError if a name that is not allowed matches no recording of the projects.
 
-    The lists that were not used for training are read only if the training lists have no such
-    recording.
+    All lists of the projects are read, which takes time. So that is done only if a name matches no
+    recording of the training lists.
     """
     if not find_unmatched(stated_consents, history.recordings):
         return
@@ -215,6 +215,7 @@ def _trace_training(experiment: Experiment) -> Iterator[tuple[Path, RunRecord]]:
         start = _find_start(run)
         if start is None:
             return
+        # A training that is not on this machine is traced too: its lists are unknown.
         folder = _find_model_dir(start, folder) or start
         run = ExperimentFolder(folder).read_run()
 

@@ -41,7 +41,7 @@ _WEIGHTS = "data/feature_weights.csv"
 _INSTALL = 'pip install "wenet_hs[trees]"'
 _FEATURE_VALUES = {"-": -1, "0": 0, "+": 1}
 _TONE_WEIGHT = 0.25
-"""Of the two features of tone, which have no weight in panphon. Most features have this weight."""
+"""The weight of most features, used for the two of tone, which have none in panphon."""
 _DIACRITIC_COORDINATE = 0.25
 """Coordinate of a diacritic. Its square is a quarter of `_TONE_WEIGHT`, the squared distance of one
 step (from 0 to +) in most features.
@@ -238,8 +238,8 @@ def _find_segments(letters: Sequence[_Letter], table: _FeatureTable) -> list[NDA
 def _look_up(letters: Sequence[_Letter], table: _FeatureTable) -> NDArray[np.float64] | None:
     """The features (K,) of these letters as one segment; None if the table does not have it.
 
-    If the table does not have the letters with all of their diacritics, it is the segment with as
-    many of them as possible. Of equally many the last ones are left out.
+    If the table does not have the letters with all of their diacritics, as few diacritics as
+    possible are left out, and of equally many the last ones.
     """
     positions = _diacritic_positions(letters)[:_MAX_DIACRITICS]
     for num_kept in range(len(positions), -1, -1):

@@ -40,8 +40,8 @@ class UnitMatcher:
         units = list(units)
         self._composed = _Spellings("NFC", units)
         self._decomposed = _Spellings("NFD", units)
-        # Whether each unit that is one code point in NFC is written so in the table. A table that has
-        # `e` and an accent for `é` is not.
+        # Whether each unit that is one code point in NFC is written so in the table. It is not in a
+        # table that has `e` and an accent for `é`.
         self._are_letters_composed = all(
             unit == spelling
             for spelling, unit in self._composed.unit_of.items()
@@ -90,8 +90,8 @@ class UnitMatcher:
     def _divide_composed(self, word: str) -> Division:
         """The longest unit at each position of a word in NFC.
 
-        A unit that is followed by a mark that is no unit is only taken if there is no other one.
-        Where no unit is, the code point is an unknown part.
+        A unit after which a mark comes that is no unit is only taken if no other unit fits there.
+        Where no unit fits, the code point is an unknown part.
         """
         spellings = self._composed
         parts = list[str]()
@@ -141,7 +141,7 @@ class UnitMatcher:
         return Division(tuple(parts), num_unknown)
 
     def _divide_reordered(self, letter: str) -> tuple[str, ...]:
-        """The fewest units that spell a letter with its marks, in any equivalent order of the marks.
+        """The fewest units that spell a letter with its marks, in any equivalent order of them.
 
         Empty if no order consists of units. `letter`: in NFD.
         """
@@ -203,7 +203,7 @@ class _Spellings:
         return None
 
     def find_longest(self, text: str, position: int) -> str | None:
-        """The longest spelling at a position of the text, whatever follows; None if there is none."""
+        """The longest spelling at a position of the text, whatever follows it, or None."""
         return next(self._candidates(text, position), None)
 
     def _candidates(self, text: str, position: int) -> Iterator[str]:
@@ -216,7 +216,7 @@ class _Spellings:
             yield first
 
     def _are_next_marks_units(self, text: str, position: int) -> bool:
-        """Whether the marks from a position of the text on are units; True if there are no marks."""
+        """Whether all marks that begin at a position of the text are units; True without marks."""
         end = _end_of_marks(text, position)
         while position < end:
             spelling = self.find_longest(text, position)

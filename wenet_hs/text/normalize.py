@@ -283,7 +283,7 @@ def _apply_rules(lower_text: str, rules: _LanguageRules) -> dict[int, str]:
 
 @cache
 def _compile_rules(rules: _LanguageRules) -> list[tuple["regex.Pattern[str]", str | None]]:
-    """Pattern and replacement of the rules of a language and of those of all languages, in order."""
+    """Pattern and replacement of each rule: first those of a language, then those of all."""
     all_rules = (*rules, *_RULES_OF_ALL_LANGUAGES)
     return [(regex.compile(rule.pattern), rule.replacement) for rule in all_rules]
 

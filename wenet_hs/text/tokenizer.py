@@ -202,9 +202,10 @@ class _Segmentation(NamedTuple):
     """A division of the first letters of a text into words."""
 
     cost: tuple[int, int]
-    """Letters that are in no word of the table, and words, to which these letters count.
+    """The number of letters that are in no word of the table, and the number of words.
 
-    The smaller one is better: first the letters are compared, then the words.
+    Such a letter counts as a word too. The smaller cost is better: the numbers of letters are
+    compared first.
     """
     words: tuple[str, ...]
 
@@ -221,7 +222,7 @@ class SegmentingTokenizer(PhoneTokenizer):
         units = list[str]()
         for word in super().split(text):
             if self._id_of_text(word) is not None:
-                parts = [word]
+                parts = [word]  # it may have other scripts too, so it is not divided by script
             else:
                 parts = _NO_SPACES_OR_OTHER.findall(word)
             for part in parts:
@@ -232,7 +233,10 @@ class SegmentingTokenizer(PhoneTokenizer):
         return units
 
     def _set_table(self, table: UnitTable) -> None:
-        """Sets the table and `_longest`, the length of the longest word in scripts without spaces."""
+        """Sets the table and what is computed from it.
+
+        `_longest` is the length of its longest word in a script without spaces.
+        """
         super()._set_table(table)
         lengths = [len(unit) for unit in table.units if _NO_SPACES.match(unit)]
         self._longest = max(lengths, default=1)
@@ -491,9 +495,9 @@ def _find_bpe_piece(unit: str, table: UnitTable) -> _UnitFault | None:
 def _find_several_letters(unit: str, table: UnitTable) -> _UnitFault | None:
     """The fault of a unit of several letters in a table without a space; None for other units.
 
-    It is a phone, as `aɪ`, or a word: their table has no space, because their transcripts have
-    spaces between units. A letter with its marks is one letter. Special and marked units are not
-    text, so they are no fault.
+    Such a unit is a phone, as `aɪ`, or a word. Tables of these have no space, because transcripts
+    have spaces between phones or words. A letter with its marks is one letter. Special and marked
+    units are not text, so they are no fault.
     """
     is_text = unit not in (*SPECIAL_UNITS, SOS, EOS, *table.marked_units)
     is_one_letter = regex.fullmatch(r"\X", unit) is not None

@@ -39,7 +39,7 @@ _INVISIBLE_CATEGORIES = ("Cc", "Cf", "Cn", "Co", "Zl", "Zp", "Zs")
 _MOST_FAULTS = 10_000
 """No more faults are collected in a table. The table may be a file that others made."""
 _MOST_DIGITS = 9
-"""Of an id. Longer numbers are no ids."""
+"""The most digits of an id. A longer number is no id."""
 _MARKED = re.compile(r"<(?!0x[0-9A-F]{2}>)[^<>\s]+>|\[[^\[\]\s]+\]")
 """`<noise>` or `[NOISE]`, but not `<0xC3>`, which is a byte."""
 
@@ -93,7 +93,7 @@ class UnitTable:
 
     @cached_property
     def marked_units(self) -> list[str]:
-        """Units such as `<noise>`, `[NOISE]` and `<en>`, which are neither special nor the space."""
+        """Units such as `<noise>`, `[NOISE]` and `<en>`, without the special ones and the space."""
         excluded = {*SPECIAL_UNITS, SOS, EOS, OTHER_SPACE}
         return [unit for unit in self.units if _MARKED.fullmatch(unit) and unit not in excluded]
 
@@ -103,8 +103,9 @@ class UnitTable:
 
     def has_same_ids(self, other: "UnitTable") -> bool:
         """Whether both tables have the same units with the same ids, as `id_of` compares them."""
-        ids_of_other_units = [self.id_of(unit) for unit in other.units]
-        has_same_units = ids_of_other_units == list(range(len(self)))
+        # The units of `other` in the order of their ids there, each with its id here.
+        ids_here = [self.id_of(unit) for unit in other.units]
+        has_same_units = ids_here == list(range(len(self)))
         return has_same_units and self.special == other.special
 
     @classmethod

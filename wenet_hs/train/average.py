@@ -77,10 +77,10 @@ def _num_best_to_keep(config: TrainingConfig) -> int:
 def checkpoints_to_keep(folder: Path, config: TrainingConfig) -> set[Path]:
     """The checkpoints in a folder that the config keeps; all others may be deleted.
 
-    These are the newest one, the best one by the metric of `early_stopping`, which becomes
-    `final.pt`, the `keep_best` best ones by `keep_best_by`, and the `keep_checkpoints` newest ones.
-    With `keep_checkpoints_gb` the first two are kept, and of the others, in this order, as many as
-    there is space for.
+    Always kept are the newest one, and with `early_stopping` the best one by its metric, which
+    becomes `final.pt`. Then follow the `keep_best` best ones by `keep_best_by`, and the
+    `keep_checkpoints` newest ones. With `keep_checkpoints_gb` each of these is kept only if it and
+    all before it fit into that space together.
 
     A checkpoint written for a signal is kept only while it is the newest one: an interrupted run
     ends with the same checkpoints as an uninterrupted one. A checkpoint whose progress cannot be
@@ -92,17 +92,19 @@ def checkpoints_to_keep(folder: Path, config: TrainingConfig) -> set[Path]:
             progress_of[path] = read_checkpoint_progress(path)
         except CheckpointError:
             progress_of[path] = Progress()
-    always_kept = list(progress_of)[-1:]
+    always_kept = list(progress_of)[-1:]  # the newest one; empty for an empty folder
     if config.early_stopping is not None:
         always_kept += _sort_by_metric(progress_of, config.early_stopping.metric)[:1]
-    best = _sort_by_metric(progress_of, config.keep_best_by)[: _num_best_to_keep(config)]
+    best_first = _sort_by_metric(progress_of, config.keep_best_by)
+    best = best_first[: _num_best_to_keep(config)]
     newest_first = _without_interim(progress_of)[::-1]
-    candidates = [*always_kept, *best, *newest_first[: config.keep_checkpoints]]
-    kept = list(dict.fromkeys(candidates))  # each one once, at its first place
+    newest = newest_first[: config.keep_checkpoints]
+    # A dict keeps each checkpoint once, at its first place.
+    kept = dict.fromkeys([*always_kept, *best, *newest])
     if config.keep_checkpoints_gb is None:
         return set(kept)
     limit_bytes = BYTES_PER_GB * config.keep_checkpoints_gb
-    fitting = set(always_kept)
+    fitting = set(always_kept)  # also if they are larger than the limit
     total_bytes = 0
     for path in kept:
         total_bytes += sum(file.stat().st_size for file in path.iterdir())
@@ -117,10 +119,11 @@ def choose_checkpoints(model_dir: Path, num: int, by: str) -> list[Path]:
     The newest or best one is the last. Damaged checkpoints are skipped with a warning. If there are
     fewer than `num`, all are chosen, with a warning.
 
-    `by`: `last` for the newest ones, without those written for a signal if there are others; a
-    metric of the validation such as `accuracy` for the best ones; `cv_loss` is WeNet's name of
-    `loss`.
-    Raises CheckpointError if there is no such checkpoint.
+    Args:
+        by: `last` for the newest ones, or a metric of the validation, such as `accuracy`, for the
+            best ones. `cv_loss` is WeNet's name of `loss`. Of the newest ones, those written for a
+            signal are left out, unless there are no others.
+    Raises: CheckpointError if there is no such checkpoint.
     """
     folder = model_dir / "checkpoints"
     progress_of: dict[Path, Progress] = {}  # the oldest checkpoint first
@@ -170,13 +173,15 @@ def _sort_by_metric(progress_of: Mapping[Path, Progress], metric: str) -> list[P
 
 
 def _cost(metrics: Mapping[str, float], metric: str) -> float:
-    """The value of a metric in a validation, negated for the accuracy: the lowest is the best one.
+    """A number by which validations are compared: the lowest is the best one.
 
+    It is the value of the metric, negated for the accuracy, of which the highest is the best one.
     UNMEASURED if the validation does not have the metric.
     """
-    value = metrics.get(metric, UNMEASURED)
+    if metric not in metrics:
+        return UNMEASURED
     is_higher_better = metric == "accuracy"
-    return -value if is_higher_better and value != UNMEASURED else value
+    return -metrics[metric] if is_higher_better else metrics[metric]
 
 
 def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
@@ -189,8 +194,8 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
     """
     totals: dict[str, torch.Tensor] = {}
     weights: dict[str, torch.Tensor] = {}  # of one checkpoint; after the loop of the last one
-    frozen: dict[str, torch.Tensor] = {}
-    frozen_file = None  # what the checkpoint says of the file that `frozen` was read from
+    frozen: dict[str, torch.Tensor] = {}  # the weights that the checkpoints leave out
+    frozen_record = None  # what the checkpoint says of the file with `frozen`
     first_fingerprint: dict[str, str] = {}
     for path in paths:
         check_intact(path)
@@ -201,22 +206,29 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
             if record["fingerprint"].get(name) != sha256:
                 found = f"was trained with another {name} than {paths[0]}"
                 raise CheckpointError(path, found, "average one training's checkpoints only")
-        if record.get("frozen") != frozen_file:
-            frozen_file = record["frozen"]
+        # Most checkpoints of a training name the same file, which is read only once.
+        if record.get("frozen") != frozen_record:
+            frozen_record = record["frozen"]
             frozen = read_frozen(path)
         weights = frozen | load_dict(path / "model.pt")
+        _check_finite(weights, path)
         for name, value in weights.items():
-            if not torch.isfinite(value).all():
-                found = f"{name} holds values that are not finite"
-                raise CheckpointError(path, found, "leave this checkpoint out")
-            total = value.double()
-            totals[name] = total + totals[name] if name in totals else total
+            as_double = value.double()
+            totals[name] = as_double + totals[name] if name in totals else as_double
     averaged: dict[str, torch.Tensor] = {}
     for name, value in weights.items():
         averaged[name] = value
         if value.is_floating_point():
             averaged[name] = (totals[name] / len(paths)).to(value.dtype)
     return averaged
+
+
+def _check_finite(weights: Mapping[str, torch.Tensor], path: Path) -> None:
+    """Raise CheckpointError if the checkpoint `path` has a weight that is infinite or NaN."""
+    for name, value in weights.items():
+        if not torch.isfinite(value).all():
+            found = f"{name} holds values that are not finite"
+            raise CheckpointError(path, found, "leave this checkpoint out")
 
 
 def read_validations(checkpoints: Sequence[Path]) -> dict[Path, Mapping[str, float]]:

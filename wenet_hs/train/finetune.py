@@ -182,9 +182,10 @@ class BaseModel:
     ) -> OutputHead | None:
         """A head with the structure of the trained model's head, but without its weights.
 
-        Without a train.yaml, only a softmax and a binary tree are recognized by their parameters.
-        A head that is not recognized, or whose tree is missing, is assumed to be like the new one
-        if units and shapes are equal. Both cases are logged as warnings.
+        The structure is known if the settings of the head are known, and its tree if it has one.
+        Without a train.yaml, only a softmax and a binary tree are recognized, by their parameters.
+        If the structure is not known, but no tree is there and units and shapes are equal, the head
+        is assumed to be like `new_head`, which is returned then. A warning is logged.
 
         Args:
             section: the section of the head's settings.
@@ -205,21 +206,13 @@ class BaseModel:
         }
         conf = self._find_head_conf(section, shapes)
         tree = self.trees.get(section)
-        may_be_like_new = tree is None and same_units and _head_shapes(new_head) == shapes
-        if conf is None:
-            outcome = "nothing of it is taken"
-            if may_be_like_new:
-                outcome = "it is assumed to be that of the new model"
-            message = "%s: no train.yaml next to %s; its head is not recognized: %s"
-            logger.warning(message, section, self.where, outcome)
-            return new_head if may_be_like_new else None
         is_tree_missing = tree is None and isinstance(conf, TreeHeadConf)
-        if is_tree_missing and not may_be_like_new:
-            return None
-        if is_tree_missing:
-            message = "%s: no tree of it next to %s; the tree of the new model is assumed"
-            logger.warning(message, section, self.where)
-            return new_head
+        if conf is None or is_tree_missing:
+            is_assumed = tree is None and same_units and _head_shapes(new_head) == shapes
+            self._warn_of_unknown_head(
+                section, has_settings=conf is not None, is_assumed=is_assumed
+            )
+            return new_head if is_assumed else None
         name = "" if self.files.config is None else head_names(self.files.config)[section]
         # Its random weights are not used, so they must not change what is drawn later.
         with torch.random.fork_rng(devices=[]):
@@ -236,6 +229,24 @@ class BaseModel:
             found = f"its {prefix}* are not those of the {type(head).__name__} {described}"
             raise CheckpointError(self.where, found, "put the weights and their own files together")
         return head
+
+    def _warn_of_unknown_head(self, section: str, *, has_settings: bool, is_assumed: bool) -> None:
+        """Warn that the settings or the tree of a head are not known.
+
+        Args:
+            has_settings: True if only the tree is not known. A warning is then logged only if
+                something is assumed.
+            is_assumed: whether the head is assumed to be like that of the new model.
+        """
+        if not has_settings:
+            outcome = "nothing of it is taken"
+            if is_assumed:
+                outcome = "it is assumed to be that of the new model"
+            message = "%s: no train.yaml next to %s; its head is not recognized: %s"
+            logger.warning(message, section, self.where, outcome)
+        elif is_assumed:
+            message = "%s: no tree of it next to %s; the tree of the new model is assumed"
+            logger.warning(message, section, self.where)
 
     def _find_head_conf(self, section: str, shapes: Mapping[str, torch.Size]) -> HeadConf | None:
         """The settings of a head, from the train.yaml, or else from the names of its parameters.
@@ -284,23 +295,24 @@ def _find_weights(checkpoint: Path) -> Path:
     Of a model folder these are its final weights. Other paths are returned as they are.
     Raises CheckpointError for a damaged checkpoint and for a folder in Hugging Face's layout.
     """
-    path = checkpoint
     folder = checkpoint.parent if checkpoint.name == "model.pt" else checkpoint
     is_checkpoint = (folder / MANIFEST).exists() and not (folder / "final.pt").exists()
     if is_checkpoint:
         fault = verification_error(folder)
         if fault is not None:
             raise CheckpointError(f"--checkpoint {checkpoint}", fault, "use another checkpoint")
-    elif checkpoint.is_dir() and not (checkpoint / "model.pt").exists():
-        path = weights_path(checkpoint)
-    if (checkpoint / "config.json").is_file() and not (checkpoint / "train.yaml").is_file():
+    has_model_config = (checkpoint / "train.yaml").is_file()
+    if (checkpoint / "config.json").is_file() and not has_model_config:
         found = "is a folder in Hugging Face's layout"
         to_do = (
             "set encoder_conf.path to it, "
             "or convert a model that was fine-tuned with CTC by `wenet-hs import`"
         )
         raise CheckpointError(f"--checkpoint {checkpoint}", found, to_do)
-    return path
+    is_folder_of_weights = checkpoint.is_dir() and (checkpoint / "model.pt").exists()
+    if is_checkpoint or is_folder_of_weights or not checkpoint.is_dir():
+        return checkpoint
+    return weights_path(checkpoint)
 
 
 def _check_files_of(weights: ModelWeights, files: FilesOfWeights) -> None:
@@ -417,7 +429,7 @@ def load_base_weights(model: AsrModel, base: BaseModel, units: UnitTable) -> Fin
         if mapping is not None:
             old_value = base.state[mapping.old_name]
             state[name], counts[name] = mix_rows(value, old_value, mapping)
-        elif name.startswith(prefixes):
+        elif name.startswith(prefixes):  # nothing corresponds to it: it keeps its values
             state[name] = value
             counts[name] = RowCount(taken=0, rows=len(value))
     _warn_of_other_statistics(new_values, base)
@@ -463,9 +475,11 @@ def match_units(old: UnitTable, new: UnitTable) -> UnitMap:
     outputs = inputs.copy()
     if old.special.sos != old.special.eos:
         outputs[new.special.sos] = old.special.sos
-    outputs[new.special.eos] = old.special.eos  # after <sos>, which may have the same id
+    # If <sos> and <eos> have one id, the later assignment counts: the one of <eos> in a head, and
+    # the one of <sos> in the embedding.
+    outputs[new.special.eos] = old.special.eos
     inputs[new.special.eos] = old.special.eos
-    inputs[new.special.sos] = old.special.sos  # after <eos>, which may have the same id
+    inputs[new.special.sos] = old.special.sos
     return UnitMap(inputs=inputs, outputs=outputs)
 
 
@@ -498,11 +512,11 @@ def _warn_of_other_statistics(new_values: Mapping[str, Tensor], base: BaseModel)
         if new_value.shape != old_value.shape:
             continue
         if not torch.allclose(new_value, old_value, rtol=1e-4, atol=1e-5):
-            found = (
-                "features are normalised with its own statistics, "
-                "not with those of cmvn_conf.cmvn_file"
+            message = (
+                "%s: features are normalised with its own statistics, "
+                "not with those of cmvn_conf.cmvn_file: its encoder was trained on them"
             )
-            logger.warning("%s: %s: its encoder was trained on them", base.where, found)
+            logger.warning(message, base.where)
             return
 
 
@@ -526,9 +540,10 @@ def _map_parameters(model: AsrModel, base: BaseModel, unit_map: UnitMap) -> dict
         if old_head is None:
             continue
         head_mappings = map_head(old_head, new_head, unit_map.outputs)
-        for prefix, (name, mapping) in itertools.product(prefixes, head_mappings.items()):
-            full_old_name = prefix + mapping.old_name
-            mappings[prefix + name] = replace(mapping, old_name=full_old_name)
+        for prefix in prefixes:
+            for name, mapping in head_mappings.items():
+                full_old_name = prefix + mapping.old_name
+                mappings[prefix + name] = replace(mapping, old_name=full_old_name)
     return {
         name: mapping
         for name, mapping in mappings.items()
@@ -614,9 +629,10 @@ def _shared_unit_keys(
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """A key per node of the old tree, and per node of the new tree, for the shared units below it.
 
-    Nodes with the same shared units below them have the same key, in both trees. A key is the sum
-    of a random number per shared unit, so two different sets have equal keys with a probability of
-    2^-64. The key is NO_SHARED_UNIT where there is none.
+    Nodes with the same shared units below them have the same key, in both trees. Each shared unit
+    has a random number, and a key is the sum of these numbers modulo 2^64. So two different sets of
+    units have equal keys with a probability of 2^-64. The key is NO_SHARED_UNIT for a node without
+    shared units.
 
     `outputs`: (V,) the old id of each new unit.
     """
@@ -636,14 +652,16 @@ def mix_rows(new_value: Tensor, old_value: Tensor, mapping: RowMapping) -> tuple
     returned as it is: `load_weights` then reports its shape.
     """
     num_rows = len(new_value)
-    last_source = mapping.source.max(initial=UNMATCHED)
-    if new_value.shape[1:] != old_value.shape[1:] or last_source >= len(old_value):
+    last_source = mapping.source.max(initial=UNMATCHED)  # UNMATCHED without any row
+    is_row_missing = last_source >= len(old_value)
+    if new_value.shape[1:] != old_value.shape[1:] or is_row_missing:
         return old_value, RowCount(taken=0, rows=num_rows)
     source = torch.from_numpy(mapping.source)
     is_taken = source != UNMATCHED
     taken = old_value[source[is_taken]].to(new_value.dtype)
     if mapping.is_flipped is not None:
         is_flipped = torch.from_numpy(mapping.is_flipped)[is_taken]
+        # The shape (number of taken rows, 1, …): one sign per row.
         inner_ones = [1] * (new_value.dim() - 1)
         taken = torch.where(is_flipped.view(-1, *inner_ones), -taken, taken)
     mixed = new_value.clone()

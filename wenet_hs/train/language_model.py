@@ -19,11 +19,11 @@ from torch import Tensor
 
 from wenet_hs.compute.devices import find_device
 from wenet_hs.compute.distributed import World, int_from_environment
-from wenet_hs.config.lm import LmConfig
+from wenet_hs.config.lm import LmConfig, NoiseUnitsConf
 from wenet_hs.heads.softmax import SoftmaxHead
 from wenet_hs.lm.loader import build_lm
 from wenet_hs.lm.recurrent import RnnLm
-from wenet_hs.lm.sampled import SampledLoss
+from wenet_hs.lm.sampled import SampledLoss, SampledLossKind
 from wenet_hs.lm.score import head_inputs, perplexity, text_nll
 from wenet_hs.lm.text import RunningText, TextBatch, read_running_text
 from wenet_hs.model.experiment import read_units
@@ -81,9 +81,7 @@ def load_task(folder: PreparedFolder[LmConfig], lists: ListPaths, world: World) 
     sampled_loss = None
     if config.loss != "exact":
         counts = torch.from_numpy(train_text.count_units(len(table)))
-        conf = config.sampling_conf
-        num_samples = conf.num_samples or max(1, len(table) // 20)
-        sampled_loss = SampledLoss(config.loss, counts, num_samples, conf.power)
+        sampled_loss = _make_sampled_loss(config.loss, config.sampling_conf, counts)
         sampled_loss = sampled_loss.to(world.device)
         _set_bias(model, counts)
     fingerprint = {
@@ -119,6 +117,17 @@ def _with_end_of_schedule(config: LmConfig, text: RunningText) -> LmConfig:
         raise ConfigError("scheduler_conf.warmup_steps", found, "lower it, or give more text")
     schedule_with_end = schedule.model_copy(update={"total_steps": total_steps})
     return config.model_copy(update={"scheduler_conf": schedule_with_end})
+
+
+def _make_sampled_loss(kind: SampledLossKind, conf: NoiseUnitsConf, counts: Tensor) -> SampledLoss:
+    """The loss of training over a sample of the units.
+
+    Without `num_samples` in the config, a sample has a 20th of the units, and at least one.
+
+    `counts`: how often each unit is in the training text.
+    """
+    num_samples = conf.num_samples or max(1, len(counts) // 20)
+    return SampledLoss(kind, counts, num_samples, conf.power)
 
 
 def _set_bias(model: RnnLm, counts: Tensor) -> None:
@@ -197,19 +206,10 @@ class LmTask(Task):
         progress = state.progress
         compute_started = time.perf_counter()
         begin_step(state, self.config)
-        state_BS = state.carried["state"]
-        if self.config.text_conf.reset_at_sentences:
-            # The input before the first unit of a sentence is <eos>.
-            begins_sentence_B1 = (batch.inputs[:, :1] == self._train_text.eos).to(state_BS.device)
-            state_BS = state_BS.masked_fill(begins_sentence_B1, 0.0)
-        hidden_ND, targets_N, next_state_BS = head_inputs(state.model, batch, state_BS)
-        if self._sampled_loss is None:
-            loss_N = state.model.head.nll(hidden_ND, targets_N)
-        else:
-            assert isinstance(state.model.head, SoftmaxHead)  # the config refuses others
-            loss_N = self._sampled_loss(state.model.head, hidden_ND, targets_N)
+        loss_N, next_state_BS = self._compute_losses(batch)
         loss_N.mean().backward()  # type: ignore[no-untyped-call]
         mean_loss = loss_N.detach().mean()
+        # One batch with one loss.
         grad_norm, [[loss]] = clip_and_read(state, self.config, [mean_loss[None]])
         is_applied = apply_gradients(state, grad_norm, loss)
         if is_applied:
@@ -227,18 +227,37 @@ class LmTask(Task):
             bits_per_unit=loss / math.log(2) if is_exact else math.nan,
             grad_norm=grad_norm,
             **current_rates(state.optimizer),
-            num_targets=len(targets_N),
+            num_targets=len(loss_N),
             seconds=ended - started,
             wait_seconds=compute_started - started,
             compute_seconds=ended - compute_started,
             suspects=suspects,
         )
 
+    def _compute_losses(self, batch: TextBatch) -> tuple[Tensor, Tensor]:
+        """The loss of each target, (N,), and the state of the network after the batch, (B, S).
+
+        The network begins with the carried state, or with an empty one in the parts of the text
+        where the batch begins with a sentence, if `reset_at_sentences` is set.
+        """
+        model = self.state.model
+        state_BS = self.state.carried["state"]
+        if self.config.text_conf.reset_at_sentences:
+            # The input before the first unit of a sentence is <eos>.
+            begins_sentence_B1 = (batch.inputs[:, :1] == self._train_text.eos).to(state_BS.device)
+            state_BS = state_BS.masked_fill(begins_sentence_B1, 0.0)
+        hidden_ND, targets_N, next_state_BS = head_inputs(model, batch, state_BS)
+        if self._sampled_loss is None:
+            return model.head.nll(hidden_ND, targets_N), next_state_BS
+        assert isinstance(model.head, SoftmaxHead)  # the config refuses others
+        return self._sampled_loss(model.head, hidden_ND, targets_N), next_state_BS
+
     def validate(self, is_stopped: Callable[[], bool]) -> dict[str, float] | None:
         """The exact loss of the validation text, its bits per unit, and its perplexity, by name.
 
         The state of the network is carried over the whole text.
-        `is_stopped`: whether a signal arrived, which is asked for during the validation. None then.
+        `is_stopped`: whether a signal arrived. It is called during the validation, which then ends
+        and returns None.
         """
         total_nats = text_nll(
             self.state.model, self._valid_text, parts=VALIDATION_PARTS, is_stopped=is_stopped

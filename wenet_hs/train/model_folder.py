@@ -275,7 +275,7 @@ def _refuse_changes(
     """Raise ConfigError with all settings and files that differ from the earlier training."""
     changes = config_changes(earlier.config, folder.config)
     faults = _setting_faults(earlier, changes, folder.config)
-    # The tree of another kind of head differs anyway: the fault of `head` says enough.
+    # Another kind of head has another tree. The fault of the setting `head` is message enough.
     uncompared_sections = _sections_of_other_kinds(changes)
     section_of_tree = {name: f"{section}." for section, name in TREE_FILES.items()}
     for file in files:
@@ -300,8 +300,9 @@ def _raise_faults(faults: Sequence[str]) -> None:
 def _sections_of_other_kinds(changes: Sequence[SettingChange]) -> tuple[str, ...]:
     """The prefixes of settings that are not compared, because the kind of their section differs.
 
-    If `head` differs, `head_conf.` is one of them. A prefix is returned for each changed setting.
-    Most of them are of no section, such as `seed_conf.`, and match nothing.
+    If `head` differs, `head_conf.` is one of them. There is a prefix for each setting that differs,
+    also for those that choose no section: such a prefix, for example `seed_conf.`, begins the name
+    of no setting.
     """
     return tuple(f"{change.key}_conf." for change in changes)
 
@@ -357,6 +358,7 @@ def _ends_of_schedule(config: TrainingConfig) -> set[str]:
         return set()
     has_other_end = config.scheduler_conf.total_steps is not None or config.max_minutes is not None
     if config.has_equal_epochs and not has_other_end:
+        # The schedule ends at the last step of `max_epoch` then. `max_minutes` would be another end.
         return {"max_minutes", "max_epoch"}
     return {"max_minutes"}
 

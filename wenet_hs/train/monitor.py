@@ -186,7 +186,7 @@ class Monitor:
         self._progress = progress
         self._metrics_path = model_dir / CURVES_FILE
         self._metrics = _open_truncated(self._metrics_path, progress.metrics_bytes)
-        self._board = EventFile(model_dir, step=progress.step + 1)
+        self._board = EventFile(model_dir, step=progress.step + 1)  # the next step
         self._log_interval = config.log_interval
         self._device = device
         self._num_steps = 0
@@ -197,6 +197,7 @@ class Monitor:
         """The times of the latest steps."""
         self._has_warned_of_overfitting = False
         self._plateau_ctc = plateau_ctc
+        # CTC should take off before this step; the later one of two rules counts.
         self._take_off_step = max(TAKE_OFF_SHARE * steps.planned, TAKE_OFF_WARMUPS * steps.warmup)
         console = Console(stderr=True)
         self._bar = ProgressBar(
@@ -340,10 +341,10 @@ class Monitor:
         )
 
     def _diagnose(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Warn if the model over-fits, or else report a CTC that should have taken off and has not.
+        """Warn if the model over-fits, or else report that CTC has not taken off though it should.
 
-        The model over-fits also if CTC is that late on the validation list, but not on the training
-        list.
+        The model also over-fits if CTC has not taken off on the validation list, but has on the
+        training list.
         """
         curves = {}
         with suppress(DataError):  # a damaged record of an earlier run must not end the training
@@ -351,9 +352,8 @@ class Monitor:
         # The losses of both lists at each validation so far.
         train_losses, valid_losses = losses_by_validation(curves)
         is_late = self._is_late_to_take_off(step, metrics)
-        fits_training_list_only = (
-            is_late and bool(train_losses) and self._has_taken_off(train_losses[-1])
-        )
+        has_training_list_taken_off = bool(train_losses) and self._has_taken_off(train_losses[-1])
+        fits_training_list_only = is_late and has_training_list_taken_off
         if is_overfitted(train_losses, valid_losses) or fits_training_list_only:
             self._warn_of_overfitting(step, train_losses, valid_losses)
         elif is_late:
@@ -402,15 +402,9 @@ class Monitor:
         num_steady = _count_without_fall(shares)
         is_blank = shares[0] >= BLANK_SHARE
         is_stuck = is_blank and num_steady >= BLANK_VALIDATIONS
-        trend = "" if len(shares) == 1 else _describe_trend(shares[1], num_steady)
-        advice = ""
-        if is_stuck or (num_steady > 0 and not is_blank):
-            advice = (
-                "; train with a lower optim_conf.lr or longer scheduler_conf.warmup_steps "
-                "(docs/training.md)"
-            )
-        elif is_blank:
-            advice = "; a fine-tuned pretrained encoder often stays there for hundreds of steps"
+        has_validation_before = len(shares) > 1
+        trend = _describe_trend(shares[1], num_steady) if has_validation_before else ""
+        advice = _advise_on_plateau(is_blank=is_blank, num_steady=num_steady)
         message = (
             "step %d: CTC has not taken off: "
             "its validation loss is %.2f, that of a constant output is %.2f; "
@@ -498,6 +492,26 @@ def _describe_trend(share_before: float, num_steady: int) -> str:
     """
     trend = f"does not fall (validations: {num_steady})" if num_steady else "falls"
     return f", {100 * share_before:.1f} % at the validation before: it {trend}"
+
+
+def _advise_on_plateau(*, is_blank: bool, num_steady: int) -> str:
+    """The end of the message that CTC has not taken off: what to do, or why to wait; or empty.
+
+    Other settings are advised if the share of blank has not fallen for long enough: for
+    BLANK_VALIDATIONS validations if the output is blank nearly everywhere (`is_blank`), otherwise
+    for one.
+
+    `num_steady`: at how many of the latest validations the share did not fall.
+    """
+    long_enough = BLANK_VALIDATIONS if is_blank else 1
+    if num_steady >= long_enough:
+        return (
+            "; train with a lower optim_conf.lr or longer scheduler_conf.warmup_steps "
+            "(docs/training.md)"
+        )
+    if is_blank:
+        return "; a fine-tuned pretrained encoder often stays there for hundreds of steps"
+    return ""
 
 
 class EventFile:

@@ -299,7 +299,8 @@ def _share_of_schedule(
     conf = config.scheduler_conf
     share = 0.0
     if conf.total_steps is not None:
-        share = (step - conf.warmup_steps) / max(1, conf.total_steps - conf.warmup_steps)
+        steps_of_fall = max(1, conf.total_steps - conf.warmup_steps)  # no division by 0
+        share = (step - conf.warmup_steps) / steps_of_fall
     if config.max_minutes is not None:
         max_seconds = 60 * config.max_minutes
         if warmup_seconds >= max_seconds:  # the time was over in the warm-up
@@ -455,6 +456,7 @@ def matmul_precision(name: str, device: torch.device) -> Iterator[None]:
     precision_before = torch.get_float32_matmul_precision()
     allowed_tf32_before = torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision(name)
+    # Convolutions have no such setting, only whether a GPU may round their factors to TF32.
     torch.backends.cudnn.allow_tf32 = name != "highest"
     try:
         yield

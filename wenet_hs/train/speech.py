@@ -229,8 +229,7 @@ def _report_set(
 def _report_rejected(dataset: SpeechDataset, flag: str, model_dir: Path) -> None:
     """Write the utterances that are not used to a table in the model folder, and log their number.
 
-    Also warns of units in the transcripts that the unit table lacks, and of units in angle brackets
-    in the unit table that no transcript has.
+    The units of the transcripts are compared with the unit table (`_warn_of_units`).
 
     `flag`: `--train_data` or `--cv_data`, which names the list.
     Raises DataError if no utterance can be used.
@@ -252,6 +251,15 @@ def _report_rejected(dataset: SpeechDataset, flag: str, model_dir: Path) -> None
         logger.warning(message, flag, *counts, path, extra={"code": "utterances_not_used"})
     else:
         logger.info("%s: all %d utterances are used", flag, num_utterances)
+    _warn_of_units(dataset, flag)
+
+
+def _warn_of_units(dataset: SpeechDataset, flag: str) -> None:
+    """Warn of differences between the units of the transcripts and the unit table.
+
+    These are units in angle brackets in the table that no transcript has, and units in transcripts
+    that are not in the table.
+    """
     if dataset.unused_marked:
         message = (
             "units.txt: units in no transcript: %s; "
@@ -408,7 +416,10 @@ class SpeechTask(Task):
         return len(self.train_set.plan(self.state.progress.epoch))
 
     def run_epoch(self) -> Iterator[SpeechStats]:
-        """Do the optimizer steps of the current epoch with this rank's share of the batches."""
+        """Do the optimizer steps of the current epoch with this rank's share of the batches.
+
+        The first batch is the one at `progress.batch`. Yields the facts of each step.
+        """
         progress = self.state.progress
         world = self.state.world
         self._num_bad_before = progress.bad_clips
@@ -458,6 +469,8 @@ class SpeechTask(Task):
         # Ranks may have different numbers of batches here, so that no batch is repeated.
         share = plan[world.rank :: world.size]
         counts = Counter[str]()  # gets the clips of this rank as "bad" and "drawn"
+        # Each batch is loaded, its bad clips are recorded, then its losses are computed, unless a
+        # signal has arrived: then the batches end.
         loaded = self._load(self.valid_set, share, epoch=0)
         recorded = self._quarantine.record_batches(loaded, counts)
         until_stopped: Iterator[Batch] = takewhile(lambda _: not is_stopped(), recorded)
@@ -532,9 +545,10 @@ def open_output_caches(
     sha256 = _hash_encoder(encoder)
     world.check_equal_across_ranks({"weights of the pretrained encoder": sha256})
     paths = [folder / f"{sha256[:16]}-{dataset.cache_key()}.bin" for dataset in sets]
+    # Rank 0 has the first of two turns, the other ranks have the second one.
     for is_turn in (world.is_first, not world.is_first):
         if is_turn:
-            # Another training may make the same files.
+            # Another training may make the same files. Closing the file ends the lock.
             with (folder / ".cache.lock").open("wb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 for dataset, path in zip(sets, paths, strict=True):
@@ -580,6 +594,7 @@ def open_feature_caches(sets: Sequence[SpeechDataset], world: World) -> None:
     paths = [folder / f"{name}-{number}.bin" for number in range(len(sets))]
     is_first_of_machine = local_rank() == 0
     try:
+        # The first rank of a machine has the first of two turns, its other ranks the second one.
         for is_turn in (is_first_of_machine, not is_first_of_machine):
             if is_turn:
                 for dataset, path in zip(sets, paths, strict=True):

@@ -119,13 +119,15 @@ class LossSum:
         return LossSum(*world.sum(astuple(self)))
 
     def per_target(self) -> dict[str, float]:
-        """The metrics by their names in metrics.jsonl: mean losses in nats per target, and others.
+        """The metrics by their names in metrics.jsonl.
 
-        `accuracy` (a share) and `bits_per_unit` are of the decoder. They are NaN without a decoder,
-        and in steps that do not compute the metrics; `loss_att` is NaN if the decoder did not run.
+        The losses are means in nats per target. `accuracy` (a share) and `bits_per_unit` are of the
+        decoder. They are NaN without a decoder, and in steps that do not compute the metrics.
+        `loss_att` is NaN if the decoder did not run.
 
-        Only after a validation with CTC there are `blank_share`, the share of the frames at which
-        blank is the best unit, and `ctc_error_rate`, the errors of greedy search per label.
+        Only after a validation with CTC are there two more: `blank_share`, the share of the frames
+        at which blank is the best unit, and `ctc_error_rate`, the errors of greedy search per
+        label.
         """
         metrics: dict[str, float] = {}
         if self.num_frames:

@@ -210,10 +210,11 @@ def _remove_incomplete_files(model_dir: Path) -> None:
 def choose_checkpoint(model_dir: Path, resume: str) -> Path | None:
     """The checkpoint to resume from; None if the folder has none, so that a new training begins.
 
-    `resume`: `auto` for the newest intact checkpoint, where damaged ones are renamed; `never` for a
-    new training; or the path of one of the folder's checkpoints.
-    Raises CheckpointError if a new training would overwrite a model, or the named checkpoint is
-    damaged or not one of the folder.
+    Args:
+        resume: `auto` for the newest intact checkpoint; damaged ones that are newer are renamed.
+            `never` for a new training; or the path of one of the folder's checkpoints.
+    Raises: CheckpointError if a new training would overwrite a model, or the named checkpoint is
+        damaged or not one of the folder.
     """
     checkpoints = model_dir / "checkpoints"
     if resume not in ("auto", "never"):

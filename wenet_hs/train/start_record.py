@@ -170,6 +170,7 @@ def _check_first_weights(
     sha256_now = hash_weights(base.path)
     if recorded is None:
         return FirstWeights(kind="checkpoint", name=base.name)
+    # Random weights have no SHA-256: the text "none" differs from each. None: it is not known.
     sha256_before = "none" if recorded.kind == "random" else recorded.sha256
     if sha256_before is not None and sha256_before != sha256_now:
         change = f"was {sha256_before[:12]}, is now {sha256_now[:12]}"

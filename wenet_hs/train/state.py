@@ -63,9 +63,10 @@ class Replica:
     """
 
     def __init__(self, model: nn.Module, world: World) -> None:
-        """With several ranks every rank must call it: they get the weights of rank 0.
+        """Prepares the model for several ranks; with a single process nothing is done.
 
-        Batch normalization then uses the statistics of all ranks.
+        All ranks get the weights of rank 0, so every rank must call it. Batch normalization then
+        uses the statistics of all ranks.
         """
         self._model = model
         self._world = world
@@ -77,6 +78,7 @@ class Replica:
             return
         for module in model.modules():
             if isinstance(module, MaskedBatchNorm):
+                # torch's compiler must not compile a collective.
                 module.across_ranks = torch.compiler.disable(world.stack)  # type: ignore[no-untyped-call]
         sparse_names = _names_of_sparse_parameters(model)
         sparse_parameters = [model.get_parameter(name) for name in sparse_names]
@@ -141,7 +143,8 @@ class Replica:
             num_own_rows = counts[self._world.rank]
             rows_R[:num_own_rows] = parameter.grad.indices()[0]
             values_RX[:num_own_rows] = parameter.grad.values() / self._world.size
-        # After a collective, rank r has its rows from position r * most_rows on, then its padding.
+        # A collective returns `most_rows` positions per rank: its rows, then its padding. A rank
+        # without a gradient (NO_GRADIENT, below 0) has no rows.
         unpadded_by_rank = [
             torch.arange(max(0, count)) + rank * most_rows for rank, count in enumerate(counts)
         ]
@@ -169,7 +172,10 @@ def _names_of_sparse_parameters(model: nn.Module) -> list[str]:
 def _make_parallel(
     model: nn.Module, world: World, *, ignored_names: Sequence[str]
 ) -> DistributedDataParallel:
-    """The model in DistributedDataParallel, which leaves out the parameters of these names."""
+    """The model in DistributedDataParallel, which leaves out the parameters of these names.
+
+    A warning of torch about the layout of gradients is switched off for the whole process.
+    """
     wrapped = nn.Sequential(model)
     # DistributedDataParallel warns if it searches for unused parameters and finds none. This one is
     # never used.
@@ -180,9 +186,9 @@ def _make_parallel(
     warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
     return DistributedDataParallel(
         wrapped,
-        broadcast_buffers=False,
+        broadcast_buffers=False,  # batch normalization has the same statistics on all ranks
         find_unused_parameters=True,  # then it never rebuilds its buckets: sums have one order
-        gradient_as_bucket_view=True,
+        gradient_as_bucket_view=True,  # no second copy of the gradients in memory
     )
 
 
@@ -268,7 +274,7 @@ class TrainState(Generic[Model]):
 
     def _frozen_names(self) -> list[str]:
         """The names of the parameters that are not trained."""
-        # Without keep_vars the values would not say whether they are trained.
+        # Without keep_vars the values would be detached: none would require a gradient.
         values = self.model.state_dict(keep_vars=True)
         parameters = {
             name: value for name, value in values.items() if isinstance(value, nn.Parameter)
@@ -278,8 +284,9 @@ class TrainState(Generic[Model]):
     def leave_out_frozen(self, folder: Path) -> None:
         """Write the weights that are not trained to a file, so that checkpoints leave them out.
 
-        The file is in `folder`, the one of the checkpoints. Nothing is written if all weights are
-        trained, or if the file exists: a resumed run goes on with that of its checkpoint.
+        The file is in `folder`, in which the checkpoints are. It is recorded in `frozen`. Nothing
+        is written if all weights are trained, or if `frozen` has a file already: a resumed run uses
+        the file of its checkpoint.
         Raises CheckpointError if the disk is full.
         """
         if self.frozen:
@@ -344,8 +351,9 @@ class TrainState(Generic[Model]):
     def restore(self, path: Path) -> None:
         """Load the state from the checkpoint folder `path`.
 
-        Rank 0 warns if another version of torch, number of threads or kind of device may change the
-        last bits of the results.
+        It restores the progress, the weights, the optimizer, the loss scale and the random state of
+        this rank. Rank 0 warns if another version of torch, number of threads or kind of device may
+        change the last bits of the results.
         Raises CheckpointError if it is damaged, does not fit the model, or is of a training with
             other settings, units or data.
         """

@@ -50,8 +50,10 @@ def clip_and_read(
     norm = clip_gradient(state.model.parameters(), config.grad_clip, state.precision.loss_scale)
     norm_as_loss = norm[None].to(losses[0].dtype)
     grad_norm, *values = torch.cat([norm_as_loss, *losses]).tolist()
+    # The values of all batches follow each other: each batch takes its own from one iterator.
     remaining_values = iter(values)
-    return grad_norm, [list(islice(remaining_values, len(loss))) for loss in losses]
+    losses_of_batches = [list(islice(remaining_values, len(loss))) for loss in losses]
+    return grad_norm, losses_of_batches
 
 
 def sum_over_ranks(state: TrainState[Any], groups: Sequence[Sequence[float]]) -> list[list[float]]:
@@ -71,6 +73,7 @@ def sum_over_ranks(state: TrainState[Any], groups: Sequence[Sequence[float]]) ->
     state.progress.seconds += seconds
     state.uncounted_seconds = 0.0
     state.is_asked_to_stop = num_requests > 0
+    # The sums of all groups follow each other: each group takes its own from one iterator.
     remaining_sums = iter(sums)
     return [list(islice(remaining_sums, len(group))) for group in groups]
 

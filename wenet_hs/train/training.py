@@ -284,10 +284,12 @@ class TrainingLoop:
     def run(self) -> None:
         """Train until the config ends it, then write `final.pt` and `finished.json`.
 
-        A validation that a signal interrupted is done first. A training that ended in an earlier
-        run is not changed: its `final.pt` may have been averaged since.
+        If a signal interrupted the last validation of the earlier run, that validation is done
+        first. If the training ended in an earlier run, this is only recorded (`_confirm_end`): its
+        `final.pt` may have been replaced by an average since.
         Raises Stopped after a signal, when a checkpoint is saved.
         """
+        # Rank 0, which wrote the files, decides for all ranks.
         has_ended_before = self.world.is_first and self._has_ended_before()
         if self.world.any(has_ended_before):
             self._confirm_end()
@@ -538,9 +540,12 @@ class TrainingLoop:
         `monitor`: records the validation; None on other ranks than rank 0.
         """
         progress = self.state.progress
-        metrics = self.task.validate(lambda: self.stop.signal is not None) if due else None
-        progress.interim = metrics is None
-        progress.validation_due = due and metrics is None
+        metrics: dict[str, float] | None = None
+        if due:
+            metrics = self.task.validate(lambda: self.stop.signal is not None)
+        was_validated = metrics is not None
+        progress.interim = not was_validated
+        progress.validation_due = due and not was_validated
         if metrics is not None:
             if monitor is not None:
                 monitor.record_validation(metrics)

@@ -85,6 +85,7 @@ const renew = (old, now) => {
 const isChanged = field => {
   if (field.type === "checkbox" || field.type === "radio") return field.checked !== field.defaultChecked;
   if (!field.options) return field.value !== field.defaultValue;
+  // A list in which no option is chosen by default shows its first one.
   return field.selectedIndex !== Math.max(0, [...field.options].findIndex(one => one.defaultSelected));
 };
 // Whether a new load of the page would lose something: what is typed, chosen, recorded or sent just now.
@@ -99,6 +100,7 @@ for (const part of all("[data-live]")) {
     if (!answer.ok) { outdated.hidden = false; setTimeout(update, 5000); return; }  // such as after a new start of the server
     const html = await answer.text(), now = decodeURIComponent(answer.headers.get("X-State"));
     if (html !== shown) {
+      // A log that was at its end, up to 8 pixels, is kept there.
       const atEnd = !shown || all(".log", part).every(log => log.scrollTop + log.clientHeight > log.scrollHeight - 8);
       const fresh = document.createElement(part.nodeName);
       fresh.innerHTML = shown = html;
@@ -118,6 +120,7 @@ for (const part of all("[data-live]")) {
 // ---- playing: the button that plays shows it; a second press, or Escape, stops
 const player = document.getElementById("player");
 let playing = null, label = "";
+// Makes the button that plays as it was before. One without data-playing has a sign in its own text instead.
 const settle = () => {
   if (!playing) return;
   playing.setAttribute("aria-pressed", "false");
@@ -163,6 +166,7 @@ for (const form of all("form[data-save]")) {
       else if (field.type === "checkbox") field.defaultChecked = field.checked;
       else if (field.name && field.name !== "was") field.defaultValue = field.value;
     }
+    // What the page has shown, as the server compares it: the fields beside it with tabs between them.
     for (const was of form.querySelectorAll("[name=was]"))
       was.value = all("select, textarea, input:not([type=hidden])", was.parentElement).map(field => field.value).join("\t");
   });

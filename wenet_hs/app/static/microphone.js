@@ -7,6 +7,7 @@ const meter = box.querySelector("meter"), time = box.querySelector(".time"), sta
 const clock = seconds => Math.floor(seconds / 60) + ":" + String(Math.floor(seconds % 60)).padStart(2, "0");
 let running = null, unsaved = null;
 
+// A WAV file: a header of 44 bytes for one channel of 16-bit samples, and then the samples.
 const wav = (blocks, rate) => {
   const size = 2 * blocks.reduce((sum, block) => sum + block.length, 0), head = new DataView(new ArrayBuffer(44));
   const put = (at, text) => [...text].forEach((letter, index) => head.setUint8(at + index, letter.charCodeAt(0)));
@@ -15,6 +16,7 @@ const wav = (blocks, rate) => {
   head.setUint16(32, 2, true); head.setUint16(34, 16, true); put(36, "data"); head.setUint32(40, size, true);
   return new Blob([head, ...blocks]);
 };
+// Sends the recording. The name without a typed one has the local time; toISOString alone gives UTC.
 const upload = async () => {
   const now = new Date(Date.now() - 60000 * new Date().getTimezoneOffset()).toISOString();
   const name = box.querySelector("input").value.trim() || "recording-" + now.slice(0, 19).replace("T", "-").replaceAll(":", "");
@@ -62,7 +64,7 @@ const begin = async () => {
   let length = 0;
   node.port.onmessage = ({ data }) => {
     if (!running) return;
-    if (data.ended) { finish(); return; }
+    if (data.ended) { finish(); return; }  // the answer to "stop", after the last samples
     blocks.push(data.samples);
     length += data.samples.length;
     meter.value = data.peak;

@@ -5,6 +5,7 @@ registerProcessor("recorder", class extends AudioWorkletProcessor {
     super();
     this.block = new Int16Array(4096);
     this.size = 0;
+    // Any message asks for the end: first the incomplete block is sent.
     this.port.onmessage = () => { this.send(); this.port.postMessage({ ended: true }); };
   }
   send() {
@@ -12,7 +13,7 @@ registerProcessor("recorder", class extends AudioWorkletProcessor {
     let peak = 0;
     for (const sample of samples) peak = Math.max(peak, Math.abs(sample));
     this.size = 0;
-    this.port.postMessage({ samples, peak: peak / 32768 });
+    this.port.postMessage({ samples, peak: peak / 32768 });  // from 0 to 1
   }
   process([channels]) {
     for (const sample of channels[0] ?? []) {

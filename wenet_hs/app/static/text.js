@@ -6,13 +6,16 @@ const texts = document.getElementById("texts").dataset;
 const wave = document.getElementById("wave"), status = wave.querySelector("[role=status]"), player = document.getElementById("player");
 const overview = wave.querySelector(".overview"), detail = wave.querySelector(".detail");
 const range = wave.querySelector("input"), playHere = wave.querySelector(".play");
+// Peaks per second of audio, and segments per page: as the server has them.
 const duration = Number(wave.dataset.duration), PER_SECOND = 100, PAGE = 20;
 const segments = JSON.parse(wave.dataset.marks).map(([start, end, isCorrected]) => ({ start, end, isCorrected }));
 const articles = new Map(all("article.segment").map(one => [Number(one.id.slice("segment-".length)), one]));
+// chosen: the index of a segment; -1: none. position: in seconds.
 let peaks = null, highest = 1, chosen = -1, position = 0;
 
 // ---- waveform
 const clock = seconds => Math.floor(seconds / 60) + ":" + (seconds % 60).toFixed(1).padStart(4, "0");
+// From when to when a canvas shows the recording: all of it, or a second more than the chosen segment.
 const windowOf = canvas => {
   if (canvas === overview || !segments.length) return [0, duration];
   const { start, end } = segments[chosen] ?? { start: position, end: position };
@@ -31,6 +34,7 @@ const draw = canvas => {
     if (end < from || start > to) return;
     fill(isCorrected ? style.outlineColor : style.borderTopColor, index === chosen ? .45 : .2, x(start), x(end));
   });
+  // A bar per pixel of the page, as high as the highest peak in its time.
   for (let pixel = 0; peaks && pixel < width; pixel += scale) {
     const first = Math.floor((from + pixel / width * (to - from)) * PER_SECOND);
     const last = Math.ceil((from + (pixel + scale) / width * (to - from)) * PER_SECOND);

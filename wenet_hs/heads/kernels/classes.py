@@ -314,12 +314,16 @@ class _CostOfDecisions(torch.autograd.Function):
         num_scores_G = groups.sizes * groups.degrees
         starts_G = np.cumsum(num_scores_G) - num_scores_G
         is_product_G = (groups.sizes >= MIN_PRODUCT_ROWS) & (num_scores_G >= MIN_PRODUCT_SCORES)
-        # The first row of a group in the weight's gradient: its first edge; in a sparse gradient,
-        # which has only the edges of the groups, the number of the edges of all groups before.
-        out_rows_G = np.cumsum(groups.degrees) - groups.degrees if sparse else groups.edges
+        # The first row of each group in the weight's gradient. A dense gradient has all edges; a
+        # sparse one has only those of the groups, one group after the other.
+        out_rows_G = groups.edges
+        if sparse:
+            out_rows_G = np.cumsum(groups.degrees) - groups.degrees
         groups_G6 = np.column_stack(
             [groups.first, groups.sizes, groups.edges, groups.degrees, starts_G, out_rows_G]
         )
+        # First the scores are written there: by the products here, or else by the kernel. Then the
+        # kernel replaces all scores by the derivatives.
         score_grads_S = hidden_ND.new_empty(int(num_scores_G.sum()))
         products = _products(groups_G6[is_product_G], score_grads_S)
         for product in products:
@@ -365,6 +369,7 @@ class _CostOfDecisions(torch.autograd.Function):
         if not any(ctx.needs_input_grad[1:3]):
             return grad_hidden, None, None, None, None, None
         dim = hidden_MD.size(1)
+        # A sparse gradient of the weight has only the edges of the groups.
         num_rows = int(ctx.groups.degrees.sum()) if ctx.sparse else ctx.num_edges
         # np.zeros, because torch.zeros writes all of the memory here. For np.zeros the operating
         # system clears a page when it is first used.

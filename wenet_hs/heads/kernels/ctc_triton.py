@@ -46,27 +46,35 @@ def _bounded(x_S, is_state_S):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _load_utterance(frames, targets, labels, max_labels, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _load_utterance(frame_counts, targets, label_counts, max_labels, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """What both kernels need of this program's utterance.
 
     Returns: its index, its number of frames, its number of states; and per lane the state, whether
     that is a label, a pointer to the label in `targets`, and the class of the state: 0 for blank.
     """
     utterance = tl.program_id(0).to(tl.int64)
-    num_states = 2 * tl.load(labels + utterance) + 1
+    num_states = 2 * tl.load(label_counts + utterance) + 1
     state_S = tl.arange(0, BLOCK)
     is_label_S = ((state_S & 1) == 1) & (state_S < num_states)
     label_S = targets + utterance * max_labels + state_S // 2
     class_S = tl.load(label_S, mask=is_label_S, other=0)
-    return utterance, tl.load(frames + utterance), num_states, state_S, is_label_S, label_S, class_S
+    return (
+        utterance,
+        tl.load(frame_counts + utterance),
+        num_states,
+        state_S,
+        is_label_S,
+        label_S,
+        class_S,
+    )
 
 
 @triton.jit
 def forward_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
     log_probs,
-    frames,
+    frame_counts,
     targets,
-    labels,
+    label_counts,
     alphas,
     costs,
     max_frames,
@@ -82,7 +90,7 @@ def forward_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
     summed probability of all alignments, or 0 if no alignment is possible.
     """
     utterance, num_frames, num_states, state_S, is_label_S, label_S, class_S = _load_utterance(
-        frames, targets, labels, max_labels, BLOCK
+        frame_counts, targets, label_counts, max_labels, BLOCK
     )
     is_state_S = state_S < num_states
     # Whether a path may come to the state from the one two before it: not if both are one label.
@@ -98,9 +106,10 @@ def forward_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
     while t < num_frames:
         tl.debug_barrier()  # the sums of the frame before are in memory
         frame += num_classes
-        one_S = tl.load(row + state_S - 1, mask=is_state_S & (state_S > 0), other=NEVER)
-        two_S = tl.load(row + state_S - 2, mask=is_state_S & may_skip_S, other=NEVER)
-        alpha_S = _log_add(_log_add(alpha_S, one_S), two_S) + tl.load(frame + class_S)
+        # The alphas of the states one and two before, at the frame before.
+        one_back_S = tl.load(row + state_S - 1, mask=is_state_S & (state_S > 0), other=NEVER)
+        two_back_S = tl.load(row + state_S - 2, mask=is_state_S & may_skip_S, other=NEVER)
+        alpha_S = _log_add(_log_add(alpha_S, one_back_S), two_back_S) + tl.load(frame + class_S)
         alpha_S = _bounded(alpha_S, is_state_S)
         row += max_states
         tl.store(row + state_S, alpha_S, mask=is_state_S)
@@ -110,15 +119,16 @@ def forward_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
     end_S = tl.where(is_end_S, alpha_S, NEVER)
     top = tl.max(end_S, axis=0)
     total = top + tl.log(tl.sum(tl.exp(end_S - top), axis=0))
+    # Without an alignment the total is about NEVER.
     tl.store(costs + utterance, tl.where((num_frames == 0) | (total < 0.5 * NEVER), 0.0, -total))
 
 
 @triton.jit
 def backward_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
     log_probs,
-    frames,
+    frame_counts,
     targets,
-    labels,
+    label_counts,
     alphas,
     costs,
     betas,
@@ -135,7 +145,7 @@ def backward_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
     of two frames are kept: `betas` is (2, S) per utterance.
     """
     utterance, num_frames, num_states, state_S, is_label_S, label_S, class_S = _load_utterance(
-        frames, targets, labels, max_labels, BLOCK
+        frame_counts, targets, label_counts, max_labels, BLOCK
     )
     is_state_S = state_S < num_states
     # Whether a path may go on to the state two after it: not if both are one label.
@@ -152,17 +162,19 @@ def backward_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
         is_state_S & (state_S >= num_states - 2), tl.zeros((BLOCK,), tl.float32), NEVER
     )
     while t >= 0:
+        # A cost of 0 means that no alignment is possible.
         alpha_S = tl.load(row + state_S, mask=is_state_S, other=NEVER)
-        share_S = tl.where(cost != 0.0, tl.exp(tl.minimum(alpha_S + rest_S + cost, 0.0)), 0.0)
-        tl.store(row + state_S, share_S, mask=is_state_S)
-        here_S = _bounded(rest_S + tl.load(frame + class_S), is_state_S)
+        posterior_S = tl.where(cost != 0.0, tl.exp(tl.minimum(alpha_S + rest_S + cost, 0.0)), 0.0)
+        tl.store(row + state_S, posterior_S, mask=is_state_S)
+        beta_S = _bounded(rest_S + tl.load(frame + class_S), is_state_S)
         place = buffer + (t % 2) * max_states
-        tl.store(place + state_S, here_S, mask=is_state_S)
+        tl.store(place + state_S, beta_S, mask=is_state_S)
         # The sums are in memory. With two buffers none is overwritten while it is read.
         tl.debug_barrier()
-        one_S = tl.load(place + state_S + 1, mask=state_S + 1 < num_states, other=NEVER)
-        two_S = tl.load(place + state_S + 2, mask=may_skip_S, other=NEVER)
-        rest_S = _bounded(_log_add(_log_add(here_S, one_S), two_S), is_state_S)
+        # The betas of the states one and two after.
+        one_on_S = tl.load(place + state_S + 1, mask=state_S + 1 < num_states, other=NEVER)
+        two_on_S = tl.load(place + state_S + 2, mask=may_skip_S, other=NEVER)
+        rest_S = _bounded(_log_add(_log_add(beta_S, one_on_S), two_on_S), is_state_S)
         frame -= num_classes
         row -= max_states
         t -= 1
@@ -173,12 +185,12 @@ class _CtcCost(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, log_probs: Tensor, frames: Tensor, targets: Tensor, labels: Tensor
+        ctx: Any, log_probs: Tensor, frame_counts: Tensor, targets: Tensor, label_counts: Tensor
     ) -> Tensor:
         log_probs = log_probs.contiguous()
-        frames = frames.contiguous()
+        frame_counts = frame_counts.contiguous()
         targets = targets.contiguous()
-        labels = labels.contiguous()
+        label_counts = label_counts.contiguous()
         num_rows, max_frames, num_classes = log_probs.shape
         max_labels = targets.size(1)
         max_states = 2 * max_labels + 1
@@ -188,9 +200,9 @@ class _CtcCost(torch.autograd.Function):
             forward_kernel,
             (num_rows,),
             log_probs,
-            frames,
+            frame_counts,
             targets,
-            labels,
+            label_counts,
             alphas_BTS,
             costs_B,
             max_frames,
@@ -199,14 +211,14 @@ class _CtcCost(torch.autograd.Function):
             max_states,
             BLOCK=block_size(max_states),
         )
-        ctx.save_for_backward(log_probs, frames, targets, labels, alphas_BTS, costs_B)
+        ctx.save_for_backward(log_probs, frame_counts, targets, label_counts, alphas_BTS, costs_B)
         return costs_B
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """The gradient of the log-probabilities: minus the posterior of each class (B, T, C)."""
-        log_probs, frames, targets_BL, labels, alphas_BTS, costs_B = ctx.saved_tensors
+        log_probs, frame_counts, targets_BL, label_counts, alphas_BTS, costs_B = ctx.saved_tensors
         num_rows, max_frames, num_classes = log_probs.shape
         max_labels = targets_BL.size(1)
         max_states = alphas_BTS.size(2)
@@ -216,9 +228,9 @@ class _CtcCost(torch.autograd.Function):
             backward_kernel,
             (num_rows,),
             log_probs,
-            frames,
+            frame_counts,
             targets_BL,
-            labels,
+            label_counts,
             posteriors_BTS,
             costs_B,
             betas_B2S,
@@ -240,16 +252,18 @@ def block_size(num_states: int) -> int:
     return int(triton.next_power_of_2(max(2, num_states)))
 
 
-def ctc_cost(log_probs: Tensor, frames: Tensor, targets: Tensor, labels: Tensor) -> Tensor:
+def ctc_cost(
+    log_probs: Tensor, frame_counts: Tensor, targets: Tensor, label_counts: Tensor
+) -> Tensor:
     """The CTC loss of each utterance (B,) in nats; differentiable once in the log-probabilities.
 
     Loss and gradient are 0 for an utterance with fewer frames than its labels need.
 
     Args:
         log_probs: (B, T, C) float32 on a GPU; class 0 is blank.
-        frames: (B,) the number of frames of each utterance.
+        frame_counts: (B,) the number of frames of each utterance.
         targets: (B, L) int64 classes, 0 in the padding.
-        labels: (B,) the number of labels of each utterance.
+        label_counts: (B,) the number of labels of each utterance.
     """
-    cost: Tensor = _CtcCost.apply(log_probs, frames, targets, labels)  # type: ignore[no-untyped-call]
+    cost: Tensor = _CtcCost.apply(log_probs, frame_counts, targets, label_counts)  # type: ignore[no-untyped-call]
     return cost

@@ -58,11 +58,11 @@ def cost_in_parts(
         )
 
     targets = targets.contiguous()
-    num_rows = max(1, MAX_SCORES // len(weight))
-    if len(hidden) <= num_rows:
+    max_rows = max(1, MAX_SCORES // len(weight))  # a part has at least one row
+    if len(hidden) <= max_rows:
         return cost_of_part(hidden, targets)
     costs = []
-    parts = zip(torch.split(hidden, num_rows), torch.split(targets, num_rows), strict=True)
+    parts = zip(torch.split(hidden, max_rows), torch.split(targets, max_rows), strict=True)
     for part_ND, part_targets_N in parts:
         cost_N = checkpoint(cost_of_part, part_ND, part_targets_N, use_reentrant=False)
         costs.append(cost_N)

@@ -181,9 +181,9 @@ def _search_binary_row(hidden_D, nodes, best_K, heap_H, max_before_leaf):  # typ
         if is_nan or (opened > max_before_leaf and best_K[0] == NO_KEY):
             return -opened
         # -log σ(z) = log1p(exp(-|z|)) + max(-z, 0), and -log σ(-z) has max(z, 0).
-        both = cost_of(here) + log1p_unit(exp_minus(abs(z)))
-        left = make_key(both + max(-z, _ZERO), children_I2[node, 0])
-        right = make_key(both + max(z, _ZERO), children_I2[node, 1])
+        shared_cost = cost_of(here) + log1p_unit(exp_minus(abs(z)))
+        left = make_key(shared_cost + max(-z, _ZERO), children_I2[node, 0])
+        right = make_key(shared_cost + max(z, _ZERO), children_I2[node, 1])
         # The better child is often the cheapest open node. It is opened next without the heap.
         here = NO_KEY
         for key in (min(left, right), max(left, right)):
@@ -223,7 +223,7 @@ def _search_binary_rows(hidden_ND, nodes, results, limits):  # type: ignore[no-u
     for row in range(len(hidden_ND)):
         # After most rows have been given up, the next ones are not tried.
         if num_given_up >= 2 and 2 * num_given_up > row:
-            opened_N[row] = -1
+            opened_N[row] = -1  # given up
         else:
             keys_K = ids_NK[row]  # keys first, then ids in the same memory
             opened_N[row] = _search_binary_row(
@@ -260,7 +260,7 @@ def _scan_parts(scores_NI, children_I2, values_NK, ids_NK):  # type: ignore[no-u
     num_nans = 0
     parts = min(num_rows, _PARTS)
     for part in prange(parts):
-        turns_I = np.empty(num_inner, np.float32)
+        turns_I = np.empty(num_inner, np.float32)  # log1p(exp(-|z|)), a part of both turns' costs
         costs = np.empty(2 * num_inner + 1, np.float32)  # of all nodes, inner ones first
         for row in range(num_rows * part // parts, num_rows * (part + 1) // parts):
             z_I = scores_NI[row]
@@ -271,9 +271,9 @@ def _scan_parts(scores_NI, children_I2, values_NK, ids_NK):  # type: ignore[no-u
             costs[0] = _ZERO
             for i in range(num_inner):
                 # -log σ(z) = log1p(exp(-|z|)) + max(-z, 0), and -log σ(-z) has max(z, 0).
-                both = costs[i] + turns_I[i]
-                costs[children_I2[i, 0]] = both + max(-z_I[i], _ZERO)
-                costs[children_I2[i, 1]] = both + max(z_I[i], _ZERO)
+                shared_cost = costs[i] + turns_I[i]
+                costs[children_I2[i, 0]] = shared_cost + max(-z_I[i], _ZERO)
+                costs[children_I2[i, 1]] = shared_cost + max(z_I[i], _ZERO)
             best_K[:] = NO_KEY
             for leaf in range(num_inner, 2 * num_inner + 1):
                 keep_best(best_K, make_key(costs[leaf], leaf))
@@ -288,5 +288,5 @@ def decode_keys(keys_K, values_K, num_inner):  # type: ignore[no-untyped-def]
     The log-probability is minus the cost in the key. The number in it is num_inner + unit id.
     """
     for index in range(len(keys_K)):
-        values_K[index] = _ZERO - cost_of(keys_K[index])
+        values_K[index] = _ZERO - cost_of(keys_K[index])  # the negated cost 0 would be -0.0
         keys_K[index] = (keys_K[index] & NUMBER) - num_inner

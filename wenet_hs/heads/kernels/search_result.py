@@ -23,7 +23,11 @@ class SearchResult(NamedTuple):
 
 
 class OpenLimits(NamedTuple):
-    """How many nodes the search of a row may open before it is given up."""
+    """How many nodes the search of a row may open before it is given up.
+
+    To open a node is to compute the costs of its children.
+    """
 
     in_all: int
     before_first_leaf: int
+    """Nodes that may be opened as long as no leaf is found."""

@@ -29,26 +29,27 @@ def softmax_kernel(scores, targets, costs, num_units, on_target, on_all, BLOCK: 
     """
     row = tl.program_id(0).to(tl.int64)
     scores += row * num_units
-    # First pass: the greatest score, Σ exp(score - greatest), and Σ score.
-    top = tl.load(scores).to(tl.float32)
-    total = 0.0
-    plain = 0.0
+    # First pass: the greatest score, Σ exp(score - greatest) and Σ score, all of the scores so far.
+    greatest = tl.load(scores).to(tl.float32)
+    sum_exp = 0.0
+    sum_of_scores = 0.0
     start = 0
     while start < num_units:
         unit_B = start + tl.arange(0, BLOCK)
         score_B = tl.load(scores + unit_B, mask=unit_B < num_units, other=float("-inf")).to(
             tl.float32
         )
-        higher = tl.maximum(top, tl.max(score_B, axis=0))
-        total = total * tl.exp(top - higher) + tl.sum(tl.exp(score_B - higher), axis=0)
-        plain += tl.sum(tl.where(unit_B < num_units, score_B, 0.0), axis=0)
-        top = higher
+        new_greatest = tl.maximum(greatest, tl.max(score_B, axis=0))
+        sum_of_block = tl.sum(tl.exp(score_B - new_greatest), axis=0)
+        sum_exp = sum_exp * tl.exp(greatest - new_greatest) + sum_of_block
+        sum_of_scores += tl.sum(tl.where(unit_B < num_units, score_B, 0.0), axis=0)
+        greatest = new_greatest
         start += BLOCK
-    log_total = top + tl.log(total)
+    log_sum_exp = greatest + tl.log(sum_exp)
     weight = on_target + on_all * num_units
     target = tl.load(targets + row)
-    of_target = tl.load(scores + target).to(tl.float32)
-    tl.store(costs + row, weight * log_total - on_target * of_target - on_all * plain)
+    target_score = tl.load(scores + target).to(tl.float32)
+    tl.store(costs + row, weight * log_sum_exp - on_target * target_score - on_all * sum_of_scores)
     tl.debug_barrier()  # the target's score is read before it is replaced
     # Second pass: the derivatives.
     start = 0
@@ -57,8 +58,8 @@ def softmax_kernel(scores, targets, costs, num_units, on_target, on_all, BLOCK: 
         score_B = tl.load(scores + unit_B, mask=unit_B < num_units, other=float("-inf")).to(
             tl.float32
         )
-        of_target_B = tl.where(unit_B == target, on_target, 0.0)
-        slope_B = weight * tl.exp(score_B - log_total) - on_all - of_target_B
+        on_target_B = tl.where(unit_B == target, on_target, 0.0)
+        slope_B = weight * tl.exp(score_B - log_sum_exp) - on_all - on_target_B
         tl.store(scores + unit_B, slope_B.to(scores.dtype.element_ty), mask=unit_B < num_units)
         start += BLOCK
 

@@ -6,9 +6,9 @@ from its leaf up to the root, so no table of paths is needed. Over all nodes: on
 product with all node vectors.
 
 An edge is a number, as in `HSoftmaxHead.edges`: twice the inner node above it, plus 1 if it leads
-to the right child. -1 is the edge to the root. The turn of a decision is +1 to the left and -1 to the
-right. With z the score of the node and s = turn · z, the probability of the turn is σ(s) and its
-cost is -log σ(s) = log1p(exp(-|s|)) - min(s, 0).
+to the right child. -1 is the edge to the root. The turn of a decision is +1 to the left and -1 to
+the right. With z the score of the node and s = turn · z, the probability of the turn is σ(s) and
+its cost is -log σ(s) = log1p(exp(-|s|)) - min(s, 0).
 
 Import it inside the function that runs a kernel, because it imports numba.
 
@@ -136,7 +136,8 @@ def sort_by_node(
     """
     # NumPy has a radix sort for 16 bits and none for 32: sort by the lower half, then by the upper.
     order = np.argsort(nodes.astype(np.uint16), kind="stable")
-    if num_inner > 1 << 16:
+    has_upper_half = num_inner > 1 << 16
+    if has_upper_half:
         upper_half = (nodes >> 16).astype(np.uint16)
         order = order[np.argsort(upper_half[order], kind="stable")]
     sorted_nodes = nodes[order]
@@ -171,6 +172,7 @@ def _weight_gradient(hidden_ND, grad_N, decisions, order, starts, out_U, grad_KD
         while starts[node] >= (task + 1) * share:
             task += 1
             bounds[task] = node
+    # The last task with nodes ends after all nodes; those after it have none.
     for rest in range(task + 1, _TASKS + 1):
         bounds[rest] = num_touched
     for task in prange(_TASKS):
@@ -342,7 +344,8 @@ def _costs_of_all_nodes(z_NI, targets_N, up, depths_V, leaves_2I, weights):  # t
                 depth += 1
                 above = up[above >> 1]
             # The term of all units: each node counts with the leaves under its children, because so
-            # many units turn left and right there.
+            # many units turn left and right there. Its cost is -left · log σ(z) - right · log σ(-z),
+            # with the derivative (left + right) · σ(z) - left.
             if on_all:
                 total = _ZERO
                 for i in range(num_inner):
@@ -386,6 +389,7 @@ def _leaf_log_probs(z_NI, children_I2):  # type: ignore[no-untyped-def]
                 logs_I[i] = log1p_unit(exp_minus(abs(z_I[i])))
             sums[0] = _ZERO
             for i in range(num_inner):
+                # log σ(z) = min(z, 0) - log1p(exp(-|z|)), and log σ(-z) has -max(z, 0).
                 own = sums[i] - logs_I[i]
                 sums[children_I2[i, 0]] = own + min(z_I[i], _ZERO)
                 sums[children_I2[i, 1]] = own - max(z_I[i], _ZERO)

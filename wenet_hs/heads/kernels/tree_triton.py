@@ -212,6 +212,8 @@ def all_leaves_kernel(scores, leaves, parts, num_inner, num_blocks, on_all, BLOC
     score_B = tl.load(scores + row * num_inner + node_B, mask=inside_B, other=0.0)
     left_B = tl.load(leaves + node_B, mask=inside_B, other=0).to(tl.float32)
     right_B = tl.load(leaves + num_inner + node_B, mask=inside_B, other=0).to(tl.float32)
+    # The cost of a node with score z is -left · log σ(z) - right · log σ(-z). Its derivative by z is
+    # (left + right) · σ(z) - left.
     both_B = left_B + right_B
     cost_B = both_B * _softplus(tl.abs(score_B))
     cost_B += right_B * tl.maximum(score_B, 0.0) - left_B * tl.minimum(score_B, 0.0)

@@ -51,19 +51,23 @@ class ChunkRule:
 
         If the rule has a size, nothing is drawn and a frame sees all chunks before its own.
         Otherwise the chunks have WeNet's distribution: about half of the batches are one chunk, and
-        the others have chunks of 1 to 25 frames.
+        the others have chunks of 1 to 25 frames. With `draws_left` the number of chunks that a
+        frame sees before its own is drawn too; otherwise it sees all of them.
         """
         if self.size is not None:
             return Chunk(self.size)
+        # torch.randint excludes its upper limit, which must be above the lower one.
         drawn = int(torch.randint(1, max(2, length), ()))
-        if drawn > length // 2:
+        is_one_chunk = drawn > length // 2
+        if is_one_chunk:
             return None
-        size = drawn % _LARGEST_DRAWN + 1
+        size = drawn % _LARGEST_DRAWN + 1  # the remainder is from 0 to 24
         if not self.draws_left:
             return Chunk(size)
         # As in WeNet: from 0 to one less than the number of chunks before the last one.
         num_before_last = (length - 1) // size
-        return Chunk(size, left=int(torch.randint(0, max(1, num_before_last), ())))
+        left = int(torch.randint(0, max(1, num_before_last), ()))
+        return Chunk(size, left)
 
 
 class SpeechEncoder(nn.Module, ABC):
@@ -112,8 +116,9 @@ class SpeechEncoder(nn.Module, ABC):
             inputs: (B, T, F) float32.
             lengths: (B,) in input frames.
             layers: numbers from 1 to `num_layers`, of the layers whose outputs are returned too.
-            chunk: what the frames see, for an encoder with a `chunk_rule`. None: by the rule in
-                training and if the rule has one size, otherwise everything.
+            chunk: the chunks, for an encoder with a `chunk_rule`. None: the rule chooses them in
+                training, and also in evaluation if it has one size. Otherwise, and without a rule,
+                each frame sees the whole utterance.
         Returns: the memory (B, T', D), its lengths (B,) in T', and the outputs (B, T', D) of
             `layers` by number. These are normalized as the memory is, so that the output of the
             last layer equals the memory.

@@ -58,13 +58,13 @@ class EncoderDescription:
     """What the config was read from, for error messages."""
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for an encoder that we would not compute as it was trained.
+        """Raises ConfigError for an encoder that is not supported (`_check`).
 
         Values of another type than expected raise KeyError, TypeError, ValueError, AttributeError
         or OverflowError.
         """
         self._check()
-        # Computing them finds wrong values now, and not at their first use.
+        # Each property raises an error for a wrong value. It is raised now, not at the first use.
         _ = self.hidden_size, self.num_layers, self.output_size, self.frame_geometry
 
     @property
@@ -84,7 +84,7 @@ class EncoderDescription:
 
     @property
     def is_normalized(self) -> bool:
-        """Whether a waveform gets mean 0 and variance 1."""
+        """Whether a waveform gets mean 0 and variance 1; it does if no file says."""
         return bool(self.preprocessor.get("do_normalize", True))
 
     @property
@@ -112,7 +112,7 @@ class EncoderDescription:
 
     @cached_property
     def convolutions(self) -> list[tuple[int, int]]:
-        """(kernel, stride) of each convolution over samples.
+        """(kernel, stride) of each convolution over samples; those of wav2vec 2.0 if none are given.
 
         Raises ValueError if they are not positive integers, or not equally many.
         """
@@ -126,24 +126,27 @@ class EncoderDescription:
 
     @cached_property
     def frame_geometry(self) -> tuple[int, int]:
-        """Two numbers of input frames: those that one frame of the layers is computed from, and
-        those from one such frame to the next (the stride).
+        """The window and the stride of the frames of the layers, in input frames.
+
+        The window is the number of input frames from which one frame of the layers is computed. The
+        stride is the distance from one such frame to the next.
         """
         if self.kind == "wav2vec2-bert":
-            return 2, 2
+            return 2, 2  # two input frames become one
         if self.kind == "whisper":
-            return 1, 2  # input frame 2 t is the middle of output t: the convolutions are padded
-        num_inputs = 1
-        total_stride = 1
+            # The convolutions are padded, and input frame 2 t is in the middle of output frame t.
+            return 1, 2
+        window = 1
+        total_stride = 1  # of the convolutions so far, in samples
         for kernel, stride in self.convolutions:
-            num_inputs += (kernel - 1) * total_stride
+            window += (kernel - 1) * total_stride
             total_stride *= stride
-        return num_inputs, total_stride
+        return window, total_stride
 
     def frontend(self, silence_s: float) -> Frontend:
         """The frontend that computes the input of the encoder.
 
-        `silence_s`: seconds of silence after the audio, for Whisper; without an effect for others.
+        `silence_s`: seconds of silence after the audio; it has an effect only for Whisper.
         """
         if self.kind in WAVEFORM_KINDS:
             return Waveform(_RATE)
@@ -153,11 +156,15 @@ class EncoderDescription:
         return WhisperMel(int(self.config.get("num_mel_bins", 80)), silence_s=silence_s)
 
     def layer_length(self, length: Frames) -> Frames:
-        """The number of frames of the layers for `length` input frames, 0 for too few; (B,) → (B,)."""
+        """The number of frames of the layers for `length` input frames, 0 for too few; (B,) → (B,).
+
+        `length`: an int, or an array or a tensor of B lengths.
+        """
         if self.kind not in WAVEFORM_KINDS:
-            return length // 2
+            return length // 2  # the stride of features is 2
         for kernel, stride in self.convolutions:
             length = (length - kernel) // stride + 1
+        # The formula gives numbers below 0 for an input that is shorter than the kernels.
         return max(length, 0) if isinstance(length, int) else length.clip(min=0)
 
     def adapter_length(self, length: Frames) -> Frames:
@@ -170,7 +177,10 @@ class EncoderDescription:
         return json.dumps(files, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
     def _check(self) -> None:
-        """Raises ConfigError for an encoder that we would not compute as it was trained.
+        """Raises ConfigError for an encoder that is not supported.
+
+        Its kind is not in KINDS, or a setting has a value with which our computation would differ
+        from that of its training.
 
         The place of the error is `config.json` or `preprocessor_config.json`. `read_description`
         replaces it with the path.
@@ -203,18 +213,17 @@ class EncoderDescription:
 
 
 def read_description(path: Path) -> EncoderDescription:
-    """The description in a folder of Hugging Face's layout, or in the `encoder.json` of a model
-    folder.
+    """Reads the description in a folder of Hugging Face's layout, or in a file `encoder.json`.
 
     Raises CheckpointError or ConfigError with the file that is missing, damaged or of an encoder
-    that is not supported. A model in another form than this layout is a CheckpointError that says
-    what it is.
+    that is not supported. If `path` is a model in another form, a CheckpointError says which form
+    it is.
     """
     refuse_other_form(path)
     if path.is_dir():
         return _read_folder(path)
     content = read_encoder_json(path)
-    with _faults_of(path, preprocessor_file=path):
+    with _name_file_of_errors(path, preprocessor_file=path):
         return EncoderDescription(content["config"], content["preprocessor"], file=path)
 
 
@@ -236,12 +245,12 @@ def _read_folder(folder: Path) -> EncoderDescription:
     elif config.get("model_type") in WAVEFORM_KINDS:
         to_do = "download it too: it says whether the encoder was trained on normalized waveforms"
         raise CheckpointError(preprocessor_file, "no such file", to_do)
-    with _faults_of(config_file, preprocessor_file=preprocessor_file):
+    with _name_file_of_errors(config_file, preprocessor_file=preprocessor_file):
         return EncoderDescription(config, preprocessor, file=config_file)
 
 
 @contextmanager
-def _faults_of(config_file: Path, *, preprocessor_file: Path) -> Iterator[None]:
+def _name_file_of_errors(config_file: Path, *, preprocessor_file: Path) -> Iterator[None]:
     """Turns errors of EncoderDescription into errors that name the file with the wrong value.
 
     Raises ConfigError for an encoder that is not supported, CheckpointError for values of another

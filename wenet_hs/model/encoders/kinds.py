@@ -85,8 +85,8 @@ def _build_module(description: EncoderDescription) -> nn.Module:
     try:
         config.layerdrop = config.encoder_layerdrop = 0.0
         config.dtype = torch.float32  # not that of the file
-        # Above 0, so that the module has the learned vector of masks, also if there are no masks:
-        # `--checkpoint` can then load it.
+        # Only with a probability above 0 does the module have the learned vector that replaces
+        # masked frames. It is needed even without masks, so that `--checkpoint` can load it.
         config.mask_time_prob = 0.05
         config.mask_feature_prob = 0.0
         if description.kind == "whisper":
@@ -112,6 +112,7 @@ def _transformers_config(description: EncoderDescription) -> Any:
         raise ConfigError("encoder: pretrained", found, to_do) from error
     try:
         default = AutoConfig.for_model(description.kind)
+        # The kind is chosen already; the other two could name code.
         known = default.to_dict().keys() - {"model_type", "auto_map", "quantization_config"}
         settings = {key: value for key, value in description.config.items() if key in known}
         return type(default)(**settings)
@@ -139,10 +140,10 @@ def check_same_outputs(own: EncoderDescription, path: Path) -> None:
 
 
 def differences(own: EncoderDescription, other: EncoderDescription) -> list[str]:
-    """The settings of `own` with which the same weights would give other outputs than in `other`.
+    """The settings that differ between two encoders and change the outputs of the same weights.
 
-    Each as `NAME OWN, not OTHER`. If the `model_type` is another one, this is the only entry. The
-    list is empty if the outputs would be equal.
+    Each is written `NAME OWN, not OTHER`. If the `model_type` differs, this is the only entry. The
+    list is empty if the outputs are equal.
     """
     if own.kind != other.kind:
         return [f"model_type {own.kind!r}, not {other.kind!r}"]
@@ -156,7 +157,10 @@ def differences(own: EncoderDescription, other: EncoderDescription) -> list[str]
 
 
 def _output_settings(description: EncoderDescription) -> dict[str, Any]:
-    """The settings that change the outputs, but no shape of a weight; None where it has none."""
+    """The settings that change the outputs, but no shape of a weight, by name.
+
+    The value is None for a setting that this kind of encoder does not have.
+    """
     settings = _transformers_config(description).to_dict()
     output_settings = {name: settings.get(name) for name in _SETTINGS_WITHOUT_WEIGHTS}
     return {**output_settings, "do_normalize": description.is_normalized}
@@ -174,24 +178,27 @@ class WaveformEncoder(PretrainedEncoder):
         are masked.
         """
         module = self.pretrained
-        features_BTC = self._convolve_wave(self._normalize_wave(inputs, lengths), lengths)
+        wave_BN = self._normalize_wave(inputs, lengths)
+        features_BTC = self._convolve_wave(wave_BN, lengths)
         projected = module.feature_projection(features_BTC)
         if isinstance(projected, tuple):  # wav2vec 2.0 and WavLM also return the normalized input
             projected = projected[0]
         valid_BT = length_mask(self._layer_length(lengths), projected.size(1))
-        x_BTD = self._mask(projected).masked_fill(~valid_BT[:, :, None], 0.0)
+        masked_BTD = self._mask(projected)
+        x_BTD = masked_BTD.masked_fill(~valid_BT[:, :, None], 0.0)
         x_BTD = x_BTD + self._convolve_positions(module.encoder.pos_conv_embed, x_BTD, valid_BT)
-        if not self._is_stable:
+        if not self._has_stable_norm:
             x_BTD = module.encoder.layer_norm(x_BTD)
         return module.encoder.dropout(x_BTD), valid_BT
 
     def _normalize_wave(self, wave_BN: Tensor, lengths: Tensor) -> Tensor:
-        """Waveforms whose padding is 0.
+        """The waveforms with 0 in their padding.
 
-        If the encoder was trained so, each has mean 0 and variance 1 over its own samples.
+        Each gets mean 0 and variance 1 over its own samples, if the encoder was trained on
+        normalized waveforms.
         """
         is_audio_BN = length_mask(lengths, wave_BN.size(1))
-        num_samples_B1 = lengths.clamp(min=1)[:, None]
+        num_samples_B1 = lengths.clamp(min=1)[:, None]  # no division by 0 for empty utterances
         wave_BN = torch.where(is_audio_BN, wave_BN, 0.0)
         if not self.description.is_normalized:
             return wave_BN
@@ -210,10 +217,12 @@ class WaveformEncoder(PretrainedEncoder):
         for index, layer in enumerate(self.pretrained.feature_extractor.conv_layers):
             norm = getattr(layer, "layer_norm", None)
             if isinstance(norm, nn.GroupNorm):
-                # Only the first convolution has it, so its input are the samples.
+                # Only the first convolution has it, so `lengths` are those of its input.
                 kernel, stride = self.description.convolutions[index]
-                num_frames_B = ((lengths - kernel) // stride + 1).clamp(min=1)
-                x_BCT = layer.activation(_group_norm(norm, layer.conv(x_BCT), num_frames_B))
+                num_frames_B = (lengths - kernel) // stride + 1
+                num_frames_B = num_frames_B.clamp(min=1)  # no division by 0
+                normed_BCT = _group_norm(norm, layer.conv(x_BCT), num_frames_B)
+                x_BCT = layer.activation(normed_BCT)
             else:
                 x_BCT = layer(x_BCT)
         return x_BCT.transpose(1, 2)
@@ -230,7 +239,9 @@ class WaveformEncoder(PretrainedEncoder):
         statistics = (norm.running_mean, norm.running_var, norm.weight, norm.bias)
         normed_BDT = F.batch_norm(x_BTD.transpose(1, 2), *statistics, eps=norm.eps)
         valid_BDT = normed_BDT * valid_BT[:, None]
-        return embed.activation(embed.padding(embed.conv(valid_BDT))).transpose(1, 2)
+        convolved_BDT = embed.conv(valid_BDT)
+        same_length_BDT = embed.padding(convolved_BDT)  # removes a last frame of an even kernel
+        return embed.activation(same_length_BDT).transpose(1, 2)
 
     def _call_layer(self, block: nn.Module, x_BTD: Tensor, context: LayerContext) -> Tensor:
         """The output of a layer, (B, T, D); WavLM's layers have other arguments than the others."""
@@ -244,27 +255,30 @@ class WaveformEncoder(PretrainedEncoder):
         if self.description.kind != "wavlm":
             return None
         num_utterances, num_frames, _ = x_BTD.shape
+        # Only the first layer has the weights of the bias; all layers use it.
         first_attention = self.pretrained.encoder.layers[0].attention
         bias_HTT = first_attention.compute_bias(num_frames, num_frames)
         return bias_HTT.repeat(num_utterances, 1, 1)
 
     @property
-    def _is_stable(self) -> bool:
-        """Whether the layers normalize their input ("stable layer norm"), not their output.
+    def _has_stable_norm(self) -> bool:
+        """Whether the layers normalize their inputs ("stable layer norm"), and not their outputs.
 
-        Then the last output is normalized, and otherwise the input of the first layer.
+        If so, `encoder.layer_norm` normalizes the output of the last layer. Otherwise it normalizes
+        the input of the first layer.
         """
         return bool(self.description.config.get("do_stable_layer_norm", False))
 
     def _normalize(self, output_BTD: Tensor) -> Tensor:
         """The output of the last layer, normalized if the layers normalize only their input."""
         norm = self.pretrained.get_submodule("encoder.layer_norm")
-        return norm(output_BTD) if self._is_stable else output_BTD
+        return norm(output_BTD) if self._has_stable_norm else output_BTD
 
     def _adapt(self, output_BTD: Tensor, valid_BT: Tensor) -> Tensor:
         """The output (B, T', D) of the adapter; its convolutions see zeros instead of padding.
 
-        Each layer halves the number of frames.
+        Each layer halves the number of frames. Before them is a projection, if the adapter has
+        another width than the layers of the encoder.
         """
         adapter = self.pretrained.adapter
         if adapter.proj is not None:
@@ -272,14 +286,15 @@ class WaveformEncoder(PretrainedEncoder):
         lengths_B = valid_BT.sum(1)
         for layer in adapter.layers:
             is_speech_BT1 = length_mask(lengths_B, output_BTD.size(1))[:, :, None]
-            output_BTD = layer((output_BTD * is_speech_BT1).transpose(1, 2)).transpose(1, 2)
+            speech_BDT = (output_BTD * is_speech_BT1).transpose(1, 2)
+            output_BTD = layer(speech_BDT).transpose(1, 2)
             lengths_B = self.description.adapter_length(lengths_B)
         return output_BTD
 
     def _parts_below_layers(self) -> Sequence[str]:
         """The vector of masks, the projection, the positions, and the normalization before layer 1."""
         parts = ["masked_spec_embed", "feature_projection", "encoder.pos_conv_embed"]
-        return parts if self._is_stable else [*parts, "encoder.layer_norm"]
+        return parts if self._has_stable_norm else [*parts, "encoder.layer_norm"]
 
 
 class BertEncoder(PretrainedEncoder):
@@ -293,8 +308,10 @@ class BertEncoder(PretrainedEncoder):
         """
         module = self.pretrained
         features_BTF = _normalize_bins(inputs, lengths)
-        # Not a slice of an even length, which torch.export cannot follow.
-        pairs_BTF = features_BTF.unfold(1, 2, 2).transpose(2, 3).flatten(2)
+        # Frames 2 t and 2 t + 1 are concatenated; a last frame without a pair is left out. A
+        # reshape would need a slice of an even length, which torch.export cannot follow.
+        pairs_BTF2 = features_BTF.unfold(1, 2, 2)
+        pairs_BTF = pairs_BTF2.transpose(2, 3).flatten(2)
         x_BTD = module.feature_projection(pairs_BTF)[0]
         valid_BT = length_mask(self._layer_length(lengths), x_BTD.size(1))
         x_BTD = self._mask(x_BTD).masked_fill(~valid_BT[:, :, None], 0.0)
@@ -317,11 +334,13 @@ class BertEncoder(PretrainedEncoder):
     def _adapt(self, output_BTD: Tensor, valid_BT: Tensor) -> Tensor:
         """The output (B, T', D) of the adapter; its convolutions see zeros instead of padding.
 
-        Each layer halves the number of frames. The computation is that of `Wav2Vec2BertAdapter`,
-        which is not called because its convolutions see the padding.
+        Each layer halves the number of frames. Before them are a feed-forward module and a
+        projection, if the encoder has them. The computation is that of `Wav2Vec2BertAdapter`, which
+        is not called because its convolutions see the padding.
         """
         adapter = self.pretrained.adapter
         if self.pretrained.intermediate_ffn is not None:
+            # Half of it is added, as in a Conformer layer.
             output_BTD = output_BTD + 0.5 * self.pretrained.intermediate_ffn(output_BTD)
         if adapter.proj is not None:
             output_BTD = adapter.proj_layer_norm(adapter.proj(output_BTD))
@@ -362,25 +381,28 @@ class WhisperEncoder(PretrainedEncoder):
     def _embed(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """The input of the first layer (B * W, T', D), and which of its frames are not padding.
 
-        W is the number of windows of the longest utterance, and T' is half the frames of a window.
+        W is the number of windows of the longest utterance. T' is half the frames of a window, or
+        half the frames of the batch if it has only one window.
 
         inputs: log-Mel features (B, T, F); lengths: (B,) in T. In training some frames and
         dimensions are masked.
         """
         module = self.pretrained
-        num_windows = max(1, -(-inputs.size(1) // WINDOW_FRAMES))  # rounded up
+        num_windows_rounded_up = (inputs.size(1) + WINDOW_FRAMES - 1) // WINDOW_FRAMES
+        num_windows = max(1, num_windows_rounded_up)
         if num_windows > 1:
             # Each window becomes a row of the batch, with its own length.
             num_missing = num_windows * WINDOW_FRAMES - inputs.size(1)
-            inputs = F.pad(inputs, (0, 0, 0, num_missing))
+            inputs = F.pad(inputs, (0, 0, 0, num_missing))  # zeros after the last frame
             inputs = inputs.reshape(-1, WINDOW_FRAMES, inputs.size(2))
             starts_W = torch.arange(num_windows, device=lengths.device) * WINDOW_FRAMES
             lengths = (lengths[:, None] - starts_W).clamp(0, WINDOW_FRAMES).flatten()
         inputs = F.pad(inputs, (0, 0, 0, inputs.size(1) % 2))  # an even number, for conv2's stride
         # Padding is 0 before each convolution, as beyond the end of a single recording.
         is_frame_B1T = length_mask(lengths, inputs.size(1))[:, None]
-        x_BDT = F.gelu(module.conv1(inputs.transpose(1, 2) * is_frame_B1T)) * is_frame_B1T
-        x_BTD = F.gelu(module.conv2(x_BDT)).transpose(1, 2)
+        inputs_BFT = inputs.transpose(1, 2) * is_frame_B1T
+        x_BDT = F.gelu(module.conv1(inputs_BFT)) * is_frame_B1T
+        x_BTD = F.gelu(module.conv2(x_BDT)).transpose(1, 2)  # of stride 2: half the frames
         x_BTD = x_BTD + module.embed_positions.weight[: x_BTD.size(1)]
         valid_BT = length_mask(lengths // 2, x_BTD.size(1))
         x_BTD = F.dropout(self._mask(x_BTD), p=module.dropout, training=module.training)
@@ -393,12 +415,13 @@ class WhisperEncoder(PretrainedEncoder):
     def _drop_silence(self, output_BTD: Tensor, num_utterances: int) -> Tensor:
         """The frames of the audio, (num_utterances, T, D), from windows (B, T', D).
 
-        Every window ends with silence of the same length. If an utterance has several windows, all
-        but its last have the same number of frames of audio, so that their frames can be joined.
-        Otherwise at least one frame is left, for batches of empty utterances.
+        Every window ends with silence of the same length. If utterances have several windows
+        (B > num_utterances), the silence is removed from each window, and the frames of the windows
+        of each utterance are joined. If each has one window, at least one frame is left, also if
+        all utterances of the batch are empty.
         """
         assert isinstance(self.own_frontend, WhisperMel)
-        num_silence = self.own_frontend.silence_frames // 2
+        num_silence = self.own_frontend.silence_frames // 2  # two input frames are one output
         if output_BTD.size(0) > num_utterances:
             num_audio = WINDOW_FRAMES // 2 - num_silence
             audio_BTD = output_BTD[:, :num_audio]
@@ -412,9 +435,10 @@ class WhisperEncoder(PretrainedEncoder):
 
 
 def _group_norm(norm: nn.GroupNorm, x_BCT: Tensor, num_frames_B: Tensor) -> Tensor:
-    """Group normalization with one group per channel, over the first `num_frames_B` frames.
+    """Group normalization with one group per channel, computed in float32.
 
-    The frames after these are not used for the statistics, but are normalized too. float32.
+    The mean and the variance are those of the first `num_frames_B` frames. All frames are
+    normalized with them.
     """
     x_BCT = x_BCT.float()
     is_frame_B1T = length_mask(num_frames_B, x_BCT.size(2))[:, None]
@@ -428,9 +452,9 @@ def _group_norm(norm: nn.GroupNorm, x_BCT: Tensor, num_frames_B: Tensor) -> Tens
 
 
 def _normalize_bins(features_BTF: Tensor, lengths: Tensor) -> Tensor:
-    """Features with mean 0 and variance 1 per utterance and bin; padding is 0. float32.
+    """Features in float32 with mean 0 and variance 1 per utterance and bin; their padding is 0.
 
-    The variance is divided by T - 1, as in transformers.
+    The sum of squares is divided by T - 1 for an utterance of T frames, as in transformers.
     """
     is_audio_BT1 = length_mask(lengths, features_BTF.size(1))[:, :, None]
     num_frames_B11 = lengths[:, None, None]

@@ -63,10 +63,12 @@ _PUBLISHED = {
 
 @dataclass(frozen=True)
 class OtherForm:
-    """What a file or folder is, and what to do, for an error message."""
+    """The form of a file or folder, for an error message."""
 
     found: str
+    """What the file or folder is."""
     to_do: str
+    """What the user should do."""
 
 
 def recognise_other_form(path: Path) -> OtherForm | None:
@@ -83,9 +85,10 @@ def recognise_other_form(path: Path) -> OtherForm | None:
 
 
 def hub_name_of(reference: Path | str) -> str | None:
-    """USER/NAME, if a path looks like this, and neither it nor the folder USER exists; else None.
+    """The name USER/NAME on the Hub that a path may mean; None if it is a path on this machine.
 
-    hf://USER/NAME and the address of the Hub's page are such paths too. A JSON file is not.
+    It may be written USER/NAME, hf://USER/NAME or as the address of the Hub's page. It is taken for
+    a path if the path or its parent folder exists, or if it ends in `.json`.
     """
     path = Path(reference)
     match = _HUB_NAME.fullmatch(str(reference))
@@ -180,13 +183,15 @@ def _cached_model_form(folder: Path) -> OtherForm | None:
     if not (folder / "snapshots").is_dir():
         return None
     complete = sorted(file.parent for file in folder.glob("snapshots/*/config.json"))
-    main = folder / "refs/main"
-    if main.is_file():
-        latest = folder / "snapshots" / main.read_text("utf-8").strip()
-        complete = [latest] if latest in complete else complete
     found = "is a folder of the Hugging Face Hub's cache"
     if complete:
-        return OtherForm(found, f"give the model in it: {complete[-1]}")
+        to_use = complete[-1]
+        main = folder / "refs/main"
+        if main.is_file():
+            latest = folder / "snapshots" / main.read_text("utf-8").strip()
+            if latest in complete:
+                to_use = latest
+        return OtherForm(found, f"give the model in it: {to_use}")
     hub_name = folder.name.removeprefix("models--").replace("--", "/")
     to_do = f"{_download_command(hub_name)} downloads it"
     return OtherForm(f"{found} without a complete model", to_do)
@@ -211,7 +216,10 @@ def _outer_folder_form(folder: Path) -> OtherForm | None:
 
 
 def _bare_checkpoint_form(folder: Path) -> OtherForm | None:
-    """A folder with a file of weights of another program, such as `xlsr2_300m.pt`."""
+    """A folder with a file of weights of another program, such as `xlsr2_300m.pt`.
+
+    The message is about the first such file by name.
+    """
     for file in sorted(folder.iterdir()):
         if file.suffix not in _BARE_CHECKPOINTS:
             continue
@@ -228,8 +236,8 @@ def _bare_checkpoint_form(folder: Path) -> OtherForm | None:
 def _form_of_file(file: Path) -> OtherForm | None:
     """The form of a file with weights; None for other files.
 
-    The file may be one of a model folder, or one of a folder in Hugging Face's layout, which is
-    then to be given. Otherwise the same model is to be downloaded in that layout.
+    If the file is in a model folder or in a folder in Hugging Face's layout, the user is told to
+    give that folder; otherwise to download the same model in that layout.
     """
     kind = _kind_of_weights(file)
     if kind is None:

@@ -18,17 +18,17 @@ class EncoderOutputs(Frontend):
     """
 
     def __init__(self, encoder: PretrainedEncoder) -> None:
-        """`encoder`: its pretrained layers are in evaluation mode."""
+        """`encoder`: its pretrained layers are in evaluation mode, and it has its own frontend."""
         assert encoder.own_frontend is not None
         self._encoder = encoder
         self._inner = encoder.own_frontend
         self.rate = self._inner.rate
         self.frame_s = self._inner.frame_s * encoder.stride
         window_s = self._inner.span_s(encoder.min_frames)  # the audio of one output
-        self.offset_s = (window_s - self.frame_s) / 2
+        self.offset_s = (window_s - self.frame_s) / 2  # an output is for the middle of its window
         self.width = encoder.num_states * encoder.state_size
-        self.is_half = True
-        self.counts_frames = False
+        self.is_half = True  # `compute` rounds to float16
+        self.counts_frames = False  # batches are as large as without the cache
         self.window_s = self._inner.window_s
 
     def length(self, num_samples: Length) -> Length:

@@ -95,7 +95,8 @@ class PretrainedEncoder(SpeechEncoder):
         self.layer_weights = None
         if self.is_weighted:
             self.layer_weights = nn.Parameter(torch.zeros(self.num_states))
-        # The adapter is for the output of the last layer.
+        # The adapter was trained on the output of the last layer: it is deleted if the memory is
+        # computed from other outputs.
         uses_last_output = num_layers == description.num_layers and not self.is_weighted
         self._num_adapters = description.adapter_layers if uses_last_output else 0
         if not uses_last_output and hasattr(self.pretrained, "adapter"):
@@ -104,14 +105,15 @@ class PretrainedEncoder(SpeechEncoder):
         self.num_layers = num_layers if upper is None else upper.num_layers
         self.output_size = memory_size(description, conf)
         self.min_frames, stride = description.frame_geometry
-        self.stride = stride * 2**self._num_adapters
+        self.stride = stride * 2**self._num_adapters  # each layer of the adapter has stride 2
         self.takes_outputs = False
         self.is_held = False
 
     def frozen_parts(self) -> list[str]:
         """The names of the parts that `freeze` excludes from training, as `encoder.pretrained.…`.
 
-        They are names of parameters for `all_but_adapters`, and otherwise names of modules.
+        They are names of parameters for `all_but_adapters`, and otherwise names of modules. The
+        list is empty for `none`.
         """
         rule = self.conf.freeze
         if rule == "all":
@@ -119,7 +121,7 @@ class PretrainedEncoder(SpeechEncoder):
         parts: list[str] = []
         if rule == "all_but_adapters":
             for name, _ in self.pretrained.named_parameters():
-                if ".adapter_layer." not in name:
+                if ".adapter_layer." not in name:  # a weight of the adapters of MMS
                     parts.append(name)
         elif rule == "feature_encoder":
             parts.extend(self._convolutions)
@@ -172,6 +174,7 @@ class PretrainedEncoder(SpeechEncoder):
             inputs: those of `own_frontend`, (B, N) or (B, T, F); with `takes_outputs` what `states`
                 returned.
             layers: layers of `upper` if there is one, otherwise layers of the pretrained encoder.
+                These are not computed with `takes_outputs`, so none of their outputs is returned.
             chunk: has no effect, because every frame sees all frames.
         """
         self._check_layers(layers)
@@ -181,10 +184,12 @@ class PretrainedEncoder(SpeechEncoder):
             states = list(torch.split(inputs, self.state_size, dim=2))
         else:
             asked_layers = layers if self.upper is None else ()
-            with torch.set_grad_enabled(torch.is_grad_enabled() and not self.is_held):
+            needs_gradient = torch.is_grad_enabled() and not self.is_held
+            with torch.set_grad_enabled(needs_gradient):
                 states, layer_outputs = self._compute_states(inputs, lengths, asked_layers)
-        memory_BTD = states[-1]
-        if self.layer_weights is not None:
+        if self.layer_weights is None:
+            memory_BTD = states[-1]  # the only state
+        else:
             shares_K = self.layer_weights.softmax(0)
             memory_BTD = sum(share * state for share, state in zip(shares_K, states, strict=True))
         if self.upper is None:
@@ -207,8 +212,7 @@ class PretrainedEncoder(SpeechEncoder):
     def _compute_states(
         self, inputs: Tensor, lengths: Tensor, layers: Collection[int]
     ) -> tuple[list[Tensor], dict[int, Tensor]]:
-        """Two results: the states that the memory is computed from, and the outputs of `layers` by
-        their numbers (from 1).
+        """Computes the states for the memory, and the outputs of `layers` by their numbers (from 1).
 
         For `layers: weighted` the states are the input of the first layer and the output of each
         layer, with mean 0 and variance 1 per frame. Otherwise there is one state, the output of the
@@ -251,7 +255,10 @@ class PretrainedEncoder(SpeechEncoder):
         )
 
     def _call_or_checkpoint(self, block: nn.Module, x_BTD: Tensor, context: LayerContext) -> Tensor:
-        """The output of a layer, whose activations are perhaps computed again in the backward pass."""
+        """The output of a layer.
+
+        If `_should_checkpoint`, its activations are not kept: the backward pass computes them again.
+        """
         if self._should_checkpoint(block, x_BTD):
             return checkpoint(self._call_with_kernels, block, x_BTD, context, use_reentrant=False)
         return self._call_with_kernels(block, x_BTD, context)
@@ -302,15 +309,21 @@ class PretrainedEncoder(SpeechEncoder):
         return None
 
     def _normalize(self, output_BTD: Tensor) -> Tensor:
-        """The normalization after the last layer."""
+        """The output of a layer as the memory is normalized; here unchanged."""
         return output_BTD
 
     def _adapt(self, output_BTD: Tensor, valid_BT: Tensor) -> Tensor:
-        """The layers after the last one, each of which halves the number of frames."""
+        """The output of the adapter, whose layers follow the last one and each halve the frames.
+
+        Raises NotImplementedError for a kind that never has an adapter.
+        """
         raise NotImplementedError
 
     def _drop_silence(self, output_BTD: Tensor, num_utterances: int) -> Tensor:
-        """Drops the frames that are not of the audio; joins the windows of each utterance."""
+        """Drops the frames that are not of the audio; joins the windows of each utterance.
+
+        Here all frames are of the audio, and nothing is changed.
+        """
         return output_BTD
 
     @abstractmethod
@@ -346,9 +359,10 @@ def _check_silence(conf: PretrainedConf, description: EncoderDescription) -> Non
 
 
 def _check_adapter(conf: PretrainedConf, description: EncoderDescription) -> None:
-    """Raises ConfigError if the encoder has adapters for languages and `adapter` names none.
+    """Raises ConfigError if the settings about adapters for languages do not fit the encoder.
 
-    Also if it has none, and `adapter` or `freeze` is about adapters.
+    An encoder that has such adapters needs the setting `adapter`. An encoder without them must have
+    neither `adapter` nor `freeze: all_but_adapters`.
     """
     section = "encoder_conf.adapter"
     if description.has_language_adapters:
@@ -397,9 +411,9 @@ def mask_spans(
     """SpecAugment (Park et al. 2019) as in wav2vec 2.0: replaces random frames and dimensions.
 
     Args:
-        time: share of the frames that spans of 10 frames replace; 0: none. Every frame begins a
-            span with a tenth of this probability, so that no utterance is too short for a span.
-        feature: share of the dimensions that spans of 10 dimensions set to 0; 0: none.
+        time: about the share of the frames that is replaced, in spans of 10 frames; 0: none. A span
+            begins at each frame with the probability time / 10, also in short utterances.
+        feature: the same for dimensions, which are set to 0; 0: none.
         mask_vector: (D,) what replaces a frame; None: zeros.
     Returns: (B, T, D); x_BTD itself if both shares are 0.
     """
@@ -416,9 +430,10 @@ def mask_spans(
 
 
 def _draw_spans(shape: tuple[int, int] | torch.Size, share: float, device: torch.device) -> Tensor:
-    """(B, T) bool: random spans of `_MASK_SPAN` positions; spans may overlap, and end at the end.
+    """(B, T) bool: the positions that are in a random span of `_MASK_SPAN` positions.
 
-    Each position begins a span with the probability share / span.
+    A span begins at each position with the probability share / _MASK_SPAN. Spans may overlap. One
+    that would go beyond the last position ends there.
     """
     starts_BT = (torch.rand(shape, device=device) < share / _MASK_SPAN).float()
     # A position is in a span if a span begins at it or at one of the _MASK_SPAN - 1 before it.

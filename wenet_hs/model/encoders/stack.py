@@ -73,17 +73,18 @@ class EncoderStack(SpeechEncoder):
         num_frames = x_BTD.size(1)
         out_lengths_B = self.output_length(lengths)
         is_speech_BT = length_mask(out_lengths_B, num_frames)
-        visible_BTT = is_speech_BT[:, None]
+        visible = is_speech_BT[:, None]  # (B, 1, T): every frame sees the same frames
         if chunk is None:
             chunk = self._default_chunk(num_frames)
         if chunk is not None:
+            in_chunks_TT = chunk.mask(num_frames, x_BTD.device)
             # A padded frame sees itself: a row without any key is NaN in some kernels.
             itself_TT = torch.eye(num_frames, dtype=torch.bool, device=x_BTD.device)
-            visible_BTT = (visible_BTT & chunk.mask(num_frames, x_BTD.device)) | itself_TT
+            visible = (visible & in_chunks_TT) | itself_TT  # (B, T, T)
         layer_outputs: dict[int, Tensor] = {}
         for number, layer in enumerate(self.encoders, start=1):
             x_BTD = run_layer(
-                layer, x_BTD, is_speech_BT, visible_BTT, positions_1TD, recompute=self.recompute
+                layer, x_BTD, is_speech_BT, visible, positions_1TD, recompute=self.recompute
             )
             if number in layers:
                 layer_outputs[number] = x_BTD
@@ -121,8 +122,9 @@ class EncoderStack(SpeechEncoder):
         Returns: (B, T', D).
         """
         normalized_BTF = inputs if self.global_cmvn is None else self.global_cmvn(inputs)
-        x_BTD, positions_1SD = self.embed(normalized_BTF, offset, caches[0].attention.size(2))
-        is_speech_BT = x_BTD.new_ones(x_BTD.shape[:2], dtype=torch.bool)
+        num_cached = caches[0].attention.size(2)  # S
+        x_BTD, positions_1SD = self.embed(normalized_BTF, offset, num_cached)
+        is_speech_BT = x_BTD.new_ones(x_BTD.shape[:2], dtype=torch.bool)  # no padding
         for layer, cache in zip(self.encoders, caches, strict=True):
             x_BTD = layer(x_BTD, is_speech_BT, visible, positions_1SD, cache)
         return self._normalize(x_BTD)
@@ -138,11 +140,12 @@ class EncoderStack(SpeechEncoder):
             attention = cast(MultiHeadAttention, layer.self_attn)
             convolution = cast(ConvolutionModule | None, getattr(layer, "conv_module", None))
             num_before = 0 if convolution is None else convolution.num_before
-            keys_values = weight.new_zeros(1, attention.num_heads, 0, 2 * attention.head_size)
+            key_and_value_size = 2 * attention.head_size
+            keys_values = weight.new_zeros(1, attention.num_heads, 0, key_and_value_size)
             last_inputs = weight.new_zeros(1, num_before, self.output_size)
             caches.append(LayerMemory(attention=keys_values, convolution=last_inputs))
         return caches
 
     def _normalize(self, output_BTD: Tensor) -> Tensor:
-        """The normalization after the last layer; layers that normalize their outputs need none."""
+        """The output of a layer, normalized unless the layers normalize their outputs themselves."""
         return self.after_norm(output_BTD) if self.normalize_before else output_BTD

@@ -24,10 +24,14 @@ class EncoderStream:
     """
 
     def __init__(self, encoder: EncoderStack, chunk: Chunk) -> None:
-        """`encoder`: in evaluation mode, with a `chunk_rule`."""
+        """Begins the first utterance.
+
+        `encoder`: in evaluation mode, with a `chunk_rule`. `chunk`: the chunks of the stream.
+        """
         self._encoder = encoder
         self.chunk = chunk
-        self._pending_TF = encoder.after_norm.weight.new_empty(0, 0)  # F is not known yet
+        # Features that are not computed yet. `advance` gives them their width F.
+        self._pending_TF = encoder.after_norm.weight.new_empty(0, 0)
         self.restart()
 
     def restart(self, num_kept: int = 0) -> None:
@@ -49,7 +53,8 @@ class EncoderStream:
         Features of an incomplete chunk are kept for the next call. `restart` may be called between
         two chunks.
         """
-        self._pending_TF = torch.cat([self._pending_TF.reshape(-1, features.size(1)), features])
+        pending_TF = self._pending_TF.reshape(-1, features.size(1))  # at first its shape is (0, 0)
+        self._pending_TF = torch.cat([pending_TF, features])
         chunk_stride = self.chunk.size * self._encoder.stride
         # The windows of neighbouring chunks overlap, because a frame needs more than `stride`.
         num_needed = (self.chunk.size - 1) * self._encoder.stride + self._encoder.min_frames
@@ -73,7 +78,11 @@ class EncoderStream:
 
     @torch.no_grad()
     def _compute(self, features_TF: Tensor) -> Tensor:
-        """The memory (T', D) of the next features; the caches and `num_frames` advance."""
+        """The memory (T', D) of the next features; they are added to the caches and `num_frames`.
+
+        The frames see all frames in the caches, from which `_limit_attention` then removes those
+        that the next chunk must not see.
+        """
         num_cached = self.caches[0].attention.size(2)
         num_new = int(self._encoder.output_length(len(features_TF)))
         visible_11S = torch.ones(
@@ -83,7 +92,8 @@ class EncoderStream:
             features_TF[None], self.caches, self.num_frames, visible_11S
         )
         self.num_frames += num_new
-        if self.chunk.left >= 0:  # -1: frames see all chunks before their own
+        sees_all_before = self.chunk.left < 0
+        if not sees_all_before:
             self._limit_attention(self.chunk.left * self.chunk.size)
         return memory_1TD[0]
 
@@ -105,12 +115,18 @@ def encode_streamed(
 ) -> tuple[Tensor, Tensor]:
     """Encodes each utterance of a batch as a stream.
 
-    features (B, T, F), lengths (B,) in T → memory (B, T', D), padded with zeros, lengths (B,) in
-    T'. `encoder` must be an EncoderStack: no other encoder has chunks.
+    Args:
+        encoder: an EncoderStack; no other encoder has chunks.
+        features: (B, T, F).
+        lengths: (B,) in T.
+        chunk: the chunks of the streams.
+    Returns: the memory (B, T', D), padded with zeros, and its lengths (B,) in T'.
     """
     assert isinstance(encoder, EncoderStack)
     memories = []
     for features_TF, length in zip(features, lengths.tolist(), strict=True):
         stream = EncoderStream(encoder, chunk)
-        memories.append(torch.cat([*stream.advance(features_TF[:length]), stream.finish()]))
+        full_chunks = list(stream.advance(features_TF[:length]))
+        rest = stream.finish()
+        memories.append(torch.cat([*full_chunks, rest]))
     return pad_sequence(memories, batch_first=True), encoder.output_length(lengths)

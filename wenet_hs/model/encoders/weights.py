@@ -22,9 +22,9 @@ _PREFIXES = ("", "wav2vec2.", "hubert.", "wavlm.", "wav2vec2_bert.", "encoder.",
 _PARTS = re.compile(
     r"(feature_(extractor|projection)|encoder|adapter|conv[12]|layers|layer_norm|embed_positions)\."
 )
-"""The begin of the names of an encoder's own parts, after the prefix."""
+"""The beginnings of the names of an encoder's own parts, after the prefix."""
 _LAYER = re.compile(r"(?:encoder\.)?layers\.(\d+)\.")
-"""The begin of the names of a layer, with its number from 0."""
+"""The beginning of the names of a layer, with its number from 0."""
 _RENAMED = {
     ".conv.weight_g": ".conv.parametrizations.weight.original0",
     ".conv.weight_v": ".conv.parametrizations.weight.original1",
@@ -37,7 +37,8 @@ _ADAPTER_OF_LAYER = ".adapter_layer."
 def load_pretrained(module: Any, folder: Path, adapter: str | None = None) -> dict[str, Tensor]:
     """Copies the weights of the folder into a module of transformers.
 
-    Weights of layers that the module lacks are not used.
+    Weights of layers that the module lacks are not used. If the folder has no vector that replaces
+    masked frames, the module keeps its own one.
 
     Args:
         adapter: for MMS, the language of the adapters to load; `new`: the module's adapters keep
@@ -47,32 +48,40 @@ def load_pretrained(module: Any, folder: Path, adapter: str | None = None) -> di
         a language, if one is loaded. Empty for an encoder that was not fine-tuned.
     Raises: CheckpointError naming the file that is missing, damaged or of another encoder.
     """
-    own = module.state_dict()
+    module_state = module.state_dict()
     files = weight_files(folder)
-    read: dict[str, Tensor] = {}
+    weights: dict[str, Tensor] = {}
     for file in files:
-        read |= read_weights(file)
-    state = _translate_names(module, read)
-    if adapter is not None:
+        weights |= read_weights(file)
+    state = _translate_names(module, weights)
+    if adapter is not None:  # the adapters of the weights are replaced
         state = {name: value for name, value in state.items() if _ADAPTER_OF_LAYER not in name}
+    weights_with_output = weights
     if adapter == "new":
-        state |= {name: value for name, value in own.items() if _ADAPTER_OF_LAYER in name}
+        new_adapters = {
+            name: value for name, value in module_state.items() if _ADAPTER_OF_LAYER in name
+        }
+        state |= new_adapters
     elif adapter is not None:
         file = adapter_file(folder, adapter)
-        read = read_weights(file)
-        state |= _translate_names(module, read)
-        missing = [name for name in own if _ADAPTER_OF_LAYER in name and name not in state]
+        weights_with_output = read_weights(file)
+        state |= _translate_names(module, weights_with_output)
+        missing = [name for name in module_state if _ADAPTER_OF_LAYER in name and name not in state]
         if missing:
             raise CheckpointError(file, f"has no {list_names(missing)}", "download it again")
-    if "masked_spec_embed" in own:  # a model that was fine-tuned without masks has none
-        state.setdefault("masked_spec_embed", own["masked_spec_embed"])
+    if "masked_spec_embed" in module_state:  # a model that was fine-tuned without masks has none
+        state.setdefault("masked_spec_embed", module_state["masked_spec_embed"])
     floats = {name: _to_float32(value) for name, value in state.items()}
     try:
         load_weights(module, floats, str(files[0]))
     except CheckpointError as error:
         to_do = "config.json and the weights are not of one model: download both again"
         raise CheckpointError(error.where, error.found, to_do) from None
-    return {name: value.float() for name, value in read.items() if name.startswith("lm_head.")}
+    return {
+        name: value.float()
+        for name, value in weights_with_output.items()
+        if name.startswith("lm_head.")
+    }
 
 
 def hash_pretrained(folder: Path, adapter: str | None) -> str:
@@ -92,6 +101,8 @@ def weight_files(folder: Path) -> list[Path]:
     """The files with the weights of a folder: one file, or the parts that an index names.
 
     safetensors come before pickles, and one file before an index.
+
+    `folder`: it may be the `encoder.json` of a model folder, which has no weights beside it.
 
     Raises CheckpointError if there are none, if an index is damaged, or for a pointer of Git LFS in
     place of a file.
@@ -131,7 +142,7 @@ def _read_index(index: Path) -> list[str]:
 
 
 def _is_file_name(name: str) -> bool:
-    """Whether this is the name of a file, without a folder."""
+    """Whether this can be the name of a file in the folder itself: not empty, `.`, `..` or a path."""
     return name not in ("", "..") and Path(name).name == name
 
 
@@ -141,10 +152,12 @@ def adapter_file(folder: Path, language: str) -> Path:
     Raises CheckpointError, with the languages that there are, if it is missing, or for a pointer of
     Git LFS in its place.
     """
-    path = folder / f"adapter.{Path(language).name}.safetensors"
+    language_name = Path(language).name  # never a path to another folder
+    path = folder / f"adapter.{language_name}.safetensors"
     if not path.is_file():
         to_do = "download it, or use `new`"
-        languages = sorted(file.name.split(".")[1] for file in folder.glob("adapter.*.safetensors"))
+        adapters = folder.glob("adapter.*.safetensors")
+        languages = sorted(file.name.split(".")[1] for file in adapters)
         if languages:
             to_do = f"use one of {list_names(languages)}, or `new`"
         raise CheckpointError(path, "no such adapter", to_do)
@@ -156,17 +169,16 @@ def _translate_names(module: Any, state: Mapping[str, Tensor]) -> dict[str, Tens
     """The weights of an encoder, with the names that they have in the module.
 
     Names before torch 2.1 are replaced. The prefix of a whole model is removed. Weights of other
-    parts of the model and of layers that the module lacks are left out. Names that no encoder of
-    this `config.json` has are kept, so that `load_weights` reports them: they are of another
-    architecture.
+    parts of the model and of layers that the module lacks are left out. All other names are kept,
+    so that `load_weights` reports those that the module lacks: they are of another architecture.
     """
-    own = module.state_dict()
+    names_of_module = module.state_dict().keys()
     renamed = {_modern_name(name): value for name, value in state.items()}
-    weights = _remove_prefix(renamed, own)
+    weights = _remove_prefix(renamed, names_of_module)
     return {
         name: value
         for name, value in weights.items()
-        if name in own or not _is_left_out(name, own, module.config)
+        if name in names_of_module or not _is_left_out(name, names_of_module, module.config)
     }
 
 
@@ -178,37 +190,40 @@ def _modern_name(name: str) -> str:
     return name
 
 
-def _remove_prefix(state: Mapping[str, Tensor], own: Collection[str]) -> dict[str, Tensor]:
-    """The weights with the prefix of `_PREFIXES` after which most names are those of `own`.
+def _remove_prefix(
+    state: Mapping[str, Tensor], names_of_module: Collection[str]
+) -> dict[str, Tensor]:
+    """The weights that have the best prefix of `_PREFIXES`, without it; others are left out.
 
-    The prefix is removed; weights without it are left out. The first prefix wins a tie.
+    It is the prefix whose removal gives the most names of the module, and the first of several such
+    prefixes.
     """
     best: dict[str, Tensor] = {}
-    most_known = -1
+    most_known = -1  # below every number, so that the first prefix is the best one so far
     for prefix in _PREFIXES:
         candidates = {
             name.removeprefix(prefix): value
             for name, value in state.items()
             if name.startswith(prefix)
         }
-        num_known = sum(name in own for name in candidates)
+        num_known = sum(name in names_of_module for name in candidates)
         if num_known > most_known:
             best = candidates
             most_known = num_known
     return best
 
 
-def _is_left_out(name: str, own: Collection[str], config: Any) -> bool:
+def _is_left_out(name: str, names_of_module: Collection[str], config: Any) -> bool:
     """Whether a weight that the module lacks may be left out; otherwise it is an error.
 
-    It may be left out if it is of a layer below `num_hidden_layers` that the module lacks as a
-    whole, or if it is of no part of an encoder. So may `adapter.*` if `config` has `add_adapter`:
-    the module then had an adapter, which was deleted.
+    These may be left out: the weights of a layer that the config has and the module has not,
+    because it was deleted; weights that are of no part of an encoder; and with `add_adapter` in
+    `config` the weights `adapter.*`, because the adapter of the module may have been deleted.
     """
     layer = _LAYER.match(name)
     if layer is not None and int(layer[1]) < config.num_hidden_layers:
         prefix = layer[0]
-        return not any(own_name.startswith(prefix) for own_name in own)
+        return not any(name_of_module.startswith(prefix) for name_of_module in names_of_module)
     if _PARTS.match(name) is None:
         return True
     return name.startswith("adapter.") and bool(getattr(config, "add_adapter", False))
