@@ -293,7 +293,7 @@ class _TranscriptOfRecording:
 
 
 @dataclass(frozen=True)
-class _Transcripts:
+class _TranscriptsOfAudio:
     """The transcripts of some audio files."""
 
     usable: list[_TranscriptOfRecording]
@@ -305,9 +305,9 @@ class _Transcripts:
 
 def _read_transcripts(
     audio: Sequence[Path], text_of: Mapping[Path, Path], options: RecordingFolderOptions
-) -> _Transcripts:
+) -> _TranscriptsOfAudio:
     """The transcripts of all audio files. `text_of`: audio file → its transcript."""
-    transcripts = _Transcripts(usable=[], rejected=[], faults=[])
+    transcripts = _TranscriptsOfAudio(usable=[], rejected=[], faults=[])
     for path in audio:
         if path not in text_of:
             reason = f"no transcript: no {path.stem}{options.text_suffix} beside it"
