@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,20 @@ def test_results_come_in_order_and_exceptions_are_passed_on() -> None:
             )
             == []
         )
+
+
+def record_start_and_crash(folder: Path) -> None:
+    tempfile.mkstemp(dir=folder)
+    os._exit(1)
+
+
+def test_an_item_that_crashes_alone_is_not_run_again(tmp_path: Path) -> None:
+    results = parallel_map(
+        record_start_and_crash, [tmp_path], num_workers=2, description="", on_crash=lambda _: "bad"
+    )
+
+    assert list(results) == ["bad"]
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 WORK = """

@@ -354,8 +354,8 @@ def _map_in_pool(
 
     Processes get chunks of items. A process that ends breaks the whole pool, which does not tell
     the item that it ran. So the items after the last result, as many as a chunk has, are run one by
-    one, each in a process of its own, and then a new pool continues. An item that also ends its own
-    process gets `on_crash(item)`.
+    one, each in a process of its own, and then a new pool continues. An item that ends a process in
+    which no other item runs gets `on_crash(item)`.
     """
     # At least about four chunks per process, so that all processes end at about the same time.
     chunk_size = min(64, len(items) // (4 * num_workers) + 1)
@@ -370,6 +370,9 @@ def _map_in_pool(
                 yield result
                 num_done += 1
         except BrokenProcessPool:
+            if num_done == len(items) - 1:  # the last item ran alone, so it has ended its process
+                yield on_crash(items[num_done])
+                return
             # Any of the running chunks may have ended its process, so the next one is only a guess.
             next_chunk = items[num_done : num_done + chunk_size]
             for item in next_chunk:
