@@ -449,9 +449,9 @@ def best_alignment(log_probs_TC: Any, classes_L: Any, block: Any) -> Any:
             log_probs_TC, classes_L, scores_before_BS[number], window, steps_KW, keeps_steps=True
         )
         for t in range(end_frame - 1, begin_frame - 1, -1):
-            is_label = state & 1 == 1
+            is_label = state % 2 == 1
             if is_label:
-                label = state >> 1
+                label = state // 2
                 spans_L2[label, 1] = max(spans_L2[label, 1], t + 1)
                 spans_L2[label, 0] = t
                 sums_L[label] += log_probs_TC[t, classes_L[label]]
@@ -490,8 +490,8 @@ def _update_scores(
         end = min(end_state, 2 * t + 2)
         # In place, so from the last state down: a state reads the scores of states before it.
         for state in range(end - 1, first - 1, -1):
-            label = state >> 1
-            is_label = state & 1 == 1
+            label = state // 2
+            is_label = state % 2 == 1
             score = scores_S[state]
             step = 0
             if state >= 1 and scores_S[state - 1] > score:

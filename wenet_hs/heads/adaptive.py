@@ -54,7 +54,8 @@ class AdaptiveHead(OutputHead):
         cutoffs: Sequence[int] | None = None,
         div_value: float = 4.0,
     ) -> None:
-        """
+        """Make the head with PyTorch's initial values; units are ranked by falling frequency.
+
         Args:
             frequencies: (V,) counts or probabilities, finite, ≥ 0.
             cutoffs: ranks at which the clusters begin, ascending, 1…V-1. None: after the fewest

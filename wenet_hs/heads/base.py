@@ -62,6 +62,12 @@ class OutputHead(nn.Module, ABC):
     """Whether `label_log_probs` is cheaper than `log_probs`."""
 
     def __init__(self, dim: int, num_units: int) -> None:
+        """Keep the sizes. Raises ValueError if a state is empty, or for fewer than two units.
+
+        Args:
+            dim: size D of a hidden state.
+            num_units: V.
+        """
         super().__init__()
         if dim < 1 or num_units < 2:
             raise ValueError(

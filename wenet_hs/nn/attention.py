@@ -150,7 +150,8 @@ class MultiHeadAttention(nn.Module):
         if mask is not None:
             mask_BHLS = mask[:, None] if mask.dim() == 3 else mask
             mask = mask_BHLS.expand(-1, -1, query_BHLK.size(2), -1)
-        num_zeros = 0  # that are added to the width of a head, for the kernels of a GPU
+        # The kernels of a GPU are fast for some head sizes only: zeros fill up the last dimension.
+        num_zeros = 0
         if is_gpu(query_BHLK.device):
             num_zeros = -self.head_size % HEAD_SIZE_MULTIPLE  # up to the next multiple
         if num_zeros > 0:

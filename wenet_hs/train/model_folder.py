@@ -298,11 +298,10 @@ def _raise_faults(faults: Sequence[str]) -> None:
 
 
 def _sections_of_other_kinds(changes: Sequence[SettingChange]) -> tuple[str, ...]:
-    """The prefixes of settings that are not compared, because the kind of their section differs.
+    """The prefixes of settings that are not compared, such as `head_conf.` if `head` has changed.
 
-    If `head` differs, `head_conf.` is one of them. There is a prefix for each setting that differs,
-    also for those that choose no section: such a prefix, for example `seed_conf.`, begins the name
-    of no setting.
+    Settings of two different heads have nothing in common. For a changed setting without a section,
+    such as `seed`, the prefix is `seed_conf.`, which no setting has.
     """
     return tuple(f"{change.key}_conf." for change in changes)
 
