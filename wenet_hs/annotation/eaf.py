@@ -18,7 +18,7 @@ from wenet_hs.annotation.tiers import AnnotationFile, Span, Tier
 from wenet_hs.base.files import read_bytes
 from wenet_hs.data.media import fold_name, local_paths
 from wenet_hs.manifest.file_forms import check_form
-from wenet_hs.text.normalize import normalize_phones
+from wenet_hs.text.normalize import normalize_spelling
 from wenet_hs.tree.errors import DataError, list_names, one_line
 
 NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -203,10 +203,10 @@ def _read_tiers(document: ElementTree.Element, origin_ms: int) -> list[Tier]:
         spans.sort(key=_sorting_time)
         tiers.append(
             Tier(
-                name=normalize_phones(tier.get("TIER_ID", "")),
-                kind=normalize_phones(tier.get("LINGUISTIC_TYPE_REF", "")),
-                participant=normalize_phones(participants[tier.get("TIER_ID", "")]),
-                parent=normalize_phones(tier.get("PARENT_REF", "")),
+                name=normalize_spelling(tier.get("TIER_ID", "")),
+                kind=normalize_spelling(tier.get("LINGUISTIC_TYPE_REF", "")),
+                participant=normalize_spelling(participants[tier.get("TIER_ID", "")]),
+                parent=normalize_spelling(tier.get("PARENT_REF", "")),
                 spans=spans,
             )
         )
@@ -410,10 +410,10 @@ def read_aligned(path: Path, document: ElementTree.Element, tier: str) -> list[A
         for slot in document.iterfind("TIME_ORDER/TIME_SLOT")
     }
     tiers = {
-        normalize_phones(element.get("TIER_ID", "")): element
+        normalize_spelling(element.get("TIER_ID", "")): element
         for element in document.iterfind("TIER")
     }
-    name = normalize_phones(tier)
+    name = normalize_spelling(tier)
     if name not in tiers:
         raise DataError(path, f"no tier {tier!r}", f"there are: {list_names([*tiers], most=20)}")
     aligned = []

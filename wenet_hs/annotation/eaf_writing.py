@@ -39,7 +39,7 @@ from wenet_hs.annotation.tiers import (
     make_tiers,
 )
 from wenet_hs.data.media import fold_name, local_paths
-from wenet_hs.text.normalize import normalize_phones
+from wenet_hs.text.normalize import normalize_spelling
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import list_names
 
@@ -156,11 +156,11 @@ def _find_participant(document: ElementTree.Element, into_tier: str | None) -> s
     Empty if there is none, or if the document has several.
     """
     by_tier = {
-        normalize_phones(name): participant
+        normalize_spelling(name): participant
         for name, participant in read_participants(document).items()
     }
     if into_tier is not None:
-        return by_tier[normalize_phones(into_tier)]
+        return by_tier[normalize_spelling(into_tier)]
     participants = set(by_tier.values()) - {""}
     return participants.pop() if len(participants) == 1 else ""
 

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from wenet_hs.text.normalize import normalize_phones
+from wenet_hs.text.normalize import normalize_spelling
 from wenet_hs.tree.errors import ConfigError, DataError, list_names
 
 logger = logging.getLogger(__name__)
@@ -129,7 +129,7 @@ def find_language(text: str) -> str:
     """
     import langcodes  # takes 50 ms with its data
 
-    text = normalize_phones(text)
+    text = normalize_spelling(text)
     code_of_name = _find_name(text)
     if not langcodes.tag_is_valid(text):
         if code_of_name is None:

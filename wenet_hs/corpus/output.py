@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 from wenet_hs.base.files import one_field, read_lines
 from wenet_hs.base.options import NUM_CORES, REQUIRED, check_values, option
 from wenet_hs.manifest.data_list import Utterance, write_data_list, write_text
-from wenet_hs.text.normalize import normalize, normalize_phones
+from wenet_hs.text.normalize import normalize, normalize_spelling
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import DataError
 
@@ -517,7 +517,7 @@ def name_recordings(paths: set[Path]) -> dict[Path, str]:
 
 def _join_parts(path: Path) -> str:
     """The folders and the name of a path as one word without spaces."""
-    return "_".join(normalize_phones(" ".join(path.parts)).split())
+    return "_".join(normalize_spelling(" ".join(path.parts)).split())
 
 
 def record_corpus(out: Path, corpus: str) -> None:

@@ -20,7 +20,7 @@ from wenet_hs.base.options import REQUIRED, option
 from wenet_hs.corpus.speakers import SPEAKER_HELP
 from wenet_hs.corpus.tier_choice import TierSelection
 from wenet_hs.corpus.tier_files import TierOptions, prepare_tier_files
-from wenet_hs.text.normalize import normalize_phones
+from wenet_hs.text.normalize import normalize_spelling
 
 logger = logging.getLogger(__name__)
 
@@ -69,4 +69,4 @@ def read_praat(path: Path) -> AnnotationFile:
 def _clean_tier(tier: Tier) -> Tier:
     """The tier without empty intervals, and with a name in one form of Unicode."""
     filled = [(begin, end, text) for begin, end, text in tier.spans if text.strip()]
-    return replace(tier, name=normalize_phones(tier.name), spans=filled)
+    return replace(tier, name=normalize_spelling(tier.name), spans=filled)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from wenet_hs.corpus.entries import find_split
-from wenet_hs.text.normalize import normalize_phones
+from wenet_hs.text.normalize import normalize_spelling
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ def _find_name_parts(path: Path, source: str) -> tuple[str, ...]:
     Folders that are named as sets are left out; the result may be empty.
     """
     *folders, stem = path.with_suffix("").parts
-    parts = [normalize_phones(folder) for folder in folders if not find_split(folder)]
+    parts = [normalize_spelling(folder) for folder in folders if not find_split(folder)]
     if source == "file":
-        parts.append(normalize_phones(stem))
+        parts.append(normalize_spelling(stem))
     return tuple(parts)

@@ -27,7 +27,7 @@ from wenet_hs.corpus.lhotse import join_recordings
 from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.manifest.data_list import describe_manifest
 from wenet_hs.manifest.file_forms import check_form, find_form
-from wenet_hs.text.normalize import normalize_phones
+from wenet_hs.text.normalize import normalize_spelling
 from wenet_hs.tree.errors import ConfigError, DataError, list_names
 
 _READER = "prepare table"
@@ -96,7 +96,7 @@ def read_table_file(
     if delimited is None:
         found = f"found one column, {get_first_line(text)[:80]!r}"
         raise DataError(f"{path}:1", found, "separate columns by tabs, commas or semicolons")
-    header = [normalize_phones(name) for name in delimited.rows[0].cells]  # one form of Unicode
+    header = [normalize_spelling(name) for name in delimited.rows[0].cells]  # one form of Unicode
     _refuse_repeated_names(path, header)
     return Table(f"{delimited.form}, {encoding}", header, _name_cells(header, delimited.rows[1:]))
 
@@ -481,7 +481,7 @@ def _clean_object(record: dict[str, Any]) -> Any:
     is_audio = "path" in record and len(record) > 1
     if is_audio and record.keys() <= {"path", "bytes", "array", "sampling_rate"}:
         return record["path"]
-    return {normalize_phones(name): value for name, value in record.items()}
+    return {normalize_spelling(name): value for name, value in record.items()}
 
 
 def _list_records(content: Any) -> list[Any]:

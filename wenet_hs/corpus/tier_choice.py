@@ -16,7 +16,7 @@ from pathlib import Path
 from wenet_hs.annotation.tiers import AnnotationFile, Tier
 from wenet_hs.corpus.code_tiers import describe_identifiers
 from wenet_hs.corpus.tier_facts import describe_tiers, find_ancestors, find_parents, find_root
-from wenet_hs.text.normalize import normalize_phones
+from wenet_hs.text.normalize import normalize_spelling
 from wenet_hs.tree.errors import DataError, list_names
 
 logger = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ def fits_pattern(value: str, pattern: str) -> bool:
     only `text1`. The pattern gets the form of Unicode that names of tiers have, because some
     keyboards write `é` as two characters.
     """
-    normalized = normalize_phones(pattern)
+    normalized = normalize_spelling(pattern)
     return value == normalized or fnmatchcase(value, normalized)
 
 
