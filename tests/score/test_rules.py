@@ -211,7 +211,7 @@ def test_alignment_is_minimal_and_complete(ref: list[str], hyp: list[str]) -> No
 
 
 def test_counts_equal_those_of_jiwer_and_the_textbook() -> None:
-    check_pairs(60)  # tests/faults checks 10,000
+    check_pairs(60)
 
 
 def test_the_unit_space_in_a_result_is_a_space() -> None:
